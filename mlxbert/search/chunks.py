@@ -3,7 +3,7 @@
 import re
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -34,13 +34,11 @@ class Chunk:
     Attributes:
         start: The offset of the first character.
         end: The offset after the last character. A chunk neither begins nor ends with whitespace.
-        titles: The document's title and the headings above the start, outermost first; then the other columns of a
-            record, as one text.
+        titles: The document's title and the headings above the start, outermost first.
         first_line: The line of the file on which the chunk begins, if the document has lines.
         last_line: The line on which the chunk ends.
         page: The page on which the chunk begins, from 1.
         windows: The offsets of the parts that are embedded, in order.
-        values: The values of the other columns of a record, which are embedded apart, with the first chunk.
     """
 
     start: int
@@ -50,7 +48,6 @@ class Chunk:
     last_line: int | None = None
     page: int | None = None
     windows: tuple[_Span, ...] = ()
-    values: str = ""
 
 
 class Splitter:
@@ -89,7 +86,6 @@ class Splitter:
         outline, tokens = _Outline(document), self._token_starts(document.text)
         spans = [*self._spans(document.text, outline, tokens)]
         windows = self._windows(document.text, [(span, outline.titles(span[0])) for span in spans], tokens)
-        columns = "; ".join(f"{name}: {value}" for name, value in document.columns.items())
         chunks, line, place = list[Chunk](), document.first_line, 0
         for (start, end), parts in zip(spans, windows, strict=True):
             last = None
@@ -98,31 +94,14 @@ class Splitter:
                 last = line + document.text.count("\n", start, end)
             page = max(bisect_right(document.pages, start), 1) if document.pages else None
             if parts:  # the tokenizer drops the text of other chunks
-                titles = (*outline.titles(start), columns) if columns else outline.titles(start)
-                values = "" if chunks else self._values(document.columns)
-                chunks.append(Chunk(start, end, titles, line, last, page, tuple(parts), values))
+                chunks.append(Chunk(start, end, outline.titles(start), line, last, page, tuple(parts)))
             place = start
         return chunks
 
     def embedded(self, document: Document, chunk: Chunk) -> list[str]:
-        """Returns the texts to embed for a chunk, without the prompt.
-
-        Each is a window after a line with the titles; or the other columns of a record, which would make the text's
-        vector less similar to questions about the text.
-        """
-        heading = self._heading(chunk.titles[:-1] if document.columns else chunk.titles)
-        windows = [heading + document.text[start:end] for start, end in chunk.windows]
-        return [*windows, chunk.values] if chunk.values else windows
-
-    def _values(self, columns: Mapping[str, str]) -> str:
-        """Joins the values with letters, as far as a window has room; the rest of them is found by its words only."""
-        joined = ", ".join(value for value in columns.values() if any(map(str.isalpha, value)))
-        if not self.titles or not (pieces := self.tokenizer.split(joined)):
-            return ""
-        if len(pieces) <= (room := min(self._window, self._room)):
-            return joined
-        cut = joined[: pieces.offsets[room][0]]
-        return cut.rpartition(" ")[0] or cut
+        """Returns the texts to embed for a chunk, without the prompt: each is a window after a line with the titles."""
+        heading = self._heading(chunk.titles)
+        return [heading + document.text[start:end] for start, end in chunk.windows]
 
     def _heading(self, titles: tuple[str, ...]) -> str:
         """Joins the titles into one line of at most a quarter of a window; leaves out the outer titles if need be."""

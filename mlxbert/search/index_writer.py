@@ -271,7 +271,8 @@ class IndexWriter:
                 problems.add(document.place, _NO_TEXT if empty else _NO_TOKENS)
                 if file.path:
                     continue
-            held.add(StoredDocument(document.place, document.title, document.fields, chunks), texts)
+            title = document.title or next((heading.text for heading in document.headings), "")  # as it is shown
+            held.add(StoredDocument(document.place, title, document.fields, chunks), texts)
             result.documents, result.chunks = result.documents + 1, result.chunks + len(chunks)
         if file.path and not result.documents and not problems.kept():
             problems.add("", _NO_TEXT)
@@ -439,5 +440,4 @@ def _cleaned(document: Document) -> Document:
         place=clean(document.place),
         headings=tuple(replace(heading, text=clean(heading.text)) for heading in document.headings),
         fields={clean(name): clean(value) for name, value in document.fields.items()},
-        columns={clean(name): clean(value) for name, value in document.columns.items()},
     )

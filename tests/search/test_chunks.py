@@ -58,8 +58,6 @@ def check(splitter: Splitter, found: Document) -> list[Chunk]:
         for start, end in list(pairwise(ends))[::2]:
             assert not text[start:end].strip() or not model.pieces(text[start:end].strip())
         embedded = splitter.embedded(found, chunk)
-        if values := chunk.values and embedded.pop():
-            assert len(model.encode(splitter.prompt + values)) <= model.max_length and chunk == chunks[0]
         for (start, end), whole in zip(chunk.windows, embedded, strict=True):
             assert len(model.encode(splitter.prompt + whole)) <= model.max_length  # refuses more itself
             assert whole.endswith(text[start:end]) and start < end
@@ -94,8 +92,7 @@ def test_nothing_is_lost_and_nothing_is_too_long(
     pages = tuple(sorted(data.draw(st.sets(st.integers(0, len(text)), max_size=4), "pages")))
     line = data.draw(st.none() | st.integers(1, 9), "line")
     splitter = Splitter(model, tokens=tokens, prompt=prompt, titles=data.draw(st.booleans(), "titles"))
-    columns = {"name": "".join(data.draw(TEXTS, "column").split())} if data.draw(st.booleans(), "has columns") else {}
-    check(splitter, replace(document(text, title, pages=pages, line=line), columns=columns))
+    check(splitter, document(text, title, pages=pages, line=line))
 
 
 def sized(tokens: int, model: Tokenizer | None = None) -> Splitter:
@@ -155,22 +152,6 @@ def test_titles_take_a_quarter_of_the_room_at_most() -> None:
         found = document(words(100), title)
         line, _, rest = splitter.embedded(found, check(splitter, found)[0])[0].rpartition("\n")
         assert line == shown and rest == words(len(rest.split()))
-
-
-def test_other_columns_are_shown_with_each_chunk_and_embedded_apart_with_the_first() -> None:
-    splitter = Splitter(tokenizer(512), tokens=16)
-    found = replace(document(words(40), "cat"), columns={"name": "dog", "n": "7", "long": words(40, "mat")})
-    chunks = splitter(found)
-    texts = [splitter.embedded(found, chunk) for chunk in chunks]
-    assert len(chunks) > 1
-    assert {chunk.titles for chunk in chunks} == {("cat", f"name: dog; n: 7; long: {words(40, 'mat')}")}
-    assert texts[0][-1].startswith("dog, mat") and len(splitter.tokenizer.split(texts[0][-1])) == 16
-    assert all(text.startswith("cat\n") and "dog" not in text for text in [*texts[0][:-1], *texts[1]])
-    (dense, *_) = splitter(replace(found, columns={"name": "x,y" * 30}))  # without a space to cut at
-    assert dense.values and ("x,y" * 30).startswith(dense.values)
-    bare = Splitter(splitter.tokenizer, tokens=16, titles=False)
-    numbers = splitter(replace(found, columns={"n": "7"}))
-    assert not any(chunk.values for chunk in [*bare(found), *numbers])
 
 
 def test_the_innermost_titles_fit_first() -> None:

@@ -62,7 +62,6 @@ class Document:
         headings: The headings, in order.
         pages: The offset of each page in the text; empty if there are no pages.
         first_line: The line of the file on which the text begins; `None` if the file does not consist of lines.
-        columns: The other columns of a record that are searched, too, by name. They are embedded apart from the text.
         guessed: The name of the field or column that holds the text, if the name was guessed.
         problems: What the reader left out, cut or guessed.
     """
@@ -74,7 +73,6 @@ class Document:
     headings: tuple[Heading, ...] = ()
     pages: tuple[int, ...] = ()
     first_line: int | None = None
-    columns: Mapping[str, str] = field(default_factory=dict)
     guessed: str | None = None
     problems: tuple[ReadProblem, ...] = ()
 

@@ -23,7 +23,7 @@ from mlxbert.readers.text_lines import UTF8, Lines
 COLUMN_OF_TEXT = "the column of the text"  # begins the reason of the problem that it was guessed
 _SAMPLE = 1000  # records for guessing columns
 _LINES, _FOREIGN = 100, 2**15  # lines for guessing the separator, and bytes of other lines for guessing the encoding
-_MOST = 200  # characters of the other columns of a record, with their names
+_MOST = 200  # characters of the line with the other columns of a record
 _LONG_LINE = 2**16  # maximum length in bytes of a line from which something is guessed
 _SEPARATORS = {";": "a semicolon", "\t": "a tab", "|": "a vertical bar"}
 
@@ -146,31 +146,32 @@ def _find_layout(source: str | Path | BinaryIO, name: str, format: FormatName, c
 def _document(
     record: Record, problems: tuple[ReadProblem, ...], *, text: str, guessed: str | None, alone: bool
 ) -> Document:
-    """Makes a document from a record; its other columns are searched, too, unless `alone` is true."""
+    """Makes a document from a record; its other columns follow the text, unless `alone` is true."""
     values = {name: value for name, value in record.values.items() if name != text}
     key = next((name for name in values if plain_name(name) == "title" and isinstance(values[name], str)), None)
     title = "" if key is None else values[key]
     kept = {name: _field(value) for name, value in values.items() if not isinstance(value, list | dict | bytes)}
-    cells = {} if alone else {name: value for name, value in kept.items() if name != key}
-    others, lines = _other_columns(cells)
-    whole = "\n".join([record.text, *lines])
-    return Document(whole, title, kept, record.place, columns=others, guessed=guessed, problems=problems)
+    whole = record.text
+    lines = [] if alone else _other_columns({name: value for name, value in kept.items() if name != key})
+    if lines and (record.text.strip() or any(map(str.isalpha, "".join(map(str, kept.values()))))):
+        whole = "\n".join([record.text, "", *lines]).strip("\n")
+    return Document(whole, title, kept, record.place, guessed=guessed, problems=problems)
 
 
-def _other_columns(cells: Mapping[str, Field]) -> tuple[dict[str, str], list[str]]:
-    """Returns the other columns of a record as texts, and a line for each text that is too long to be one of them.
+def _other_columns(cells: Mapping[str, Field]) -> list[str]:
+    """Returns a line with the other columns of a record, and a line for each text that is too long for it.
 
     What has no letters is left out when there is no room: hundreds of numbers would bury the text.
     """
-    columns, lines, room = dict[str, str](), list[str](), _MOST
+    columns, lines, room = list[str](), list[str](), _MOST
     for name, value in cells.items():
         cell = str(value).lower() if isinstance(value, bool) else "" if value is None else str(value).strip()
         if cell and len(name) + len(cell) <= room:
-            columns[name] = " ".join(cell.split())
+            columns.append(f"{name}: {' '.join(cell.split())}")
             room -= len(name) + len(cell)
         elif any(map(str.isalpha, cell)):
             lines.append(f"{name}: {cell}")
-    return columns, lines
+    return [*filter(None, ["; ".join(columns)]), *lines]
 
 
 def _field(value: Any) -> Field:

@@ -49,10 +49,8 @@ def test_any_bytes(kind: str, data: st.DataObject) -> None:
         assert starts == sorted(starts) and all(0 <= start < len(document.text) for start in starts)
         assert all(one.level >= 1 and one.text for one in document.headings)
         assert (
-            ([*document.pages] == sorted(document.pages)
-            and (document.first_line == 1) == (kind in (*LINES, "org")))
-            or kind == "subtitles"
-        )
+            [*document.pages] == sorted(document.pages) and (document.first_line == 1) == (kind in (*LINES, "org"))
+        ) or kind == "subtitles"
 
 
 @pytest.mark.parametrize("name", RECORDS)
