@@ -253,7 +253,7 @@ def test_files_that_fail_and_are_mended(index: Index, folder: Path) -> None:
     write(folder / "rows.jsonl", '{"text": "milk", "year": 2020}\n', LONG_AGO + 1)
     assert counts(run(index)) == {"FileIndexed": 1, "FileFailed": 1}
     assert [Path(path).name for path, _ in index.stats().failed] == ["note.ipynb"]
-    assert "milk" in texts(index)
+    assert "milk\n\nyear: 2020" in texts(index)
     index.check()
 
 
@@ -417,8 +417,13 @@ def test_records_of_files_have_fields(index: Index, folder: Path) -> None:
     hits = index.search("city", where=["year>=3", "lang=de"])
     assert sorted(hit.fields["year"] for hit in hits) == [3, 5, 7]
     assert {hit.place for hit in hits} == {"line 4", "line 6", "line 8"} and hits[0].path == str(folder / "rows.jsonl")
-    assert texts(index, "cat", where=["price>4"]) == ["cat"]
+    assert texts(index, "cat", where=["price>4"]) == ["cat\n\nprice: 20"]
     assert len(index.search("city", where={"year": 4})) == 1
+    write(folder / "note.md", "---\ntitle: >-\n  Harbour\n  plans\ntags: [boats, tide]\n---\n# Piers\n\nthe city man\n")
+    run(index)
+    titles = {"title=Harbour*": "Harbour plans > Piers", "tags=*tide": "Harbour plans > Piers", "title=The*": "The city"}
+    for condition, title in titles.items():  # the second file has no title but its first heading
+        assert [hit.title for hit in index.search("city", where=[condition])] == [title]
     assert {hit.path for hit in index.search("city", paths=[folder / "sub"])} == {str(folder / "sub" / "c.txt")}
     with pytest.raises(ArgumentError):
         index.search("city", where=["year"])
