@@ -11,7 +11,7 @@ from mlxbert.readers.documents.encodings import Decoded
 from mlxbert.readers.documents.plain import decode_lines, read_plain
 
 # Linear time even for hostile files: repetitions are possessive, bounded, or end at a character that they do not match.
-_HEADLINE = re.compile(r"^(\*++) ++(?:(?:TODO|DONE|NEXT|WAITING|CANCELLED) )?+(?:\[#\w\])?+(.*)$", re.MULTILINE)
+_HEADLINE = re.compile(r"^(\*++) ++(?:(?:TO(?:DO)|DONE|NEXT|WAITING|CANCELLED) )?+(?:\[#\w\])?+(.*)$", re.MULTILINE)
 _TAGS = re.compile(r":[\w@#%:]+:")
 _ORG_TITLE = re.compile(r"^#\+title:(.*)", re.MULTILINE | re.IGNORECASE)
 # Comments, settings, and drawers with properties: what is left of their lines is empty.

@@ -64,7 +64,7 @@ def _blocks() -> "MarkdownIt":
     """Returns a parser that reads blocks only, in linear time."""
     from markdown_it import MarkdownIt
 
-    parser = MarkdownIt("commonmark").enable("table")  # whose last row before a line of dashes is no heading
+    parser = MarkdownIt("commonmark").enable("table")  # a line of dashes below makes no heading of it
     parser.core.ruler.enableOnly(["block"])
     return parser
 

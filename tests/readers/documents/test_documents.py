@@ -446,7 +446,7 @@ def test_notebooks() -> None:
 
 
 ORG = (
-    "#+TITLE: My notes\n* TODO [#A] Buy *milk* :shop:home:\n  :PROPERTIES:\n  :ID: 12\n  :END:\n"
+    "#+TITLE: My notes\n* DONE [#A] Buy *milk* :shop:home:\n  :PROPERTIES:\n  :ID: 12\n  :END:\n"
     "  See [[https://x.org][the site]], [[file:a.org]] and =code= a*b*c.\n"
     "# comment\n** Low\n#+BEGIN_SRC\nhi\n#+END_SRC\n"
 )
