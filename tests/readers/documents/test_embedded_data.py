@@ -54,7 +54,7 @@ def test_data_is_left_out_of_records(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps({"text": f"one two {picture(300)}", "id": 1}) + "\n")
     (found,) = read_documents(path, b"", "records")
-    assert found.text == "one two " and found.problems
+    assert found.text == "one two \n\nid: 1" and found.problems
 
 
 @together(
