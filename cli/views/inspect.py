@@ -89,11 +89,11 @@ def _finds_any(model: "Inspection") -> bool:
 def _fit(fit: "Fit") -> str:
     """Describes in one line whether this machine has enough memory to run and train the model."""
     longest = _longest(fit)
-    needed = f"about {console.size(fit.weights + fit.batch)} to run, {longest}{console.size(fit.finetuning)} to train"
+    needed = f"{console.size(fit.weights + fit.batch)} to run, {longest}{console.size(fit.finetuning)} to train"
     if fit.available is None:
         return needed
     free = fit.available if fit.free is None else fit.free
-    verdict = "all fit" if longest else "both fit"
+    verdict = ""
     if not fit.fits:
         verdict = "it does not fit"
     elif fit.longest_fits is False:
@@ -104,7 +104,8 @@ def _fit(fit: "Fit") -> str:
         verdict = f"training does not fit; {console.LESS_MEMORY}"
     elif fit.finetuning > free:
         verdict = f"training fits without other programs; {console.CLOSE}"
-    return f"{needed}, of {console.size(fit.available)}{console.and_free(fit.free)}: {verdict}"
+    memory = f"{console.size(fit.available)}{console.and_free(fit.free)}"
+    return f"{needed}, of {memory}: {verdict}" if verdict else f"{needed}: {'all' if longest else 'both'} fit {memory}"
 
 
 def _longest(fit: "Fit") -> str:

@@ -353,7 +353,7 @@ def test_a_missing_package_is_told_before_training(
     library: Library, monkeypatch: pytest.MonkeyPatch, option: str, package: str
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    call(*TYPED, option).fails(2, f"needs the package {package}", "pip install")
+    call(*TYPED, option).fails(2, f"needs the package {package}", " install ")
     assert library.given == {}
 
 

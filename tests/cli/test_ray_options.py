@@ -38,7 +38,7 @@ def test_without_ray_the_hint_is_the_command_that_installs_it(tmp_path: Path, mo
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     outcome = call("embed", "--input", str(tmp_path), "--output", str(tmp_path / "out"), "--ray", "local")
     outcome.fails(1, "not installed")
-    assert "pip install" in outcome.err and "ray[data]" in outcome.err
+    assert " install " in outcome.err and "ray[data]" in outcome.err
 
 
 def test_an_existing_file_is_no_folder(tmp_path: Path) -> None:

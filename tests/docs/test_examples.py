@@ -18,7 +18,7 @@ from tests.helpers.screen import Screen
 pytestmark = pytest.mark.slow
 
 ELLIPSIS = "…"  # on a line of its own: lines left out
-MEMORY = re.compile(r"(?<=to train, of )[\d.]+ [GT]B, [\d.]+ [GMT]B(?= free)")  # of the machine
+MEMORY = re.compile(r"(?<=to train: both fit )[\d.]+ [GT]B, [\d.]+ [GMT]B(?= free)")  # of the machine
 RUN = ("console", "sh", "python")
 PAGES = [page for page in DOCS if any(language in RUN and not installs(text) for language, text in blocks(page))]
 
@@ -133,9 +133,7 @@ def test_the_manual_is_the_one_that_its_script_writes() -> None:
 
 def test_what_differs_is_noticed() -> None:
     check("a 0.585  ██\n…\nc 1.0%", "a 0.5853 █\nb\nb\nc 1.2%\n")
-    check(
-        "a 2.0 GB to train, of 25.3 GB, 20.0 GB free: both fit", "a 2.0 GB to train, of 8.6 GB, 5.1 GB free: both fit"
-    )
+    check("2.0 GB to train: both fit 25.3 GB, 20.0 GB free", "2.0 GB to train: both fit 8.6 GB, 5.1 GB free")
     for shown, printed in (("a", "b"), ("a 0.585", "a 0.590"), ("a", "a\nb"), ("…\nc", "a\nb"), ("1.0%", "1.5%")):
         with pytest.raises(AssertionError):
             check(shown, printed)
