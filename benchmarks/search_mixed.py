@@ -153,14 +153,14 @@ def main() -> None:
             for fact, question in FACTS:
                 hits = index.search(question)
                 rank = next((hit.rank for hit in hits if hit.path and Path(hit.path).name == places[fact]), None)
-                print(json.dumps({"question": question, "file": places[fact], "rank": rank,
-                                  "relevance": round(hits[0].relevance or 0, 3)}), flush=True)  # fmt: skip
+                first = {"score": round(hits[0].score, 3), "is_close": hits[0].is_close}
+                print(json.dumps({"question": question, "file": places[fact], "rank": rank} | first), flush=True)
             nothing = []
             for question in random.Random(2).sample(absent, ABSENT):
                 best = index.search(question)[0]
                 nothing.append(not best.is_close)
                 if not nothing[-1]:
-                    print(json.dumps({"absent": question, "relevance": best.relevance, "text": best.text[:80]}))
+                    print(json.dumps({"absent": question, "score": best.score, "text": best.text[:80]}))
             print(json.dumps({"absent": len(nothing), "said": sum(nothing)}), flush=True)
         with mlxbert.open_index(Path(name) / "rows.db", model=args.model, paths=[rows]) as index:
             for _ in index.update():

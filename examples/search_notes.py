@@ -14,7 +14,6 @@ from pathlib import Path
 import mlxbert
 
 NOTES = Path(__file__).parent / "data" / "notes"
-CLOSE = 0.15  # a passage with a lower relevance is probably about something else
 
 
 def place_of(hit, folder):
@@ -44,10 +43,10 @@ def main():
             print(f"{problem.kind}: {problem.path} {problem.place} ({problem.reason})")
         hits = index.search(given.question, paths=[folder], top_k=given.top_k)
 
-    if not any(hit.relevance >= CLOSE for hit in hits):
+    if not any(hit.is_close for hit in hits):
         print("Nothing close was found.")
     for hit in hits:
-        print(f"\n{place_of(hit, folder)}  relevance {hit.relevance:.0%}\n{hit.text}")
+        print(f"\n{place_of(hit, folder)}\n{hit.text}")
 
 
 if __name__ == "__main__":

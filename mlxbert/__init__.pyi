@@ -328,7 +328,9 @@ def dedupe(
     prefer: Literal["first", "longest"] = "first", all_pairs: bool = False, vectors: Any = None,
     batch_tokens: int | None = None, on_progress: Callable[[int, int], None] | None = None
 ) -> Doubles:
-    """Finds texts that repeat others: texts that differ in whitespace and case only, and texts with similar vectors.
+    """Finds texts that repeat others: equal texts, and texts with similar vectors.
+
+    Equal texts may differ in case, white space, and the forms of dashes and quotes.
 
     A text with tokens that the model does not know, such as some emojis, repeats another text only if both are equal:
     to the model, different texts of unknown tokens are the same.
@@ -345,7 +347,8 @@ def dedupe(
         model: The model that computes the vectors; `None` if `vectors` are given, or with `exact=True`.
         texts: The texts.
         threshold: Smallest cosine of a double and the kept text. Default: 0.9. From 0 to 1.
-        exact: Find only texts that differ in whitespace and case at most. This needs no model. Default: False.
+        exact: Find only texts that differ in case, white space, and forms of dashes and quotes. This needs no model.
+            Default: False.
         prefer: Which text of a group is kept. One of `first`, `longest`. Default: `first`.
         all_pairs: Compare all pairs. Without it, of more than 32,768 texts only near ones are compared, which is
             faster. Default: False.

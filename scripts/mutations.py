@@ -449,7 +449,7 @@ MUTATIONS = tuple(Mutation(*row) for row in (
     ("chunks found by words have no similarity", "mlxbert/search/candidates.py", 
      "self._similarities |= self._store.similarities(self._vector, others)",
      "self._similarities |= dict.fromkeys(others, 0.0)",
-     "tests/search/test_index.py::test_the_relevance_of_a_passage_does_not_depend_on_the_number_of_hits"),
+     "tests/search/test_index.py::test_the_score_of_a_passage_does_not_depend_on_the_number_of_hits"),
     ("a single character is a whole word", "mlxbert/search/word_search.py", 'f"{words[-1]}*")', "words[-1])",
      "tests/search/test_folding.py::test_words_are_found_in_any_case_with_and_without_marks[Chinese]"),
     ("a converted index reads no file again", "mlxbert/search/migration.py",

@@ -160,7 +160,8 @@ def search(
         )  # fmt: skip
         answer = None if answering is None else index.answer(query, model=answering, hits=hits)
         session.say_queued()
-        _say_what_is_missing(hits, unread)
+        if answer is None or answer.answer is None:
+            _say_what_is_missing(hits, unread)
         _show(index, hits, answer, how, out)
 
 
@@ -178,7 +179,7 @@ def _check_reranking(how: QueryOptions) -> None:
 
 def _say_what_is_missing(hits: "Sequence[Hit]", unread: int) -> None:
     """Prints a note if no hit is close, with the number of files that could not be read: they may have the answer."""
-    if any(hit.is_close for hit in hits):
+    if not all(hit.is_close is False for hit in hits):
         return
     files = f"; {console.counted(unread, 'file')} could not be read" if unread else ""
     nearest = "; these passages are the nearest" if hits else ""
@@ -441,13 +442,14 @@ def _passages(
     spans = [sentences(hit.text) or [(0, len(hit.text))] for hit in hits]
     texts = [[hit.text[start:end] for start, end in pieces] for hit, pieces in zip(hits, spans, strict=True)]
     chosen = [max(range(len(pieces)), key=[*map(words.shared, pieces)].__getitem__) for pieces in texts]
-    if answer is not None and answer.rank is not None and answer.start is not None:
-        pieces = spans[answer.rank - 1]
-        chosen[answer.rank - 1] = max(sum(start <= answer.start for start, _ in pieces) - 1, 0)
+    chunk, place = (None, None) if answer is None else (answer.chunk, answer.start)
+    answered = next((number for number, hit in enumerate(hits) if hit.chunk == chunk), None)
+    if answered is not None and place is not None:
+        chosen[answered] = max(sum(start <= place for start, _ in spans[answered]) - 1, 0)
     unmatched = [
         (number, sentence)
         for number, pieces in enumerate(texts)
-        if not words.shared(hits[number].text) and (answer is None or answer.rank != number + 1)
+        if not words.shared(hits[number].text) and number != answered
         for sentence in range(len(pieces))
     ]
     if unmatched:
@@ -468,13 +470,6 @@ def _passages(
             "\n".join([*before, hit.text, *after]),
             (first + shift, last + shift),
             view.LINES + 2 * context,
-            _share(hit, best_score),
+            max(hit.score, 0.0) / best_score if best_score > 0 else 0.0,
             None if hit.start_line is None else hit.start_line + hit.text.count("\n", 0, first),
         )
-
-
-def _share(hit: "Hit", best_score: float) -> float:
-    """Returns the length of the bar of a hit: its relevance or, if that is not known, its share of the best score."""
-    if hit.relevance is not None:
-        return hit.relevance
-    return hit.score / best_score if best_score > 0 else 0.0

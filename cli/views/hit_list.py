@@ -58,12 +58,11 @@ class HitList:
         name = near(hit.path) if hit.path is not None else hit.place
         name += f":{passage.line}" if passage.line is not None else ""
         alike = f"  +{len(hit.alike):,} alike" if hit.alike else ""
-        facts = ("" if hit.relevance is None else f"  {hit.relevance:.0%}") + alike
-        room = width - _MARGIN - len(facts)
+        room = width - _MARGIN - len(alike)
         name = console.end_of(name if hit.path is None else name + place, max(room, 2))
         title = rich.Text(f"  {console.line(hit.title)}" if hit.title and room > rich.cell_len(name) else "")
         title.truncate(max(room - rich.cell_len(name), 0), overflow="ellipsis")
-        head: Line = [("reverse bold" if chosen else "bold", name), ("dim", facts + title.plain)]
+        head: Line = [("reverse bold" if chosen else "bold", name), ("dim", alike + title.plain)]
         # Two columns less: a line may have an ellipsis on both sides.
         texts = passage_lines(passage, QueryWords(self.query), max(width - _MARGIN - 2, 1))
         return [[("", "> " if chosen else "  "), *head], *([("", " " * _MARGIN), *_fragments(text)] for text in texts)]
@@ -83,7 +82,8 @@ def _summary(hits: Sequence[Hit]) -> str:
     """Says how many hits there are, or that none of them is close."""
     if not hits:
         return "nothing was found"
-    return console.counted(len(hits), "passage") if any(hit.is_close for hit in hits) else "nothing close; the nearest"
+    is_far = all(hit.is_close is False for hit in hits)
+    return "nothing close; the nearest" if is_far else console.counted(len(hits), "passage")
 
 
 def _fragments(text: "rich.Text") -> Line:

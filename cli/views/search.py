@@ -37,7 +37,7 @@ class DrawnPassage:
         text: The text of the passage, with the requested lines of the document around it.
         sentence: The start and end of the best sentence in the text.
         lines: The maximum number of lines on the screen.
-        share: The length of the bar for the score, from 0 to 1.
+        share: The length of the bar: the share of the best score, from 0 to 1.
         line: The line of the file on which the best sentence begins, if it has lines.
     """
 
@@ -98,7 +98,7 @@ def draw(
     head.append(f"  {console.line(hit.title)}" if hit.title else "", "dim")
     yield head
     bar = console.bar(passage.share).rstrip()
-    score = f" {hit.score:.3f}" if hit.relevance is None else f" {hit.relevance:.0%}"
+    score = f" {hit.score:.3f}" if hit.is_close is None else ""  # the evidence has no scale that one could know
     yield Indented(rich.Text.assemble((bar, "green"), (score, "dim")), _INDENT)
     if explain is not None:
         yield Indented(rich.Text(_reasons(hit, explain), "dim"), _INDENT)
@@ -129,12 +129,12 @@ def _named(path: str | None, place: str, line: int | None, page: int | None) -> 
 
 def draw_answer(answer: SearchAnswer) -> Iterator["rich.RenderableType"]:
     """Draws the answer to the query, its probability and its place; or says that there is none."""
-    if answer.answer is None or answer.rank is None:
+    if answer.answer is None or answer.place is None:
         passages = console.counted(len(answer.hits), "passage")
         yield rich.Text.assemble(("no answer", "bold yellow"), (f" in {passages}", "dim"))
         return
     yield rich.Text(console.line(answer.answer), "bold green")
-    yield place_of(answer.hits[answer.rank - 1], answer.line)
+    yield _named(answer.path, answer.place, answer.line, answer.page)
     yield rich.Text.assemble((console.bar(answer.score).rstrip(), "green"), (f" {answer.score:.1%}", "dim"))
 
 

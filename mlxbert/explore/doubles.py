@@ -10,6 +10,7 @@ from mlxbert.explore.text_vectors import checked_texts, unit_vectors
 from mlxbert.model import Model
 from mlxbert.progress import OnProgress
 from mlxbert.results.groups import DoubleGroup, Doubles, SimilarPair
+from mlxbert.search.equal_texts import equal_key
 from mlxbert.tasks.keywords import takes_keywords
 from mlxbert.tasks.options import TaskOptions
 
@@ -26,7 +27,9 @@ def dedupe(
     computing: TaskOptions,
     on_progress: OnProgress | None = None,
 ) -> Doubles:
-    """Finds texts that repeat others: texts that differ in whitespace and case only, and texts with similar vectors.
+    """Finds texts that repeat others: equal texts, and texts with similar vectors.
+
+    Equal texts may differ in case, white space, and the forms of dashes and quotes.
 
     A text with tokens that the model does not know, such as some emojis, repeats another text only if both are equal:
     to the model, different texts of unknown tokens are the same.
@@ -62,7 +65,7 @@ def dedupe(
         order = sorted(order, key=lambda index: (-len(listed[index]), index))
     same: dict[str, list[int]] = {}  # the indices of equal texts, in the order of preference
     for index in order:
-        same.setdefault(" ".join(listed[index].split()).casefold(), []).append(index)
+        same.setdefault(equal_key(listed[index]), []).append(index)
     distinct = list(same.values())
     if options.exact or not distinct:
         return _doubles(len(listed), distinct, range(len(distinct)), [1.0] * len(distinct))

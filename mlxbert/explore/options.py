@@ -17,7 +17,10 @@ class DedupeOptions:
 
     threshold: Annotated[float, Option("Smallest cosine of a double and the kept text.", bounds=_COSINE)] = 0.9
     exact: Annotated[
-        bool, Option("Find only texts that differ in whitespace and case at most. This needs no model.")
+        bool,
+        Option(
+            "Find only texts that differ in case, white space, and forms of dashes and quotes. This needs no model."
+        ),
     ] = False
     prefer: Annotated[Literal["first", "longest"], Option("Which text of a group is kept.")] = "first"
     all_pairs: Annotated[

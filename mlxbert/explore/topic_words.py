@@ -53,7 +53,7 @@ def _words(text: str) -> Iterator[str]:
 
     In scripts without spaces, each two characters that follow each other make a word.
     """
-    spans = [(text[start:end].casefold(), start, end) for start, end in split_words(text)]
+    spans = [(text[start:end].lower(), start, end) for start, end in split_words(text)]
     for word, _, _ in spans:
         if len(word) > 1 and any(letter.isalpha() for letter in word) and not is_unspaced(word):
             yield word

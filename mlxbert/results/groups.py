@@ -28,7 +28,7 @@ class DoubleGroup(Result):
         kept: The index of the text that is kept, from 0.
         doubles: The indices of the other texts, in ascending order.
         scores: For each of the other texts, its similarity to the kept text: the cosine of the vectors, or 1 if the
-            texts differ in whitespace and case only.
+            texts are equal.
     """
 
     kept: int

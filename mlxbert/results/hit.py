@@ -8,8 +8,6 @@ from mlxbert.results.json import NOT_IN_JSON, Each, listed
 from mlxbert.results.result import Result
 from mlxbert.results.short_repr import Brief
 
-_CLOSE = 0.15  # a passage with a lower relevance is probably no answer (see docs/search.md)
-
 
 @dataclass(frozen=True)
 class SimilarPassage(Brief):
@@ -21,6 +19,7 @@ class SimilarPassage(Brief):
         start_line: The first line of the passage in the file, from 1; `None` if the file has no lines.
         page: The page on which the passage begins, from 1; `None` if the file has no pages.
         chunk: The number of the passage in the index.
+        text: The passage.
     """
 
     path: str | None
@@ -28,6 +27,7 @@ class SimilarPassage(Brief):
     start_line: int | None
     page: int | None
     chunk: int
+    text: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +37,8 @@ class Hit(Result):
     Attributes:
         query: The query.
         rank: The rank by score, from 1.
-        score: The score of the reranker if there is one; otherwise the relevance from 0 to 1 (hybrid search), MaxSim or
-            the similarity of the vectors, or the BM25 score.
+        score: The score of the reranker if there is one; otherwise the evidence (hybrid search), MaxSim or the
+            similarity of the vectors, or the BM25 score.
         path: The path of the file; `None` for a record that was added.
         place: The part of the file: `row 3`, `message 2`; the `id` of an added record; empty if the file is one
             document.
@@ -54,8 +54,8 @@ class Hit(Result):
         token_score: The MaxSim of the passage and the query, divided by the number of the query's tokens; `None` if the
             index keeps no vectors of tokens.
         chunk: The number of the passage in the index.
-        relevance: How probable it is that the passage answers the query, from 0 to 1, as far as vectors and common
-            words tell; `None` unless the search was hybrid, and if a reranker has judged the passage.
+        is_close: Whether there is enough evidence that the passage is about what the query asks (a score of at least
+            0); `None` unless the search was hybrid, and if a reranker has judged the passage.
         alike: The places of passages with equal or nearly equal texts, which are not hits of their own.
         vector_rank: The rank by vectors; `None` if the passage is not in this ranking.
         word_rank: The rank by words; `None` if the passage is not in this ranking.
@@ -78,16 +78,11 @@ class Hit(Result):
     rerank_score: float | None = None
     token_score: float | None = None
     chunk: int = 0
-    relevance: float | None = None
+    is_close: bool | None = None
     alike: tuple[SimilarPassage, ...] = ()
     vector_rank: int | None = field(default=None, metadata=NOT_IN_JSON)
     word_rank: int | None = field(default=None, metadata=NOT_IN_JSON)
     phrase_rank: int | None = field(default=None, metadata=NOT_IN_JSON)
-
-    @property
-    def is_close(self) -> bool:
-        """Whether the passage may answer the query; true if its relevance is not known."""
-        return self.relevance is None or self.relevance >= _CLOSE
 
     def to_dict(self, each: Each[Any] = listed, *, why: bool = False) -> dict[str, Any]:
         """Returns the hit as plain dicts and lists; with `why`, also its rank in each ranking that was fused."""

@@ -1,11 +1,11 @@
 """Answers a query with a part of the passages that a search found."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from mlxbert.model import Model
 from mlxbert.results.answer import Answer
-from mlxbert.results.hit import Hit
+from mlxbert.results.hit import Hit, SimilarPassage
 from mlxbert.results.search_answer import SearchAnswer
 from mlxbert.tasks.answer import AnswerTask, check_question
 from mlxbert.tasks.options import AnswerOptions
@@ -20,6 +20,8 @@ def answer_from(hits: Sequence[Hit], query: str, model: Model) -> SearchAnswer:
     probabilities of the best span and of "no answer", in which the sum over the other spans cancels: it is the
     difference of the model's raw scores.
 
+    Of a hit, the passages with nearly equal texts are read, too, unless their texts are the same.
+
     Args:
         hits: The passages.
         query: The question.
@@ -30,20 +32,29 @@ def answer_from(hits: Sequence[Hit], query: str, model: Model) -> SearchAnswer:
     """
     task = AnswerTask(model, AnswerOptions())
     check_question(task.tokenizer, query)
-    texts = [hit for hit in hits if hit.text.strip()]
-    results = [answer for answer in task.run([(query, hit.text) for hit in texts]) if isinstance(answer, Answer)]
-    ranked = [(_margin(answer), -hit.rank, answer, hit) for hit, answer in zip(texts, results, strict=True)]
+    read = [(hit.rank, passage) for hit in hits for passage in _texts(hit) if passage.text.strip()]
+    pairs = [(query, passage.text) for _, passage in read]
+    results = [answer for answer in task.run(pairs) if isinstance(answer, Answer)]
+    ranked = [(_margin(answer), -rank, answer, passage) for (rank, passage), answer in zip(read, results, strict=True)]
     if not ranked:
         return SearchAnswer(query, None, 0.0, hits=tuple(hits))
-    margin, _, best, hit = max(ranked, key=lambda entry: entry[:2])
+    margin, rank, best, found = max(ranked, key=lambda entry: entry[:2])
     score = 1 / (1 + math.exp(-margin)) if margin > -700 else 0.0
     if best.answer is None or best.start is None:
         return SearchAnswer(query, None, score, hits=tuple(hits))
-    line = None if hit.start_line is None else hit.start_line + hit.text.count("\n", 0, best.start)
+    line = None if found.start_line is None else found.start_line + found.text.count("\n", 0, best.start)
     return SearchAnswer(
-        *(query, best.answer, score, hit.rank, hit.path, hit.place, line, hit.page),
-        *(best.start, best.end, hit.chunk, tuple(hits)),
+        *(query, best.answer, score, -rank, found.path, found.place, line, found.page),
+        *(best.start, best.end, found.chunk, tuple(hits)),
     )
+
+
+def _texts(hit: Hit) -> Iterable[Hit | SimilarPassage]:
+    """Returns a hit, and one passage for each other text that is like it."""
+    texts: dict[str, Hit | SimilarPassage] = {hit.text: hit}
+    for other in hit.alike:
+        texts.setdefault(other.text, other)
+    return texts.values()
 
 
 def _margin(answer: Answer) -> float:

@@ -26,12 +26,12 @@ from mlxbert.results.short_repr import Brief
 from mlxbert.results.text_relations import Reranked
 from mlxbert.search import index_stores, schema
 from mlxbert.search.candidates import Candidates
+from mlxbert.search.equal_texts import nearly_equal_key
 from mlxbert.search.file_systems import composed
 from mlxbert.search.filters import Filter, as_list, as_paths, make_filter
 from mlxbert.search.index_locations import find_index, index_file, is_under, leads_below, roots_of, spelled
 from mlxbert.search.late_interaction import TokenReranker
 from mlxbert.search.rank_fusion import FusedChunk, Unrelated, fuse
-from mlxbert.search.similar_passages import DistinctTexts
 from mlxbert.search.store import (
     FoundChunk,
     IndexProblem,
@@ -481,21 +481,22 @@ class Index:
 
         `rows` keeps what was read, for another call.
         """
-        hits, alike, texts = list[Hit](), list[list[SimilarPassage]](), DistinctTexts()
+        hits, alike, numbers = list[Hit](), list[list[SimilarPassage]](), dict[str, int]()  # of hits, by their texts
         for fused in ranked:
             if fused.chunk not in rows:
                 rows |= {row.number: row for row in self.store.chunks([fused.chunk])}
                 if fused.chunk not in rows:
                     raise schema.damaged(self.path, "a chunk has no document")
             row = rows[fused.chunk]
-            number = texts.add(row.chunk.text) if distinct else None
-            if number is not None:
-                alike[number].append(
-                    SimilarPassage(row.path or None, row.place, row.chunk.first_line, row.chunk.page, row.number)
-                )
+            key = nearly_equal_key(row.chunk.text) if distinct else f"{fused.chunk}"
+            if key in numbers:
+                text = row.chunk
+                place = row.path or None, row.place, text.first_line, text.page, row.number
+                alike[numbers[key]].append(SimilarPassage(*place, text.text))
             elif len(hits) == limit:
                 break
             else:
+                numbers[key] = len(hits)
                 hits.append(_hit(query, fused, row, hybrid=hybrid))
                 alike.append([])
         return [replace(hit, alike=tuple(passages)) for hit, passages in zip(hits, alike, strict=True)]
@@ -534,7 +535,7 @@ class Index:
         texts = [f"{hit.title}\n{hit.text}" if hit.title else hit.text for hit in hits]
         ranked = [result for result in rerank_texts(reranker, query, texts) if isinstance(result, Reranked)]
         return [
-            replace(hits[result.index], score=result.score, rerank_score=result.score, relevance=None)
+            replace(hits[result.index], score=result.score, rerank_score=result.score, is_close=None)
             for result in ranked
         ]
 
@@ -872,5 +873,5 @@ def _hit(query: str, ranked: FusedChunk, row: FoundChunk, *, hybrid: bool) -> Hi
         vector_rank=ranks.get("vectors"),
         word_rank=ranks.get("words"),
         phrase_rank=ranks.get("phrase"),
-        relevance=ranked.score if hybrid else None,
+        is_close=ranked.score >= 0 if hybrid else None,
     )

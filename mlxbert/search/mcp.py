@@ -176,14 +176,16 @@ class Served:
         ])  # fmt: skip
 
     def _shown(self, hit: Hit) -> Hit | None:
-        """Returns a hit, at the place of another passage with its text if its own file is gone; `None` if all are."""
+        """Returns a hit or, if its file is gone, another passage with nearly the same text; `None` if all are."""
         if self._is_visible(hit.path):
             return hit
-        same = next((same for same in hit.alike if self._is_visible(same.path)), None)
-        if same is None:
-            return None
-        moved = replace(hit, path=same.path, place=same.place, page=same.page, chunk=same.chunk)
-        return replace(moved, start_line=same.start_line, end_line=None)
+        same = [other.chunk for other in hit.alike if self._is_visible(other.path)][:1]
+        for row in self._index.store.chunks(same):
+            text = row.chunk
+            moved = replace(hit, path=row.path or None, place=row.place, fields=row.fields, chunk=row.number)
+            title, lines = " > ".join(text.titles), (text.first_line, text.last_line)
+            return replace(moved, title=title, text=text.text, page=text.page, start_line=lines[0], end_line=lines[1])
+        return None
 
     def read(self, chunk: int | None = None, path: str | None = None, line: int = 1, around: int = 1) -> FoundPassages:
         """Reads a passage together with the passages before and after it.

@@ -1,6 +1,5 @@
 """Orders the chunks of several rankings by the evidence for each, or by the score of a single ranking."""
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -8,12 +7,12 @@ from typing import NamedTuple
 from mlxbert.search.store import Scores
 from mlxbert.search.word_evidence import WordMatch
 
-# Chosen by the ranks and relevances of questions with and without an answer among the passages, see docs/search.md.
+# Chosen by the ranks of questions, see docs/search.md; the offset such that few right passages have less than 0.
 _VECTORS = 0.65  # per standard deviation above the similarity of unrelated texts
 _BM25 = 3.5
 _CLOSENESS = 5.0
 _PHRASE = 3.0
-_OFFSET = -7.6
+_OFFSET = -2.5
 
 
 class Unrelated(NamedTuple):
@@ -27,19 +26,19 @@ class Evidence(NamedTuple):
     """What is known about a chunk.
 
     Attributes:
-        logit: The logit of the relevance.
+        total: The weighted sum. A passage with less than 0 is probably about something else.
         similarity: The similarity of the best vector.
     """
 
-    logit: float
+    total: float
     similarity: float
 
 
 def weigh(similarity: float, unrelated: Unrelated, words: WordMatch) -> Evidence:
     """Returns the evidence for a chunk, from the similarity of its best vector and from its words."""
     deviations = (similarity - unrelated.mean) / unrelated.deviation
-    logit = _OFFSET + _VECTORS * deviations + _BM25 * words.bm25 + _CLOSENESS * words.closeness
-    return Evidence(logit + _PHRASE * words.is_phrase, similarity)
+    total = _OFFSET + _VECTORS * deviations + _BM25 * words.bm25 + _CLOSENESS * words.closeness
+    return Evidence(total + _PHRASE * words.is_phrase, similarity)
 
 
 @dataclass
@@ -48,17 +47,15 @@ class FusedChunk:
 
     Attributes:
         chunk: The number of the chunk.
-        score: The relevance from 0 to 1 or, of a single ranking, its score.
+        score: What decides the order: the evidence or, of a single ranking, its score.
         ranks: The rank of the chunk, from 1, in each list that has it.
         scores: The score of the chunk in each of these lists, by vectors, and by `tokens` (MaxSim) if they count.
-        order: What decides the order: the logit of the relevance, or the score.
     """
 
     chunk: int
     score: float = 0.0
     ranks: dict[str, int] = field(default_factory=dict)
     scores: dict[str, float] = field(default_factory=dict)
-    order: float = 0.0
 
 
 def fuse(
@@ -85,13 +82,12 @@ def fuse(
             entry.ranks[name], entry.scores[name] = rank, score
     for entry in chunks.values():
         if evidence is None:
-            entry.score = entry.order = next(iter(entry.scores.values()))
+            entry.score = next(iter(entry.scores.values()))
         else:
-            entry.order, entry.scores["vectors"] = evidence[entry.chunk]
-            entry.score = relevance(entry.order)
+            entry.score, entry.scores["vectors"] = evidence[entry.chunk]
     places = {chunk: place for place, chunk in enumerate(groups)}
     best: dict[int, FusedChunk] = {}
-    for entry in rerank(sorted(chunks.values(), key=lambda entry: (-entry.order, places[entry.chunk]))):
+    for entry in rerank(sorted(chunks.values(), key=lambda entry: (-entry.score, places[entry.chunk]))):
         best.setdefault(groups[entry.chunk], entry)
     return [*best.values()]
 
@@ -112,15 +108,9 @@ def reranked_by_maxsim(
     for entry in chunks:
         score = entry.scores["tokens"] = scores[entry.chunk]
         if unrelated is None:
-            entry.score = entry.order = score
+            entry.score = score
             continue
         pairs = zip((entry.scores["vectors"], score), unrelated, strict=True)
         before, after = ((value - known.mean) / known.deviation for value, known in pairs)
-        entry.order += _VECTORS * (after - before)
-        entry.score = relevance(entry.order)
-    return sorted(chunks, key=lambda entry: -entry.order)
-
-
-def relevance(logit: float) -> float:
-    """Converts a logit to a relevance from 0 to 1."""
-    return 1 / (1 + math.exp(-logit)) if logit > -700 else 0.0
+        entry.score += _VECTORS * (after - before)
+    return sorted(chunks, key=lambda entry: -entry.score)

@@ -9,9 +9,16 @@ from mlxbert.search.word_search import terms_of
 
 SPAN = 12  # words: in an answer, the words of the query stand closer together than in a passage about the subject
 BOUNDARY = "\0"  # a word between parts of a passage, which no phrase crosses
-_FORM = 0.6  # of the weight of a word, for another form of it: "billed" in place of "billing"
+_FORM = 0.5  # of the weight of a word, for another form of it: "billed" in place of "billing"
 _STEM = 3  # characters that two forms of a word share at least, such as "dog" and "dogs"
-_SHORT, _DROPPED, _ADDED = 1, 2, 4  # further characters: of a form of such a word; of the shorter, of the longer form
+# What may follow the stem in two forms of a word, and the characters of the stem at least: a corner is no corn. Of the
+# pairs in an English dictionary that differ so, few have vectors that are far apart (see docs/search.md).
+_ENDINGS = (
+    (3, {"", "s", "es"}), (3, {"y", "ies", "ied", "ying"}), (4, {"", "e", "s", "es", "ed", "ing", "n", "en"}),
+    (6, {"", "e", "s", "es", "er", "en", "em", "ern"}),
+)  # fmt: skip
+_LONGEST = 4  # characters of an ending
+_OTHER = 4, 2  # in other scripts, whose endings are not listed: characters of the stem at least, and after it at most
 _SATURATION, _BY_LENGTH, _LENGTH = 1.2, 0.75, 200  # k1 and b of BM25, and the words of a passage of usual length
 _NOTHING = 0.2  # the weight of words that say nothing: a passage that has all of "the" is not what one looks for
 _DIGIT = re.compile(r"\d")
@@ -121,13 +128,15 @@ def _added(is_form: bool, others: int) -> float:
 
 def _is_form(term: str, word: str) -> bool:
     """Whether two words that begin with the same `_STEM` characters can be forms of one word."""
-    if _DIGIT.search(term + word):  # 20042 does not count for 20041
-        return False
-    shorter, longer = sorted((len(term), len(word)))
-    shared = next((place for place in range(shorter) if term[place] != word[place]), shorter)
-    if shared == shorter == _STEM:
-        return longer - shared <= _SHORT
-    return shared > _STEM and shorter - shared <= _DROPPED and longer - shared <= _ADDED
+    longer = max(len(term), len(word))
+    if not term.isascii():
+        stem = max(_OTHER[0], longer - _OTHER[1])
+        return term[:stem] == word[:stem] and not _DIGIT.search(term + word)
+    return any(
+        term[:stem] == word[:stem] and {term[stem:], word[stem:]} <= endings
+        for least, endings in _ENDINGS
+        for stem in range(max(least, longer - _LONGEST), longer)
+    )
 
 
 def other_forms(query: str, words: Iterable[str]) -> list[str]:

@@ -5,14 +5,12 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
+from mlxbert.search.equal_texts import PLAIN_QUOTES
 from mlxbert.search.folding import folded, is_single, is_unspaced
 
 ROWS = 8_000  # chunks scored per query: FTS5 takes 2.5 µs per chunk, 20 ms in total
 _WORD = re.compile(r"\S+")
 _QUOTED = re.compile(r'"([^"]+)"')
-# Other marks around a phrase, as word processors and keyboards of other languages type them; not single ones, since one
-# of those is the apostrophe.
-_PLAIN_QUOTES = str.maketrans(dict.fromkeys("\u201c\u201d\u201e\u201f\u00ab\u00bb\u300c\u300d\u300e\u300f\uff02", '"'))
 
 
 def chosen_terms(query: str, frequency: Callable[[Sequence[str]], dict[str, int]]) -> list[tuple[str, ...]]:
@@ -70,7 +68,7 @@ def phrases(query: str) -> list[tuple[str, ...]]:
     There are none in a query that is a single unquoted word: as a phrase, the word would match the same chunks as in
     the query of `any_word`.
     """
-    query = query.translate(_PLAIN_QUOTES)
+    query = query.translate(PLAIN_QUOTES)
     quoted = [phrase for part in _QUOTED.findall(query) if (phrase := _open_ended(folded(part).split()))]
     unquoted = _open_ended(folded(query).split())
     return quoted or ([unquoted] if len(unquoted) > 1 else [])
@@ -94,7 +92,7 @@ def match_of(term: Sequence[str]) -> str:
 
 def terms_of(query: str) -> list[tuple[str, ...]]:
     """Returns the quoted phrases and the words of a query, each as the words that must follow each other."""
-    query = query.translate(_PLAIN_QUOTES)
+    query = query.translate(PLAIN_QUOTES)
     quoted = [_open_ended(folded(part).split()) for part in _QUOTED.findall(query)]
     unquoted = _WORD.findall(_QUOTED.sub(" ", query).replace('"', " "))
     terms = [*quoted, *(term for word in unquoted for term in _parts(folded(word).split()))]

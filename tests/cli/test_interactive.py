@@ -143,14 +143,12 @@ def test_names_and_passages_do_not_steer_the_terminal(width: int) -> None:
     assert HitList().lines(width, 5) == []
 
 
-def test_relevance_and_equal_texts_are_said() -> None:
+def test_equal_texts_and_that_nothing_is_close_are_said() -> None:
     listed = HitList()
-    alike = (SimilarPassage(None, "r1", None, None, 7),) * 9
-    listed.show("cat", [replace(hit(1), relevance=0.87, alike=alike), replace(hit(2), relevance=0.01)])
-    assert (
-        text_of(listed.lines(80, 20))[0] == "> /notes/1.md:10  87%  +9 alike  Pets" and listed.message == "2 passages"
-    )
-    listed.show("cat", [replace(hit(2), relevance=0.01)])
+    alike = (SimilarPassage(None, "r1", None, None, 7, "cat"),) * 9
+    listed.show("cat", [replace(hit(1), is_close=True, alike=alike), replace(hit(2), is_close=False)])
+    assert text_of(listed.lines(80, 20))[0] == "> /notes/1.md:10  +9 alike  Pets" and listed.message == "2 passages"
+    listed.show("cat", [replace(hit(2), is_close=False)])
     assert listed.message == "nothing close; the nearest"
     listed.show("cat", [])
     assert listed.message == "nothing was found"
@@ -192,7 +190,7 @@ def test_the_screen_fits(pipe: PipeInput, width: int) -> None:
 
 @pytest.mark.parametrize("width", [10, 30, 50])
 def test_the_way_out_is_always_said(pipe: PipeInput, width: int) -> None:
-    far = [replace(one, relevance=0.01) for one in HITS]
+    far = [replace(one, is_close=False) for one in HITS]
     _, screen, _ = show(
         pipe,
         [(lambda screen: not screen.list.hits, "cat"), (lambda screen: bool(screen.list.hits), ESCAPE)],

@@ -31,7 +31,7 @@ from tests.helpers.token_folders import bge_m3
 Run = Callable[..., Outcome]
 KEYS = (
     "query rank score path place start_line end_line page title text fields vector_score word_score rerank_score "
-    "token_score chunk relevance alike"
+    "token_score chunk is_close alike"
 )
 FILES = {
     "a.md": "# Pets\n\n## Cats\n\nthe cat sat on the mat\n\n## Dogs\n\nthe dog sat . tokyo\n",
@@ -118,7 +118,7 @@ def test_only_what_lies_under_the_paths_and_fits_the_conditions_is_found(run: Ru
         (["--where", "lang==de"], "hint: --where matches 0 of 4 documents; "),
         (["--where", "lang=DE"], "matches 0 of 4 "),
         (["--where", "lang=de", "--mode", "words"], "matches 1 of 4 documents\n"),
-        (["--min-score", "0.99"], "hint: the best score is 0.3"),
+        (["--min-score", "99"], "hint: the best score is "),
         (["--where", "nosuch=1"], "no document has the field 'nosuch'"),
     ],
 )
@@ -261,6 +261,18 @@ def test_that_there_is_no_answer_is_said(
     assert answer["answer"] is None and answer["rank"] is None and answer["score"] > 0 and hits
     _, shown = terminal("search", "dog sat", str(files), "--answer", never, **variables)
     assert "no answer" in plain(shown)[0] and f"in {len(hits)} passages" in plain(shown)[0]
+
+
+def test_nothing_close_is_said_but_not_beside_an_answer(
+    run: Run, files: Path, answering: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mlxbert.search.rank_fusion._OFFSET", -100.0)
+    alone = run("search", "dog sat", files)
+    assert "nothing close" in alone.err and not any(line["is_close"] for line in alone.lines)
+    answer, *hits = run("search", "dog sat", files, "--answer", answering).lines
+    assert answer["answer"] and not any(hit["is_close"] for hit in hits)
+    assert "nothing close" not in run("search", "dog sat", files, "--answer", answering).err
+    assert "nothing close" not in run("search", "dog sat", files, "--mode", "vectors").err
 
 
 @pytest.mark.parametrize("columns", ["50", "80", "120"])
@@ -618,15 +630,16 @@ def test_an_interrupt_keeps_what_is_done_and_says_so(
         assert (finished := update_index(index, None).finished) and (finished.reused, finished.files) == (3, 3)
 
 
-def test_relevance_is_a_share_and_repeated_passages_are_counted() -> None:
+def test_evidence_is_a_bar_without_a_number_and_repeated_passages_are_counted() -> None:
     from mlxbert.results.hit import SimilarPassage
     from tests.cli.test_narrow import _shown
 
-    same = tuple(SimilarPassage(f"/{name}.md", "", 7, None, 9) for name in ("b", "c"))
-    drawn = replace(_passage(relevance=0.83, alike=same), share=0.83)
+    same = tuple(SimilarPassage(f"/{name}.md", "", 7, None, 9, "x") for name in ("b", "c"))
+    drawn = replace(_passage(is_close=True, alike=same), share=0.83)
     for duplicates in (False, True):
         shown = str(_shown(view.draw(drawn, view.QueryWords("x"), explain=None, duplicates=duplicates)))
-        assert "83%" in shown and "and 2 more like it" in shown and ("/c.md:7" in shown) == duplicates
+        assert "and 2 more like it" in shown and ("/c.md:7" in shown) == duplicates
+        assert "\u2588" in shown and not re.search(r"\u2588.*\d", shown)
 
 
 def test_words_that_count_as_other_forms_are_named() -> None:

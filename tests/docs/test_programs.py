@@ -68,8 +68,8 @@ def test_no_message_is_in_the_training_and_in_the_test_data() -> None:
 @pytest.mark.slow
 def test_notes_are_found_by_meaning_with_file_and_line(tmp_path: Path) -> None:
     printed = run("search_notes.py", "may I put lemon peel on the compost", "--top-k", "1", folder=tmp_path)
-    found = re.search(r"^([\w.]+):(\d+)  relevance (\d+)%$", printed, re.MULTILINE)
-    assert found and found[1] == "garden.md" and int(found[3]) >= 15
+    found = re.search(r"^([\w.]+):(\d+)$", printed, re.MULTILINE)
+    assert found and found[1] == "garden.md" and "Nothing close" not in printed
     line = (EXAMPLES / "data/notes/garden.md").read_text(encoding="utf-8").split("\n")[int(found[2]) - 1]
     assert line == "## Compost"
     assert "Nothing close was found." in run("search_notes.py", "the capital of Peru", folder=tmp_path)
@@ -93,7 +93,7 @@ def test_passages_of_a_pdf_have_a_page(tmp_path: Path) -> None:
     (tmp_path / "papers").mkdir()
     shutil.copy(EXAMPLES / "data/manual.pdf", tmp_path / "papers")
     printed = run("search_notes.py", "which bulb does the lamp take", "papers", "--top-k", "1", folder=tmp_path)
-    assert re.search(r"^manual\.pdf, page 2  relevance \d+%$", printed, re.MULTILINE)
+    assert re.search(r"^manual\.pdf, page 2$", printed, re.MULTILINE)
 
 
 @pytest.mark.slow

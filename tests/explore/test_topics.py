@@ -117,6 +117,7 @@ def test_scores_of_words_follow_the_formula() -> None:
     [
         (["Der Hund bellt.", "Die Katze schläft in der Sonne."], [["bellt", "hund"], ["die", "in", "katze"]]),
         (["我喜欢音乐", "他们喜欢足球"], [["欢音", "音乐"], ["们喜", "他们"]]),
+        (["Die Straße", "In Maßen"], [["die", "straße"], ["in", "maßen"]]),
         (["1 2 3 !", "x"], [[], []]),
     ],
 )

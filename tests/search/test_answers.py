@@ -12,7 +12,7 @@ import mlxbert
 from mlxbert.errors import InputError, MissingHeadError
 from mlxbert.nn.encoder import Batch
 from mlxbert.results.answer import Answer, Span
-from mlxbert.results.hit import Hit
+from mlxbert.results.hit import Hit, SimilarPassage
 from mlxbert.search.answers import _margin, answer_from
 from mlxbert.search.index import open_index
 from mlxbert.tasks.answer import HEAD, AnswerTask
@@ -74,6 +74,19 @@ def test_the_passage_that_is_surest_has_the_answer(model: mlxbert.Model, monkeyp
     assert (answer.answer, answer.rank, answer.path, answer.line, answer.chunk) == ("b", 3, "/3.md", 12, 103)
     assert answer.hits[2].text[answer.start : answer.end] == "b" and answer.score == pytest.approx(300 / 301)
     assert "hits" not in answer.to_dict() and answer.to_dict()["line"] == 12
+
+
+def test_the_copies_of_a_passage_are_read(model: mlxbert.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    answering(monkeypatch, {"one two": (0.5, 0.4), "One\nTwo x": (0.9, 0.01), "three four": (0.6, 0.4)})
+    copies = tuple(
+        SimilarPassage(f"/copy{n}.md", "", 7, None, n, text) for n, text in enumerate(("one two", "One\nTwo x"))
+    )
+    first, second = hits_of("one two", "three four")
+    answer = answer_from([replace(first, alike=copies), second], "who?", model)
+    assert (answer.answer, answer.rank, answer.path, answer.line, answer.chunk) == ("x", 1, "/copy1.md", 8, 1)
+    answering(monkeypatch, {"one two": (0.5, 0.4), "One\nTwo x": (0.1, 0.8), "three four": (0.3, 0.4)})
+    answer = answer_from([replace(first, alike=copies), second], "who?", model)
+    assert (answer.answer, answer.path, answer.line) == ("two", "/1.md", 10)  # of equal texts, the hit itself
 
 
 def test_equally_sure_passages_keep_their_order(model: mlxbert.Model, monkeypatch: pytest.MonkeyPatch) -> None:

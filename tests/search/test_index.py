@@ -629,22 +629,20 @@ def test_each_mode_has_its_lists(index: Index) -> None:
     assert lists["hybrid"] == {"vector_rank", "word_rank", "phrase_rank"}
 
 
-def test_the_relevance_of_a_passage_does_not_depend_on_the_number_of_hits(
+def test_the_score_of_a_passage_does_not_depend_on_the_number_of_hits(
     index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Passages that one ranking has are compared in every way."""
     queries = ["dog", "milk", "cat", "sat", "largest city"]
     every = {
-        (query, hit.chunk): (hit.relevance, hit.vector_score)
-        for query in queries
-        for hit in index.search(query, top_k=20)
+        (query, hit.chunk): (hit.score, hit.vector_score) for query in queries for hit in index.search(query, top_k=20)
     }
     monkeypatch.setattr("mlxbert.search.index._MIN_DEPTH", 1)
     monkeypatch.setattr("mlxbert.search.index._PER_HIT", 1)
     hits = [(query, hit) for query in queries for hit in index.search(query, top_k=1)]
     assert any(hit.vector_rank is None for _, hit in hits) and len(hits) == len(queries)
     for query, hit in hits:
-        assert (hit.relevance, hit.vector_score) == pytest.approx(every[query, hit.chunk], abs=1e-6)
+        assert (hit.score, hit.vector_score) == pytest.approx(every[query, hit.chunk], abs=1e-6)
 
 
 def test_the_phrase_counts_in_all_passages_that_have_it(tmp_path: Path, model: mlxbert.Model) -> None:
@@ -653,9 +651,9 @@ def test_the_phrase_counts_in_all_passages_that_have_it(tmp_path: Path, model: m
         hits = index.search("the cat sat", top_k=60, all_chunks=True)
         assert sum(hit.phrase_rank is None for hit in hits) < len(hits) == 60
         few = index.search("the cat sat", top_k=3, all_chunks=True)
-        assert [hit.relevance for hit in few] == pytest.approx([hit.relevance for hit in hits[:3]])
+        assert [hit.score for hit in few] == pytest.approx([hit.score for hit in hits[:3]])
         (scattered,) = index.search("sat the cat", top_k=1)
-        assert (scattered.relevance or 0) < min(hit.relevance or 0 for hit in hits)
+        assert scattered.score < min(hit.score for hit in hits)
 
 
 @pytest.mark.parametrize("table", ["windows", "vectors"])

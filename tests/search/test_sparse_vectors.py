@@ -233,7 +233,7 @@ def test_files_are_found_by_sparse_vectors(tmp_path: Path, sparse: mlxbert.Model
             assert len(hits) > 10 and [hit.score for hit in hits] == sorted([hit.score for hit in hits], reverse=True)
             shown = {hit.chunk: hit.score for hit in hits}
             mixed = index.search(query, top_k=60, all_chunks=True)
-            assert mixed[0].relevance is not None and all(hit.vector_score == shown[hit.chunk] for hit in mixed)
+            assert mixed[0].is_close is not None and all(hit.vector_score == shown[hit.chunk] for hit in mixed)
         (row,) = index.search("the cat", mode="vectors", where=["year=1993"])
         (scored,) = sparse.similarity("the cat", [row.text])
         assert row.score == pytest.approx(scored.score, rel=2e-3)  # weights are float16

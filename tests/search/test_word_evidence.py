@@ -64,18 +64,18 @@ def test_bm25_grows_with_repetition_and_shrinks_with_length() -> None:
 @pytest.mark.parametrize(
     ("word", "form"),
     [
-        ("billing", "billed"), ("dog", "dogs"), ("Rechnung", "Rechnungen"), ("connect", "connection"),
-        ("städte", "Stadtes"), ("книга", "книги"), ("किताब", "किताबें"),
+        ("billing", "billed"), ("dog", "dogs"), ("Rechnung", "Rechnungen"), 
+        ("städte", "Stadtes"), ("cities", "city"), ("closed", "closing"), ("книга", "книги"), ("किताब", "किताबें"),
     ],
 )  # fmt: skip
 def test_another_form_of_a_word_counts_for_a_part(word: str, form: str) -> None:
     same, other = match(word, word), match(word, form)
-    assert other.closeness == near(0.6) and other.bm25 == near(2.2 * 0.6 / (0.6 + 0.3)) and other.bm25 < same.bm25
+    assert other.closeness == near(0.5) and other.bm25 == near(2.2 * 0.5 / (0.5 + 0.3)) and other.bm25 < same.bm25
     for both in (f"{word} {form}", f"{form} {word}"):
         assert match(word, both).closeness == pytest.approx(same.closeness)
         assert match(word, both).bm25 == pytest.approx(match(word, f"{word} x").bm25)
     gap = " x" * SPAN
-    assert match(f"{word} lamp", f"{form} {form} {word}{gap} {form} lamp").closeness == near(0.8)
+    assert match(f"{word} lamp", f"{form} {form} {word}{gap} {form} lamp").closeness == near(0.75)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,8 @@ def test_another_form_of_a_word_counts_for_a_part(word: str, form: str) -> None:
     [
         ("20041", "20042"), ("car", "carpet"), ("international", "interval"), ("conquest", "conservation"),
         ("password", "passport"), ("company", "computer"), ("internet", "interest"), ("lamp", "lampshades"),
-        ("contract", "continue"), ("bus", "busy5"), ("be", "bee"),
+        ("contract", "continue"), ("bus", "busy5"), ("be", "bee"), ("plumber", "plum"), ("corner", "corn"),
+        ("tender", "tend"), ("police", "policy"), ("hat", "hated"), ("парк", "пароход"),
     ],
 )  # fmt: skip
 def test_other_words_do_not_count(word: str, other: str) -> None:
@@ -93,7 +94,7 @@ def test_other_words_do_not_count(word: str, other: str) -> None:
 def test_the_forms_that_count_are_named() -> None:
     words = ["billed", "police", "policy", "bills", "billed"]
     assert other_forms("billing policy", words) == ["billed", "bills"]
-    assert other_forms('"the billing" policies', words) == ["police", "policy"]
+    assert other_forms('"the billing" policies', words) == ["policy"]
 
 
 def test_the_words_of_a_phrase_have_to_follow_each_other() -> None:

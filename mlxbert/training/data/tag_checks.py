@@ -165,10 +165,10 @@ def spelled_as(
             f"the scheme {model_scheme} ({_listed(names)})",
             hint="choose the column of the tags with label_column=",
         )
-    folded = {kind.casefold(): kind for kind in types}
+    folded = {kind.lower(): kind for kind in types}
     folded = folded if len(folded) == len(types) else {}
     spelled = {kind: kind for kind in types}
-    unknown = find_unknown(lambda kind: kind in spelled or kind.casefold() in folded, records)
+    unknown = find_unknown(lambda kind: kind in spelled or kind.lower() in folded, records)
     if unknown is not None and not any({*record.names} - unknown.labels.keys() for record in records):
         raise InputError(
             f"{unknown.place}: {unknown.of_no_model()}, which has {_listed(types)}",
@@ -177,7 +177,7 @@ def spelled_as(
 
     def rewritten(record: TaggedSentence) -> TaggedSentence:
         def name(kind: str) -> str:
-            return spelled.get(kind) or folded.get(kind.casefold(), kind)
+            return spelled.get(kind) or folded.get(kind.lower(), kind)
 
         if model_scheme == "plain":
             tags = tuple(map(name, record.tags))

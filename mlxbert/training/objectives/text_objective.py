@@ -209,11 +209,11 @@ def _spellings(labels: Labels, renamed: Mapping[str, str]) -> Callable[[str], st
     The function also accepts old names, which are the keys of `renamed`.
     """
     exact = set(labels.names)
-    folded: Mapping[str, str] = {name.casefold(): name for name in labels.names}
+    folded: Mapping[str, str] = {name.lower(): name for name in labels.names}
     if len(folded) < len(labels):
         folded = {}
     unnamed = {str(index): name for index, name in enumerate(labels.names) if name == f"LABEL_{index}"}
-    return lambda name: name if name in exact else folded.get(name.casefold()) or unnamed.get(name) or renamed.get(name)
+    return lambda name: name if name in exact else folded.get(name.lower()) or unnamed.get(name) or renamed.get(name)
 
 
 def _order(name: str) -> tuple[bool, float, str]:
