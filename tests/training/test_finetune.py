@@ -470,6 +470,9 @@ def test_evaluate_spells_labels_as_the_model_does(tmp_path: Path) -> None:
     assert [label.support for label in mlxbert.evaluate("classify", unnamed, data=numbers).labels] == [1, 1]
     with pytest.raises(InputError, match=r"line 2.*'1'"):
         mlxbert.evaluate("classify", model, data=numbers)
+    german = mlxbert.load(save_classifier(tmp_path / "g", mlxbert.Labels(("MASSE", "GEWICHT"))))
+    with pytest.raises(InputError, match="Maße"):  # not the same word
+        mlxbert.evaluate("classify", german, data=write(tmp_path / "g.csv", [("the cat", "Masse"), ("a dog", "Maße")]))
 
 
 def test_classes_are_not_numbers(tmp_path: Path) -> None:
