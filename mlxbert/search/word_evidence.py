@@ -11,8 +11,8 @@ SPAN = 12  # words: in an answer, the words of the query stand closer together t
 BOUNDARY = "\0"  # a word between parts of a passage, which no phrase crosses
 _FORM = 0.5  # of the weight of a word, for another form of it: "billed" in place of "billing"
 _STEM = 3  # characters that two forms of a word share at least, such as "dog" and "dogs"
-# What may follow the stem in two forms of a word, and the characters of the stem at least: a corner is no corn. Of the
-# pairs in an English dictionary that differ so, few have vectors that are far apart (see docs/search.md).
+# What may follow the stem in two forms of a word, and the characters of the stem at least. Of the pairs in an English
+# dictionary that differ so, few have vectors that are far apart (see docs/search.md), unlike corner and corn.
 _ENDINGS = (
     (3, {"", "s", "es"}), (3, {"y", "ies", "ied", "ying"}), (4, {"", "e", "s", "es", "ed", "ing", "n", "en"}),
     (6, {"", "e", "s", "es", "er", "en", "em", "ern"}),
