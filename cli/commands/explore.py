@@ -7,7 +7,7 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.commands.indexes import find_file
-from mlxbert.cli.output.row_files import ROWS, check_rows, write_rows
+from mlxbert.cli.output.row_files import ROWS, check_columns, check_rows, write_rows
 from mlxbert.cli.shared_options import FileOptions, ModelOptions
 from mlxbert.cli.text_collection import CollectionOptions, collect, computing, report
 from mlxbert.cli.views import console, explore as view, json_lines, progress, rich
@@ -99,6 +99,8 @@ def cluster(
     check_clusters(chosen)
     collection = collect(texts or (), source, find_file, whole=out.output is not None)
     check_clusters(chosen, len(collection.texts))
+    if out.output is not None:
+        check_columns(collection, ("cluster",))
     loaded, arguments = computing(collection, model)
     with progress.counted("texts") as update:
         topics = find_topics(loaded, collection.texts, **vars(chosen), **arguments, on_progress=update)

@@ -12,7 +12,7 @@ from mlxbert.cli import session
 from mlxbert.cli.commands.explore import advise
 from mlxbert.cli.commands.indexes import find_file
 from mlxbert.cli.output.map import MOST, write_page
-from mlxbert.cli.output.row_files import check_rows, write_rows
+from mlxbert.cli.output.row_files import check_columns, check_rows, write_rows
 from mlxbert.cli.shared_options import ModelOptions, OutputOptions
 from mlxbert.cli.text_collection import CollectionOptions, collect, computing, report
 from mlxbert.cli.views import console, progress, rich
@@ -62,6 +62,8 @@ def map(
         check_clusters(clusters)
     collection = collect(texts or (), source, find_file, whole=output.suffix == ".parquet" or label is not None)
     _check_texts(collection, output, label)
+    if output.suffix == ".parquet":
+        check_columns(collection, ("x", "y", "cluster", *(["neighbors"] if neighbors else [])))
     if clusters.clusters is not None:
         check_clusters(clusters, len(collection.texts))
     loaded, arguments = computing(collection, model)

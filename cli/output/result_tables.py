@@ -4,7 +4,6 @@ The columns are the kept fields of the records, the fields of the results, and `
 A list, such as the labels or the entities of a text, is stored as JSON in one cell.
 """
 
-import codecs
 import csv
 import errno
 import json
@@ -12,6 +11,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any
 
 from mlxbert.cli.output.output_format import OutputFormat, utf8
@@ -60,23 +60,23 @@ def _plain(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
 
 
-def csv_cell(value: Any) -> Any:
-    """Converts a value to a cell of a .csv: `true`, a number or a string; a list or an object is written as JSON."""
-    return str(value).lower() if isinstance(value, bool) else _plain(value)
+def write_csv(file: IO[bytes], columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> None:
+    """Writes a table as .csv (RFC 4180) in UTF-8. Lists and objects become JSON; a cell without a value is empty."""
+    # Python before 3.11.9 and 3.12.3 quotes a lone carriage return only if it also ends the rows.
+    lines = SimpleNamespace(write=lambda row: file.write(utf8(row.removesuffix("\r\n")) + b"\n"))
+    writer = csv.writer(lines, lineterminator="\r\n")
+    writer.writerow(columns)
+    writer.writerows([str(cell).lower() if isinstance(cell, bool) else _plain(cell) for cell in row] for row in rows)
 
 
 class Csv(_Table):
-    """`.csv` (RFC 4180) in UTF-8. Vectors are stored as JSON; a cell without a value is empty."""
+    """`.csv`. Vectors are stored as JSON."""
 
     ending = ".csv"
 
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
-        """Writes the header and the rows; texts are quoted, because they may contain a carriage return."""
-        columns, rows = _table(parts)
-        text = codecs.getwriter("utf-8")(file, "backslashreplace")
-        writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-        writer.writerow(columns)
-        writer.writerows(map(csv_cell, row) for row in rows)
+        """Writes the header and the rows."""
+        write_csv(file, *_table(parts))
 
 
 class Sqlite(_Table):

@@ -1,7 +1,5 @@
 """Writes rows of the input, perhaps with more columns, to a .csv, .jsonl, .parquet or .txt file."""
 
-import codecs
-import csv
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +9,7 @@ from mlxbert.cli.output.attention import check_ending
 from mlxbert.cli.output.formats import JSON_LINES
 from mlxbert.cli.output.output_format import utf8
 from mlxbert.cli.output.parquet import Parquet, arrow_errors, as_text
-from mlxbert.cli.output.result_tables import csv_cell
+from mlxbert.cli.output.result_tables import write_csv
 from mlxbert.durable_files import atomic_write, writing
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.readers.text_collection import TextCollection
@@ -25,6 +23,15 @@ def check_rows(path: Path | None, overwrite: bool, endings: tuple[str, ...], sou
     check_ending(path, overwrite, endings, sources)
     if path is not None and path.suffix == Parquet.ending:
         Parquet.check(path)
+
+
+def check_columns(found: TextCollection, more: Iterable[str]) -> None:
+    """Raises an error if a record already has a column that the output adds; called before anything is computed."""
+    names = {name for number in range(len(found.texts)) for name in found.row(number)}
+    if clashes := [name for name in more if name in names]:
+        raise ArgumentError(
+            f"the input already has a column {clashes[0]!r}, which the output would replace", hint="rename the column"
+        )
 
 
 def write_rows(
@@ -41,13 +48,9 @@ def write_rows(
         overwrite: Whether an existing file may be replaced.
         found: All texts.
         numbers: The numbers of the texts to write.
-        more: Further columns, with a value for each of all texts.
+        more: Further columns, with a value for each of all texts; `check_columns` has checked their names.
     """
     columns = [*dict.fromkeys(name for number in numbers for name in found.row(number))] or [found.text_name]
-    if clashes := [name for name in more or () if name in columns]:
-        raise ArgumentError(
-            f"the input already has a column {clashes[0]!r}, which the output would replace", hint="rename the column"
-        )
     with writing(path), atomic_write(path, locked=False) as file:
         _WRITERS.get(path.suffix, _write_json)(file, path, found, numbers, columns, more or {})
         check_ending(path, overwrite, (path.suffix,), found.sources)  # minutes have passed
@@ -57,12 +60,9 @@ def _write_csv(
     file: IO[bytes], path: Path, found: TextCollection, numbers: Sequence[int], columns: Sequence[str],
     more: Mapping[str, Sequence[Any]],
 ) -> None:  # fmt: skip
-    writer = csv.writer(codecs.getwriter("utf-8")(file, "backslashreplace"), lineterminator="\n")
-    writer.writerow([*columns, *more])
-    for number in numbers:
-        row = found.records[number].as_json() | {found.text_name: found.texts[number]}
-        values = [*(row.get(name) for name in columns), *(values[number] for values in more.values())]
-        writer.writerow(map(csv_cell, values))
+    rows = ((number, found.records[number].as_json() | {found.text_name: found.texts[number]}) for number in numbers)
+    cells = ([*map(row.get, columns), *(values[number] for values in more.values())] for number, row in rows)
+    write_csv(file, [*columns, *more], cells)
 
 
 def _write_json(

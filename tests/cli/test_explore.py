@@ -65,12 +65,14 @@ def test_kept_rows_have_all_columns(rows: str, tmp_path: Path, prefer: str) -> N
 
 def test_a_csv_stays_a_csv(tmp_path: Path) -> None:
     source, output = tmp_path / "in.csv", tmp_path / "out.csv"
-    table = [["n", "body", "note"], ["1", "It rains.", "a,b"], ["2", "it rains.", ""], ["3", 'say "x"\nand y', "z"]]
+    table = [["n", "body", "note"], ["1", "It rains.", "a,b"], ["2", "it rains.", ""], ["3", 'say "x"\nand y', "z\rz"]]
     with source.open("w", newline="") as file:
         csv.writer(file).writerows(table)
     call("dedupe", "--exact", "--input", str(source), "--column", "body", "--output", str(output))
     with output.open(newline="") as file:
         assert [*csv.reader(file)] == [table[0], table[1], table[3]]
+    again = call("dedupe", "--exact", "--input", str(output), "--column", "note", "--output", str(tmp_path / "o.jsonl"))
+    assert again.status == 0 and json.loads((tmp_path / "o.jsonl").read_text().splitlines()[1])["note"] == "z\rz"
     call("dedupe", "--exact", "--input", str(source), "--column", "body", "--output", str(tmp_path / "o.txt")).fails(
         1, "several lines"
     )
@@ -244,11 +246,15 @@ def test_topics(tmp_path: Path) -> None:
     assert (outcome.status, outcome.out) == (0, "") and "--min-size" in outcome.err
 
 
-def test_a_column_of_the_input_is_not_replaced(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("command", "column"), [("cluster", "cluster"), ("map", "cluster"), ("map", "x")])
+def test_a_column_of_the_input_is_not_replaced(
+    command: str, column: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = tmp_path / "rows.jsonl"
-    source.write_text('{"text": "a", "cluster": 5}\n')
-    output = tmp_path / "o.jsonl"
-    call("cluster", "--input", str(source), "--clusters", "1", "--output", str(output)).fails(2, "cluster")
+    source.write_text(f'{{"text": "a", "{column}": 5}}\n')
+    output = tmp_path / "o.parquet"
+    monkeypatch.setattr("mlxbert.loading.load", None)  # it is said before anything is computed
+    call(command, "--input", str(source), "--output", str(output)).fails(2, repr(column))
     assert not output.exists()
 
 
