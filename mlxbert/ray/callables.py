@@ -101,7 +101,7 @@ class _TextColumns(ABC):
         import pyarrow as pa
 
         wanted = Wanted(self.texts, keep=())
-        wanted.columns(file or "batch", table.schema.names)
+        wanted.columns(file or "batch", distinct_names(table.schema))
         for name in self.texts:
             check_texts(file or "batch", table.schema.field(name))
         source = RecordSource(file, _items(table, self.texts, first), wanted=wanted, value="column", is_file=bool(file))
@@ -122,6 +122,11 @@ class _TextColumns(ABC):
     @abstractmethod
     def _columns(self, results: Sequence[Any]) -> dict[str, Any]:
         """Returns the values of these columns; results may be failures, which have null."""
+
+
+def distinct_names(schema: Any) -> list[str]:
+    """Returns the names of the columns that Arrow finds by their names: those that no other column has."""
+    return [name for name in schema.names if schema.get_field_index(name) >= 0]
 
 
 def check_texts(source: str, field: Any) -> None:

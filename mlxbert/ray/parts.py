@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from mlxbert.errors import ChangedError, InputError
-from mlxbert.ray.callables import check_texts
+from mlxbert.ray.callables import check_texts, distinct_names
 from mlxbert.ray.storage import Location, find, locate
 from mlxbert.readers.parquet import arrow_errors
 from mlxbert.readers.parsing import Wanted
@@ -90,7 +90,7 @@ def _describe(file: Location, info: Any, wanted: Wanted) -> tuple[PlannedFile, A
     with file.open() as opened, arrow_errors(file.address):
         read = pq.ParquetFile(opened)
         whole, rows = read.schema_arrow, read.metadata.num_rows
-    schema = pa.schema([whole.field(name) for name in wanted.columns(file.address, whole.names)])
+    schema = pa.schema([whole.field(name) for name in wanted.columns(file.address, distinct_names(whole))])
     for name in wanted.texts:
         check_texts(file.address, schema.field(name))
     return PlannedFile(file.address, info.size, info.mtime_ns or 0, rows), schema.remove_metadata()

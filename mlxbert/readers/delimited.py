@@ -3,13 +3,13 @@
 import csv
 import logging
 import re
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 from mlxbert.errors import InputError
-from mlxbert.readers.parsing import Item, Wanted, counted_columns, placed, separator_hint
+from mlxbert.readers.parsing import Item, Wanted, column_names, counted_columns, placed, separator_hint
 from mlxbert.readers.pipes import LONGEST
 from mlxbert.readers.quotes import MAX_LINES, as_data, encloses
 from mlxbert.readers.text_lines import Lines, too_long
@@ -73,12 +73,19 @@ def _read(lines: Lines, wanted: Wanted, format: str, dialect: dict[str, Any]) ->
     csv.field_size_limit(2**31 - 1)  # the default is 128 KB, less than a long article
     text = _RowLines(lines, always=format == "csv")
     reader = csv.reader(text, **dialect)
-    header, rows = _begin(reader, text, format, wanted.header)
-    columns = wanted.columns(lines.name, header) if wanted.texts else _all(lines.name, header)
-    index_of = {name: index for index, name in enumerate(header)}  # each wanted column occurs once
-    indices = [(name, index_of[name]) for name in columns]
+    first, rows = _begin(reader, text, format, wanted.header)
+    header = column_names(first)
+    while header and not header[-1]:  # Excel writes empty columns that once had a cell
+        header.pop()
+    named = [name for name in header if name]  # not the index that pandas writes
+    if not wanted.texts:
+        _check_names(lines.name, first, named)
+    index_of = {name: index for index, name in enumerate(header)}
+    indices = [(name, index_of[name]) for name in wanted.columns(lines.name, named)]
     for number, row in rows:
         place = f"line {number}"
+        if isinstance(row, list) and not any(row[len(header) :]):
+            del row[len(header) :]
         if isinstance(row, InputError):
             yield place, placed(row, place)
         elif len(row) == len(header):
@@ -98,16 +105,12 @@ def _other_length(row: Sequence[str], header: Sequence[str], place: str, separat
     return SurplusCellsError(f"{place}: {counts}", values)
 
 
-def _all(source: str, header: Sequence[str]) -> list[str]:
-    """Returns the columns that have a name: not the index that pandas writes, nor the column after a trailing comma."""
-    named = [name for name in header if name]
-    repeated = next((name for name, count in Counter(named).items() if count > 1), None)
-    if repeated is not None or not named:
-        message = "no column has a name" if repeated is None else f"column {repeated!r} occurs twice"
-        raise InputError(f"{source}, line 1: {message} in the header ({', '.join(header)})")
+def _check_names(source: str, header: Sequence[str], named: Sequence[str]) -> None:
+    """Raises an error if no column has a name, or if the only name seems to be several; `header` is the first row."""
+    if not named:
+        raise InputError(f"{source}, line 1: no column has a name in the header ({', '.join(header)})")
     if (hint := separator_hint(header)) is not None:
         raise InputError(f"{source}, line 1: the header has only one column, {header[0]!r}", hint=hint)
-    return named
 
 
 class _RowLines:

@@ -7,7 +7,7 @@ from typing import Any
 from mlxbert.errors import InputError, MlxbertError
 from mlxbert.optional_packages import install_command
 from mlxbert.readers.class_names import name_classes, stored_class_names
-from mlxbert.readers.parsing import Binary, Item, Wanted, size_of
+from mlxbert.readers.parsing import Binary, Item, Wanted, column_names, size_of
 from mlxbert.readers.pipes import LONGEST
 from mlxbert.readers.text_lines import too_long
 
@@ -35,22 +35,27 @@ def read_parquet(source: Binary, wanted: Wanted) -> Iterator[Item]:
         # With pre_buffer, the columns of the whole file would be in memory.
         file = pq.ParquetFile(source.file, pre_buffer=False)
         schema = file.schema_arrow
-        columns = wanted.columns(source.name, schema.names)
+        names = column_names(schema.names)
+        columns = wanted.columns(source.name, [name for name in names if name])
         for name in wanted.texts:
-            if not is_text(schema.field(name).type):
+            kind = schema.field(names.index(name)).type
+            if not is_text(kind):
                 raise InputError(
-                    f"{source.name}: column {name!r} has the type {schema.field(name).type}, expected strings",
-                    hint=wanted.hint("column"),
+                    f"{source.name}: column {name!r} has the type {kind}, expected strings", hint=wanted.hint("column")
                 )
-    return _items(source, file, columns)
+    return _items(source, file, dict(zip(names, schema.names, strict=True)), columns)
 
 
-def _items(source: Binary, file: Any, columns: Sequence[str]) -> Iterator[Item]:
+def _items(source: Binary, file: Any, stored: Mapping[str, str], columns: Sequence[str]) -> Iterator[Item]:
+    """Yields the columns of each row; `stored` maps the name of each column to its name in the file."""
     classes = stored_class_names(file.schema_arrow.metadata)
+    read = {name: place for place, name in enumerate(dict.fromkeys(stored[name] for name in columns))}
+    order = sorted((name for name in stored if stored[name] in read), key=lambda name: read[stored[name]])
     size, rows, number = size_of(source.file) or 0, max(file.metadata.num_rows, 1), 0
     with arrow_errors(source.name):
-        for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=columns):
-            values = [column_values(batch.column(batch.schema.get_field_index(name))) for name in columns]
+        for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=[*read]):
+            found = dict(zip(order, batch.columns, strict=True))  # pyarrow reads all columns of a name
+            values = [column_values(found[name]) for name in columns]
             for place, name in enumerate(columns):
                 if name in classes:
                     values[place] = name_classes(values[place], classes[name])

@@ -61,14 +61,13 @@ class Wanted:
             source: The name of the file in errors.
             names: The names of all columns.
         """
-        kept, counts = self.kept(names), Counter(names)
+        kept, known = self.kept(names), {*names}
         columns = [*self.texts, *(name for name in kept if self.keep is not None or name not in self.texts)]
         for number, name in enumerate(columns):
-            if counts[name] != 1:
+            if name not in known:
                 hint = self.missing("column", name, names) if number < len(self.texts) else None
                 raise InputError(
-                    f"{source}: the file has {'two columns' if counts[name] else 'no column'} {name!r} "
-                    f"(columns: {', '.join(names)})",
+                    f"{source}: the file has no column {name!r} (columns: {', '.join(names)})",
                     hint=separator_hint(names) or hint,
                 )
         return columns if self.keep is not None else [*names]
@@ -78,11 +77,8 @@ class Wanted:
         return f"choose the {what} with {self.choose}"
 
     def missing(self, what: str, name: str, names: Iterable[str]) -> str:
-        """Returns the hint for a field or column `name` that does not exist, or twice; `names` are those that do."""
-        names = [*names]
-        if name in names:
-            return f"rename one of the {what}s, or choose another one with {self.choose}"
-        near = difflib.get_close_matches(name, names, n=1)
+        """Returns the hint for a field or column `name` that does not exist; `names` are those that do."""
+        near = difflib.get_close_matches(name, [*names], n=1)
         return f"did you mean {near[0]!r}?" if near else f"choose one of these {what}s with {self.choose}"
 
 
@@ -121,6 +117,24 @@ def json_type(value: object) -> str:
     """Names the JSON type of a value for errors: `null`, `a number`, `an object`."""
     types = {type(None): "null", bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list"}
     return types.get(type(value), "an object")
+
+
+def column_names(header: Sequence[str]) -> list[str]:
+    """Returns the names of a table's columns, each without the space around it, and a different name for each column.
+
+    If a name occurs again, a number is added: `id_2`. Columns without a name keep the empty name, and are not read.
+    """
+    stripped = [name.strip() for name in header]
+    names, taken, numbers = list[str](), {*stripped}, Counter[str]()
+    for name in stripped:
+        numbers[name] += 1
+        free = name
+        while free in taken and name and numbers[name] > 1:
+            free = f"{name}_{numbers[name]}"
+            numbers[name] += free in taken
+        taken.add(free)
+        names.append(free)
+    return names
 
 
 def separator_hint(header: Sequence[str]) -> str | None:

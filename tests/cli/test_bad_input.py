@@ -153,7 +153,6 @@ def test_a_target_outside_of_the_vocabulary_is_named(word: str) -> None:
         ("head.csv", b"text,caf\xe9\nthe [MASK],1\n", "line 1: byte 0xe9 at offset 8"),
         ("empty.csv", b"", "expected a header"),
         ("other.csv", b"n,m\n1,2\n", "the file has no column 'text' (columns: n, m)"),
-        ("twice.tsv", b"text\ttext\n1\t2\n", "two columns 'text'"),
     ],
 )
 def test_a_file_of_which_nothing_can_be_used_is_refused(

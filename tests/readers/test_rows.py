@@ -15,6 +15,7 @@ import pytest
 
 from mlxbert.errors import ArgumentError, HubError, InputError, MlxbertError
 from mlxbert.optional_packages import install_command
+from mlxbert.readers.documents.table_documents import DocumentColumns, read_record_documents
 from mlxbert.readers.labelled_rows import LabelledRows, read_rows
 from mlxbert.readers.stream import Record
 from tests.readers.test_records import write, write_table
@@ -129,7 +130,6 @@ def test_a_folder_needs_labels_and_utf8(tmp_path: Path) -> None:
         ("a.csv", b'text,label\n"a\nb",c\nd,e,f\n', ", line 4: ", "3 columns"),
         ("a.csv", b'text,label\na,b\nc,"d\ne,f\n', ", line 3: ", "the row is not valid csv"),
         ("a.csv", b'text,label\n"a\nb",c\nd,\xe9\n', ", line 4: ", "byte 0xe9"),
-        ("a.csv", b"text,label,text\na,b,c\n", ", line 1: ", "'text' occurs twice"),
         ("a.csv", b"text;label\na;b\n", ", line 1: ", "only one column"),
         ("a.csv", b"text;label\na;b\n", ", line 1: ", "semicolons"),
         ("a.csv", b"text,label\nc\xe9,b\n", ", line 2: ", "encoding='latin-1'"),
@@ -154,10 +154,34 @@ def test_damaged_records_are_named_with_their_lines(
     assert caught.value.message.startswith(f"{path}{begins}") and said in f"{caught.value.message} {caught.value.hint}"
 
 
-def test_columns_without_a_name_are_left_out(tmp_path: Path) -> None:
-    rows = read_rows(write(tmp_path / "a.csv", b",text,label,\n0,a,b,\n"))
-    assert rows.columns == ("text", "label")
-    assert values(rows) == [{"text": "a", "label": "b"}]
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a.csv", b",text,label,\n0,a,b,\n", {"text": "a", "label": "b"}),  # the first one is the index of pandas
+        ("a.csv", b"text,label,,\na,b\n", {"text": "a", "label": "b"}),
+        ("a.csv", b"text,label\na,b,,\n", {"text": "a", "label": "b"}),
+        (
+            "a.csv",
+            b"id, text ,id,id_2,id\n1,a,2,3,4\n",
+            {"id": "1", "text": "a", "id_3": "2", "id_2": "3", "id_4": "4"},
+        ),
+        ("a.tsv", b"text\tid\tid\na\t1\t2\n", {"text": "a", "id": "1", "id_2": "2"}),
+    ],
+)
+def test_each_column_with_a_name_is_read_by_a_name_of_its_own(
+    name: str, content: bytes, expected: dict[str, str], tmp_path: Path
+) -> None:
+    assert values(read_rows(write(tmp_path / name, content))) == [expected]
+    (document,) = (one for one in read_record_documents(tmp_path / name, DocumentColumns()) if one.text)
+    assert document.fields == {key: value for key, value in expected.items() if key != "text"}
+
+
+def test_two_columns_of_one_name_in_a_parquet(tmp_path: Path) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pq.write_table(
+        pa.table([pa.array([1]), pa.array(["a"]), pa.array([2])], ["id", "text", "id"]), tmp_path / "a.parquet"
+    )
+    assert values(read_rows(tmp_path / "a.parquet")) == [{"id": 1, "text": "a", "id_2": 2}]
 
 
 def test_a_long_text_is_read_whole(tmp_path: Path) -> None:
