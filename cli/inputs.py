@@ -32,11 +32,11 @@ _TABLES = tuple(format for format, kind in FORMATS.items() if kind.value == "col
 _NAMED = tuple(format for format, kind in FORMATS.items() if kind.value)
 _TEXT = tuple(format for format, kind in FORMATS.items() if not kind.binary and not kind.refused)
 _READING_OPTIONS = {
-    **{"field": _OBJECTS, "column": _TABLES, "text_column": _NAMED, "pair_column": _NAMED},
+    **{"field": _OBJECTS, "text_column": _NAMED, "pair_column": _NAMED},
     **{"no_header": (FormatName.csv, FormatName.tsv), "keep": _NAMED, "encoding": _TEXT},
 }
 
-_COLUMN_OPTIONS = {"field", "column", "text_column", "pair_column"}
+_COLUMN_OPTIONS = {"field", "text_column", "pair_column"}
 
 
 def check_data(paths: Sequence[str], encoding: str) -> None:
@@ -53,22 +53,23 @@ def open_input(
     options: InputOptions,
     names: str | Pair,
     *,
-    guessed: str = "",
+    pairs: bool = False,
     pair: str | None = None,
     read_as: Sequence[str] = (),
     whole: bool = False,
 ) -> RecordStream:
     """Opens the records of a command: its arguments or, if there are none, records from its input.
 
-    If `names` is a single name, each argument is a record. `--field`, `--column` or `--text-column` then replaces this
-    name, and `--pair-column` adds a second one. If there are two names, all arguments form a single record, and
-    `--text-column` and `--pair-column` replace the two names.
+    If `names` is a single name, each argument is a record. `--field` or `--text-column` then replaces this name, and
+    `--pair-column` adds a second one; if the name is `text`, and a table has no such column, the column is guessed. If
+    there are two names, all arguments form a single record, and `--text-column` and `--pair-column` replace the two
+    names.
 
     Args:
         arguments: The texts on the command line.
         options: The input options, which are used if there are no arguments.
         names: The field or column that holds the text, or the two fields or columns that hold a pair.
-        guessed: What to guess in a table that has no column `names`: `texts` or `texts or pairs`; empty for nothing.
+        pairs: Whether two columns may be guessed, the second one with the second texts.
         pair: The second text for records that have only one text.
         read_as: How the manifest of an output file describes `pair`.
         whole: Whether to keep all fields or columns of a record.
@@ -85,7 +86,7 @@ def open_input(
     if inputs.count(STDIN) > 1:
         raise ArgumentError("--input - is given twice, but stdin can be read only once")
     chosen, keep = _given_options(options), _kept_names(options)
-    sources = _from_files(inputs, options, names, guessed, whole=whole)
+    sources = _from_files(inputs, options, names, pairs, whole=whole)
     read_as = (
         *(f"keep {name}" for name in keep or ()),  # as "keep NAME", since NAME may also be a column of texts
         *(["no header"] if "no_header" in chosen else []),
@@ -99,8 +100,7 @@ def open_texts(arguments: Sequence[str], options: PairInputOptions, pair: str | 
     """Opens texts or pairs of texts. A pair consists of a text and `pair`, or of the texts in two columns."""
     if pair is not None and options.pair_column is not None:
         raise ArgumentError("--pair cannot be combined with --pair-column", hint="omit --pair or --pair-column")
-    guessed = "texts" if pair is not None else "texts or pairs"
-    return open_input(arguments, options, "text", guessed=guessed, pair=pair)
+    return open_input(arguments, options, "text", pairs=pair is None, pair=pair)
 
 
 def open_questions(
@@ -194,7 +194,7 @@ def _kept_names(options: InputOptions) -> list[str] | None:
 
 
 def _from_files(
-    inputs: Sequence[str], options: InputOptions, names: str | Pair, guessed: str, *, whole: bool
+    inputs: Sequence[str], options: InputOptions, names: str | Pair, pairs: bool, *, whole: bool
 ) -> list[RecordSource]:
     chosen, keep = _given_options(options), _kept_names(options)
     if clashes := [name for name in keep or () if name in _OPTIONAL_FIELDS]:
@@ -211,8 +211,8 @@ def _from_files(
     for source, format in zip(sources, formats, strict=True):
         usable = {key: chosen[key] for key in chosen if format in _READING_OPTIONS[key]}
         text_name, pair_name, choose = _names(usable, names, format)
-        if guessed and format in _TABLES and not chosen.keys() & _COLUMN_OPTIONS and isinstance(source, str):
-            text_name, pair_name = _guess_columns(source, format, options, text_name, pairs="pairs" in guessed)
+        if names == "text" and format in _TABLES and not chosen.keys() & _COLUMN_OPTIONS and isinstance(source, str):
+            text_name, pair_name = _guess_columns(source, format, options, text_name, pairs=pairs)
         records += read_records(
             source, text_name, pair_name, format=format, name=None if isinstance(source, str) else "stdin",
             header="no_header" not in chosen or format not in _READING_OPTIONS["no_header"],
@@ -228,7 +228,7 @@ def _option(name: str) -> str:
 
 def _names(chosen: Mapping[str, str], names: str | Pair, format: FormatName) -> tuple[str, str | None, str]:
     """Returns the fields or columns that hold the text and the second text, and the options that choose them."""
-    text_options = [name for name in ("field", "column", "text_column") if name in chosen]
+    text_options = [name for name in ("field", "text_column") if name in chosen]
     if len(text_options) > 1:
         raise ArgumentError(
             f"{' and '.join(map(_option, text_options))} cannot be combined", hint="give only one of these options"
@@ -241,19 +241,21 @@ def _names(chosen: Mapping[str, str], names: str | Pair, format: FormatName) -> 
         )
     default, pair = names if isinstance(names, tuple) else (names, None)
     text, pair = chosen[text_options[0]] if text_options else default, chosen.get("pair_column", pair)
-    choose = _option(text_options[0]) if text_options == ["text_column"] else f"--{FORMATS[format].value}"
+    choose = "--field" if format in _OBJECTS and text_options != ["text_column"] else "--text-column"
     return text, pair, choose if pair is None else pair_options
 
 
 def _guess_format(source: str | BinaryIO, chosen: dict[str, Any], names: str | Pair) -> FormatName:
     if isinstance(source, str):
         return format_of(source, source, texts=True)
-    if "column" in chosen or "no_header" in chosen:
+    if "no_header" in chosen:
         return FormatName.csv
-    if chosen.keys() - {"keep", "encoding"} or isinstance(names, tuple):
+    if "field" in chosen or isinstance(names, tuple):
         return FormatName.jsonl
     line = first_line(source).split(b"\r")[0]
     first = line.decode(chosen.get("encoding", UTF8), "replace").strip().removeprefix("\ufeff")
+    if chosen.keys() & _COLUMN_OPTIONS:
+        return FormatName.jsonl if first.startswith("{") else FormatName.csv
     if first == "[" or first.startswith("[{"):
         console.say(
             "note", f"stdin is a JSON array, so {names!r} of each entry is read; --format txt reads each line as a text"

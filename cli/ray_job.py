@@ -73,8 +73,6 @@ def _check(model: ServedOptions, source: RecordOptions, out: FileOptions, texts:
     for name in _NO_VALUE:
         if getattr(source, name) != getattr(RecordOptions(), name):
             raise ArgumentError(f"--{name.replace('_', '-')} cannot be combined with --ray, which reads .parquet files")
-    if source.column is not None and getattr(source, "text_column", None) is not None:
-        raise ArgumentError("--column and --text-column cannot be combined", hint="give only one of these options")
 
 
 def _plan(
@@ -92,7 +90,7 @@ def _plan(
     for package in ("pyarrow", "ray"):
         require(package, "--ray")
     session.note_builtin(task, model.model)
-    named = {"text": source.column or getattr(source, "text_column", None) or "text"}
+    named = {"text": source.text_column or "text"}
     if (pair := getattr(source, "pair_column", None)) is not None:
         named["pair"] = pair
     options = {
@@ -103,7 +101,7 @@ def _plan(
     ref = dataclasses.replace(model.ref, source=_absolute(model.ref.source), adapter=_absolute(model.ref.adapter))
     job = Job(task, ref, options, named, (), _SLASH.sub(r"\1://", str(out.output)), source.strict)
     keep = () if source.keep is None else tuple(dict.fromkeys(source.keep))
-    wanted = Wanted(tuple(named.values()), keep=keep, with_id=source.keep is None, choose="--column")
+    wanted = Wanted(tuple(named.values()), keep=keep, with_id=source.keep is None, choose="--text-column")
     return PlannedJob(job, source.input or [], wanted, many.part_rows or PART_ROWS)
 
 

@@ -114,9 +114,9 @@ class InputOptions:
     field: Annotated[
         str | None, Option("Field with the text, in .jsonl and .json files. Not for pairs. The default is text.")
     ] = None
-    column: Annotated[
+    text_column: Annotated[
         str | None,
-        Option("Column with the text, in .csv, .tsv and .parquet files. Not for pairs. The default is text."),
+        Option("Column or field with the text. The default is text, or guessed in a table.", short="--column"),
     ] = None
     no_header: NoHeader = False
     encoding: Encoding = UTF8
@@ -127,17 +127,13 @@ class InputOptions:
 class RecordOptions(InputOptions):
     """Options that say where inputs come from, and which of their fields are kept in the results."""
 
-    keep: Annotated[
-        list[str] | None,
-        Option("Copy a column or field to results. May be repeated.", usual="id, if any"),
-    ] = None
+    keep: Annotated[TEXTS | None, Option("Copy columns or fields to results.", usual="id, if any")] = None
 
 
 @dataclass(frozen=True)
 class PairInputOptions(RecordOptions):
     """Options that say where texts or pairs of texts come from if there are no arguments."""
 
-    text_column: Annotated[str | None, Option("Column or field with the text, for all file formats.")] = None
     pair_column: Annotated[str | None, Option("Column or field with the second text of a pair.")] = None
 
 

@@ -76,7 +76,7 @@ def collect(
         stored = opened.rows
         if options.input is None and not arguments and opened.has_texts:
             options = replace(options, input=[str(options.vectors)])
-    records = open_input(arguments, options, "text", guessed="texts", whole=whole)
+    records = open_input(arguments, options, "text", whole=whole)
     return _from_records(records, options, stored)
 
 

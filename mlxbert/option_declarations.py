@@ -67,7 +67,7 @@ class Option:
         unit: The placeholder of the value; by default `N` for whole numbers, `X` for other numbers, otherwise `NAME`.
         usual: The default in words, if the field's own default does not describe it.
         panel: The heading under which `--help` lists the option; by default the attribute `panel` of the dataclass.
-        short: A second, short name.
+        short: A second name; the help shows it if it is short.
         variable: The environment variable that sets the option.
         values: Values that the help lists and the shell completes, for an option that also accepts others.
         bounds: The smallest and the largest permitted value of a number.

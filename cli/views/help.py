@@ -101,7 +101,7 @@ def _row(parameter: Any, *, whole: bool) -> HelpRow:
     text += f". {rest[0]}".rstrip() if whole and rest else ""
     if parameter.param_type_name == "argument":
         return HelpRow(parameter.metavar, "", text)
-    long = [name for name in parameter.opts if name.startswith("--")]
+    long = [name for name in parameter.opts if name.startswith("--")][:1]
     short = [name for name in parameter.opts if not name.startswith("--")]
     if parameter.secondary_opts:
         long = [f"--[no-]{name.removeprefix('--')}" for name in long]

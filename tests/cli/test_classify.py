@@ -116,7 +116,7 @@ def test_the_text_of_a_pair_is_in_text_unless_said(model: str, wanted: list[Any]
     (tmp_path / "in.tsv").write_text("b\ttext\na dog\tthe cat sat\n", encoding="utf-8")
     arguments = ["classify", "--input", str(tmp_path / "in.tsv"), "--model", model]
     assert_alike(call(*arguments, "--pair-column", "b").lines, wanted[:1])
-    assert call(*arguments, "--pair-column", "text", "--column", "b").lines[0]["pair"] == "the cat sat"
+    assert call(*arguments, "--pair-column", "text", "--text-column", "b").lines[0]["pair"] == "the cat sat"
     call(*arguments, "--pair-column", "c").fails(1, "'c'", "hint: ", "--text-column and --pair-column")
     call(*arguments, "--text-column", "c").fails(1, "'c'", "hint: ", "--text-column")
 
@@ -136,7 +136,7 @@ def test_columns_from_stdin_are_those_of_json_lines_unless_said(model: str, want
         ),
         (["--pair-column", "a", "--input", "in.txt"], "--pair-column works only with"),
         (["--pair-column", "a", "--pair", "b", "--input", "in.csv"], "--pair cannot be combined with --pair-column"),
-        (["--text-column", "a", "--column", "b", "--input", "in.csv"], "--column and --text-column cannot be combined"),
+        (["--text-column", "a", "--text-column", "b", "--input", "in.csv"], "--column and --text-column cannot be combined"),
         (["the cat", "--pair-column", "a"], "--pair-column works only with --input"),
         (["the cat", "--text-column", "a"], "--text-column works only with --input"),
         (["--overflow", "cut", "the cat"], "--overflow"),
@@ -240,8 +240,8 @@ def test_a_header_that_is_a_text_points_to_no_header(header: str, said: bool, mo
 def test_columns_that_cannot_be_told_are_to_be_named(model: str, tmp_path: Path) -> None:
     file = tmp_path / "in.csv"
     file.write_text("comment,message\nthe cat,a dog\n")
-    call("classify", "--input", str(file), "--model", model).fails(1, "comment, message", "--column")
+    call("classify", "--input", str(file), "--model", model).fails(1, "comment, message", "--text-column")
     file.write_text("premise,hypothesis\nthe cat,a dog\n")
     call("classify", "--input", str(file), "--model", model, "--pair", "a man").fails(1, "premise, hypothesis")
-    named = call("classify", "--input", str(file), "--model", model, "--column", "premise")
+    named = call("classify", "--input", str(file), "--model", model, "--text-column", "premise")
     assert named.lines[0]["text"] == "the cat" and "note: " not in named.err

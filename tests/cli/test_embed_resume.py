@@ -99,7 +99,7 @@ def test_another_command_is_refused_and_what_is_finished_is_kept(
         ["--overflow", "window"],
         ["--batch-tokens", "7"],
         ["--dtype", "float16"],
-        ["--format", "csv", "--column", "the"],
+        ["--format", "csv", "--text-column", "the"],
         ["--model", other_model],
         ["--input", str(tmp_path / "other.txt")],
     ):

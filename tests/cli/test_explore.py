@@ -68,12 +68,12 @@ def test_a_csv_stays_a_csv(tmp_path: Path) -> None:
     table = [["n", "body", "note"], ["1", "It rains.", "a,b"], ["2", "it rains.", ""], ["3", 'say "x"\nand y', "z\rz"]]
     with source.open("w", newline="") as file:
         csv.writer(file).writerows(table)
-    call("dedupe", "--exact", "--input", str(source), "--column", "body", "--output", str(output))
+    call("dedupe", "--exact", "--input", str(source), "--text-column", "body", "--output", str(output))
     with output.open(newline="") as file:
         assert [*csv.reader(file)] == [table[0], table[1], table[3]]
-    again = call("dedupe", "--exact", "--input", str(output), "--column", "note", "--output", str(tmp_path / "o.jsonl"))
+    again = call("dedupe", "--exact", "--input", str(output), "--text-column", "note", "--output", str(tmp_path / "o.jsonl"))
     assert again.status == 0 and json.loads((tmp_path / "o.jsonl").read_text().splitlines()[1])["note"] == "z\rz"
-    call("dedupe", "--exact", "--input", str(source), "--column", "body", "--output", str(tmp_path / "o.txt")).fails(
+    call("dedupe", "--exact", "--input", str(source), "--text-column", "body", "--output", str(tmp_path / "o.txt")).fails(
         1, "several lines"
     )
     assert not (tmp_path / "o.txt").exists()
@@ -190,7 +190,7 @@ def test_a_hint_if_a_topic_has_most_of_the_texts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("column", "hint"), [("bdy", "did you mean 'body'?"), ("zzz", "one of these columns")])
 def test_a_column_that_is_missing(column: str, hint: str, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("id,body\n1,a\n")
-    call("dedupe", "--exact", "--input", str(tmp_path / "t.csv"), "--column", column).fails(1, "id, body", hint)
+    call("dedupe", "--exact", "--input", str(tmp_path / "t.csv"), "--text-column", column).fails(1, "id, body", hint)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -58,15 +58,15 @@ _CSV = b'\xef\xbb\xbftext,other\r\n"the, ""cat""\nsat",x\r\n\r\ndog,y\r\n'
     ("in.jsonl", _JSON, [], ["the", "…"]),
     ("in.jsonl", _JSON, ["--field", "other"], ["cat", "dog"]),
     ("in.csv", _CSV, [], ['the, "cat"\nsat', "dog"]),
-    ("in.csv", _CSV, ["--column", "other"], ["x", "y"]),
+    ("in.csv", _CSV, ["--text-column", "other"], ["x", "y"]),
     ("in.tsv", b'text\tn\n"the, cat\t1\ndog"\t2\n', [], ['"the, cat', 'dog"']),  # quotes are data
     ("in.csv", f"text\n{'w1 ' * 100_000}\n".encode(), ["--overflow", "truncate", "--quiet"], ["w1 " * 100_000]),
-    ("in.csv", b"1,the\n2,cat\n", ["--no-header", "--column", "2"], ["the", "cat"]),
+    ("in.csv", b"1,the\n2,cat\n", ["--no-header", "--text-column", "2"], ["the", "cat"]),
     ("in.data", b"the\n", ["--format", "txt"], ["the"]),
     ("in.txt", b'{"text": "the"}\n', ["--format", "jsonl"], ["the"]),
     ("IN.JSONL", b'{"text": "the"}\n', [], ["the"]),
     ("in.txt.gz", gzip.compress(b"the\ncat\n"), [], ["the", "cat"]),
-    ("in.csv.gz", gzip.compress(b"x,y\nthe,cat\n"), ["--column", "y"], ["cat"]),
+    ("in.csv.gz", gzip.compress(b"x,y\nthe,cat\n"), ["--text-column", "y"], ["cat"]),
     ("in.data.gz", gzip.compress(b'{"x": "the"}\n'), ["--format", "jsonl", "--field", "x"], ["the"]),
 ], ids=range(21))  # fmt: skip
 def test_texts_are_read_as_they_are(
@@ -85,9 +85,8 @@ def test_an_ending_that_says_nothing_needs_a_format(read: Tokenizing) -> None:
     [
         ("in.csv", ["--field", "text"]),
         ("in.txt", ["--field", "text"]),
-        ("in.jsonl", ["--column", "text"]),
-        ("in.txt", ["--column", "text"]),
-        ("in.jsonl", ["--field", "text", "--column", "text"]),
+        ("in.txt", ["--text-column", "text"]),
+        ("in.jsonl", ["--field", "text", "--text-column", "text"]),
         ("in.txt", ["--format", "xml"]),
         ("in.txt", ["an argument"]),
     ],
@@ -164,8 +163,8 @@ def test_several_inputs_are_read_one_after_the_other(small: str, tmp_path: Path)
     assert [line["index"] for line in outcome.lines if "index" in line] == [2, 4]
     assert outcome.lines[2]["error"].startswith(f"{tmp_path / 'b.txt'}, line 2: byte 0xe9")
     assert outcome.lines[4]["error"].startswith(f"{tmp_path / 'c.jsonl'}, line 2: the record has no field 'text'")
-    numbers = call(*arguments, "--column", "n")
-    assert [line.get("text") for line in numbers.lines] == ["1", "cat", None, "dog", None]
+    numbers = call(*arguments, "--text-column", "n")
+    assert [line.get("text") for line in numbers.lines] == ["1", "cat", None, None, None]
     call(*arguments, "-i", "-", "-i", "-").fails(2, "given twice")
     call(*arguments, str(tmp_path / "b.txt")).fails(2, "--input cannot be combined with", "hint: ", "b.txt")
     call(*arguments, "-i", str(tmp_path / "none.txt")).fails(1, "none.txt")
@@ -234,8 +233,8 @@ def test_stdin_takes_the_format_that_options_name(small: str) -> None:
         (objects, ["--format", "jsonl"], "the"),
         (objects, ["--field", "x"], "cat"),
         (table, ["--format", "csv"], "the"),
-        (table, ["--column", "x"], "cat"),
-        (table.replace(b",", b"\t"), ["--format", "tsv", "--column", "x"], "cat"),
+        (table, ["--text-column", "x"], "cat"),
+        (table.replace(b",", b"\t"), ["--format", "tsv", "--text-column", "x"], "cat"),
     ):
         assert [line["text"] for line in call(*arguments, *options, stdin=stdin).lines] == [text]
 
@@ -276,7 +275,7 @@ def test_columns_of_pairs_are_named_in_one_way(small: str, tmp_path: Path) -> No
 
 
 def test_options_of_tables_are_refused_elsewhere(read: Tokenizing) -> None:
-    read("in.csv", b"1,the\n", "--no-header").fails(1, "'text'", "1, 2", "hint: ", "--column")
+    read("in.csv", b"1,2\n", "--no-header").fails(1, "'text'", "1, 2", "hint: ", "--text-column")
     read("in.jsonl", b"{}\n", "--no-header").fails(2, "--no-header works only with .csv, .tsv")
     call("tokenize", "the", "--no-header", "--model", read.model).fails(2, "--no-header")
 
@@ -309,8 +308,8 @@ def test_a_parquet_has_a_text_per_row_in_a_column(read: Tokenizing) -> None:
     written = io.BytesIO()
     pq.write_table(pa.table({"text": ["the", None], "other": ["cat", "dog"], "n": [1, 2]}), written)
     content = written.getvalue()
-    assert read.texts("in.parquet", content, "--column", "other") == ["cat", "dog"]
-    assert read.texts("in.data", content, "--column", "other", "--format", "parquet") == ["cat", "dog"]
+    assert read.texts("in.parquet", content, "--text-column", "other") == ["cat", "dog"]
+    assert read.texts("in.data", content, "--text-column", "other", "--format", "parquet") == ["cat", "dog"]
     outcome = read("in.parquet", content)
     assert outcome.lines[0]["text"] == "the"
     assert outcome.lines[1] == {
@@ -318,12 +317,12 @@ def test_a_parquet_has_a_text_per_row_in_a_column(read: Tokenizing) -> None:
         "error": f"{read.folder / 'in.parquet'}, row 2: column 'text' is null, expected a string",
     }
     outcome.fails(1, "1 of 2 inputs failed")
-    read("in.parquet", content, "--column", "body").fails(1, "'body'", "text, other, n", "hint: ", "--column")
+    read("in.parquet", content, "--text-column", "body").fails(1, "'body'", "text, other, n", "hint: ", "--text-column")
     read("in.parquet", content, "--field", "text").fails(2, "--field works only with .jsonl")
 
 
 def test_hints_of_the_library_name_options(read: Tokenizing) -> None:
-    read("in.csv", b"body\nthe\n").fails(1, "'text'", "body", "hint: ", "--column")
+    read("in.csv", b"n,m\n1,2\n").fails(1, "'text'", "n, m", "hint: ", "--text-column")
     read("in.jsonl", b'{"body": "the"}\n', "--strict").fails(1, "'text'", "body", "hint: ", "--field")
 
 
@@ -385,7 +384,7 @@ def test_files_of_other_programs_are_told_what_to_do_with(name: str, said: str, 
     [
         ("in.txt", "café\ncat", []),
         ("in.csv", "n,text\n1,café\n2,cat\n", []),
-        ("in.csv", "1,café\n2,cat\n", ["--no-header", "--column", "2"]),
+        ("in.csv", "1,café\n2,cat\n", ["--no-header", "--text-column", "2"]),
         ("in.json", '[{"text": "café"},\n {"text": "cat"}]', []),
         ("in.json", '[{"a": "café"}, {"a": "cat"}]', ["--field", "a"]),
     ],
@@ -404,7 +403,7 @@ def test_an_encoding_is_that_of_files(read: Tokenizing) -> None:
 
 @pytest.mark.parametrize(("ending", "content"), [("jsonl", '{"utf-8": "cat"}'), ("csv", "utf-8\ncat\n")])
 def test_a_field_may_be_called_like_an_encoding(read: Tokenizing, ending: str, content: str) -> None:
-    option = "--field" if ending == "jsonl" else "--column"
+    option = "--field" if ending == "jsonl" else "--text-column"
     assert read.texts(f"in.{ending}", content.encode(), option, "utf-8") == ["cat"]
 
 

@@ -27,7 +27,7 @@ BASE = ("embed", "--input", "in.parquet", "--output", "out", "--ray", "local")
         (("embed", "cat", "--part-rows", "5"), "--part-rows"),
         (("tag", "cat", "--ray-cpus", "5"), "--ray-cpus"),
         (("classify", *BASE[1:], "--pair", "cat"), "--pair"),
-        (("classify", *BASE[1:], "--column", "a", "--text-column", "b"), "--text-column"),
+        (("classify", *BASE[1:], "--text-column", "a", "--text-column", "b"), "--text-column"),
     ],
 )
 def test_options_that_do_not_go_together(arguments: tuple[str, ...], named: str) -> None:

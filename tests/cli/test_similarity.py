@@ -107,7 +107,7 @@ def test_the_first_text_of_a_file_is_compared_with_the_others(
     assert [(line["path"], line["line"]) for line in found.lines] == [
         (str(tmp_path / "in.txt"), line["index"] + 2) for line in expected
     ]
-    assert ranked(similarity("--input", str(tmp_path / "in.csv"), "--column", "body")) == expected
+    assert ranked(similarity("--input", str(tmp_path / "in.csv"), "--text-column", "body")) == expected
     assert ranked(similarity("--input", "-", stdin=lines.encode())) == expected
     assert ranked(similarity(stdin=lines.encode())) == expected
 
