@@ -1,6 +1,7 @@
 """Opens inputs from arguments, files or stdin, and reads them one record at a time, so that they may have any size."""
 
 import csv
+import difflib
 import hashlib
 import json
 import sys
@@ -86,7 +87,8 @@ def open_input(
     if inputs.count(STDIN) > 1:
         raise ArgumentError("--input - is given twice, but stdin can be read only once")
     chosen, keep = _given_options(options), _kept_names(options)
-    sources = _from_files(inputs, options, names, pairs, whole=whole)
+    replaced = None if pair is None else "context" if names == "question" else "pair"
+    sources = _from_files(inputs, options, names, pairs, whole=whole, replaced=replaced)
     read_as = (
         *(f"keep {name}" for name in keep or ()),  # as "keep NAME", since NAME may also be a column of texts
         *(["no header"] if "no_header" in chosen else []),
@@ -96,15 +98,22 @@ def open_input(
     return RecordStream(sources, read_as=read_as, pair=pair, strict=options.strict)
 
 
-def open_texts(arguments: Sequence[str], options: PairInputOptions, pair: str | None) -> RecordStream:
+def open_texts(
+    arguments: Sequence[str], options: PairInputOptions, pair: str | None, *, whole: bool = False
+) -> RecordStream:
     """Opens texts or pairs of texts. A pair consists of a text and `pair`, or of the texts in two columns."""
     if pair is not None and options.pair_column is not None:
         raise ArgumentError("--pair cannot be combined with --pair-column", hint="omit --pair or --pair-column")
-    return open_input(arguments, options, "text", pairs=pair is None, pair=pair)
+    return open_input(arguments, options, "text", pairs=pair is None, pair=pair, whole=whole)
 
 
 def open_questions(
-    arguments: Sequence[str], options: PairInputOptions, context: str | None, context_file: str | None
+    arguments: Sequence[str],
+    options: PairInputOptions,
+    context: str | None,
+    context_file: str | None,
+    *,
+    whole: bool = False,
 ) -> RecordStream:
     """Opens questions, each with its context. All questions have the same context, or each record has its own."""
     if context is not None and context_file is not None:
@@ -128,11 +137,11 @@ def open_questions(
             "the question has no context to answer from", hint="add --context TEXT or --context-file FILE"
         )
     if text is None:
-        return open_input((), options, ("question", "context"))
+        return open_input((), options, ("question", "context"), whole=whole)
     if arguments:  # the encoding applies only to the context
         options = replace(options, encoding=UTF8)
     digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
-    return open_input(arguments, options, "question", pair=text, read_as=[f"context {digest}"])
+    return open_input(arguments, options, "question", pair=text, read_as=[f"context {digest}"], whole=whole)
 
 
 def _read_context(source: str, encoding: str) -> str:
@@ -155,9 +164,7 @@ def _from_arguments(arguments: Sequence[str], options: InputOptions, records: Se
     if options.input is not None:
         hint = f"repeat the option: --input {' --input '.join(files)}" if files else "omit --input or the texts"
         raise ArgumentError("--input cannot be combined with texts as arguments", hint=hint)
-    for name in ("format", *_given_options(options)):
-        if getattr(options, name) is not None:
-            raise ArgumentError(f"{_option(name)} works only with --input, not with texts as arguments")
+    refuse_reading_options(options, "texts as arguments")
     for file in files:
         console.say("hint", f"{file} is taken as a text; --input {file} reads the file")
     if STDIN in arguments:
@@ -170,6 +177,13 @@ def _from_arguments(arguments: Sequence[str], options: InputOptions, records: Se
     names = ("text", "pair")[: len(records[0])]
     items = (("", dict(zip(names, texts, strict=True))) for texts in records)
     return RecordSource(ARGUMENTS, items, (ARGUMENTS,), wanted=Wanted(names, keep=()))
+
+
+def refuse_reading_options(options: InputOptions, texts: str) -> None:
+    """Raises an error for options that say how to read a file, if there is none; `texts` describes the texts."""
+    for name in ("format", *_given_options(options)):
+        if getattr(options, name) is not None:
+            raise ArgumentError(f"{_option(name)} works only with --input, not with {texts}")
 
 
 def _is_input_file(argument: str) -> bool:
@@ -194,19 +208,23 @@ def _kept_names(options: InputOptions) -> list[str] | None:
 
 
 def _from_files(
-    inputs: Sequence[str], options: InputOptions, names: str | Pair, pairs: bool, *, whole: bool
-) -> list[RecordSource]:
+    inputs: Sequence[str], options: InputOptions, names: str | Pair, pairs: bool, *, whole: bool,
+    replaced: str | None,
+) -> list[RecordSource]:  # fmt: skip
     chosen, keep = _given_options(options), _kept_names(options)
     if clashes := [name for name in keep or () if name in _OPTIONAL_FIELDS]:
         raise ArgumentError(f"--keep {clashes[0]}: some results have a field with this name", hint="rename the column")
     sources = [as_it_comes(stdin()) if source == STDIN else source for source in inputs]
     forced = FormatName(options.format) if options.format else None
     formats = [forced or _guess_format(source, chosen, names) for source in sources]
+    whole = whole and {*formats} <= {*_NAMED}
     for name in chosen:
         if not set(formats) & set(_READING_OPTIONS[name]):
             expected = ", ".join(f".{format.value}" for format in _READING_OPTIONS[name])
             actual = ", ".join(dict.fromkeys(format.value for format in formats))
             raise ArgumentError(f"{_option(name)} works only with {expected}, but the input is {actual}")
+    if keep or replaced is not None:
+        _check_fields([*zip(sources, formats, strict=True)], options, {*(keep or ())}, replaced)
     records: list[RecordSource] = []
     for source, format in zip(sources, formats, strict=True):
         usable = {key: chosen[key] for key in chosen if format in _READING_OPTIONS[key]}
@@ -220,6 +238,37 @@ def _from_files(
             encoding=options.encoding if format in _TEXT else UTF8,
         ).sources  # fmt: skip
     return records
+
+
+def _check_fields(
+    sources: Sequence[tuple[str | BinaryIO, FormatName]], options: InputOptions, keep: set[str], replaced: str | None
+) -> None:
+    """Raises an error for a field to keep that no record has, and for fields that an option would replace.
+
+    It reads the files as far as it must: to the first record in which nothing is missing. Pipes cannot be read twice.
+    """
+    known = set[str]()
+    how: dict[str, Any] = {"header": not options.no_header, "lenient": True}
+    for source, format in sources:
+        if not isinstance(source, str) or not Path(source).is_file():
+            return
+        if format not in (_OBJECTS if replaced is None else _NAMED):  # a table says itself which columns it lacks
+            continue
+        how["encoding"] = options.encoding if format in _TEXT else UTF8
+        with suppress(MlxbertError), open_source(source) as file:  # reported again where the file is read
+            for record in read_records(file, None, format=format, name=source, **how):
+                known |= record.values.keys()
+                if format in _TABLES or (keep <= known and (replaced is None or replaced in known)):
+                    break
+    if replaced in known:
+        raise ArgumentError(
+            f"the records have {replaced!r} of their own, which the given {replaced} would replace",
+            hint=f"omit --{replaced}, or rename the field or column",
+        )
+    if known and (missing := sorted(keep - known)):
+        near = difflib.get_close_matches(missing[0], known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"the fields are {', '.join(sorted(known))}"
+        raise ArgumentError(f"--keep {missing[0]}: no record has this field", hint=hint)
 
 
 def _option(name: str) -> str:

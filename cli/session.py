@@ -365,7 +365,9 @@ def _file(
         group.check_same(manifest)
     if group is not None and group.rank:
         return nullcontext(Dropped())
-    return FileOutput(options.output, manifest, overwrite=options.overwrite, format=task.chosen(options.output))
+    format = task.chosen(options.output)
+    format.whole_rows = all(part.wanted.keep is None for part in source.sources)
+    return FileOutput(options.output, manifest, overwrite=options.overwrite, format=format)
 
 
 def _summarize(usage: "Usage", count: int, skipped: int, seconds: float) -> None:

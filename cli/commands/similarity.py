@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mlxbert.cli import session
-from mlxbert.cli.inputs import open_input
+from mlxbert.cli.inputs import open_input, refuse_reading_options
 from mlxbert.cli.output.resumable_file import check_output
 from mlxbert.cli.ranking_command import open_ranking, write_ranking
 from mlxbert.cli.shared_options import FileOptions, PairInputOptions, ServedOptions, options_of, with_options
@@ -111,9 +111,8 @@ def _opened(
     if vectors is None or stored is None or source.input is not None:
         return open_ranking(texts, source, vectors)
     if vectors.suffix.lower() in DATABASES:
-        records = open_input(read_texts(vectors), source, "text")
-        records.name = str(vectors)
-        return records
+        refuse_reading_options(replace(source, keep=None), f"the texts in {vectors}")
+        return RecordStream([read_texts(vectors, source.keep)], strict=source.strict)
     return open_ranking(texts, replace(source, input=[str(vectors)]) if stored.has_texts else source, vectors)
 
 

@@ -14,6 +14,7 @@ import typer
 
 from mlxbert.cli import ray_job, session
 from mlxbert.cli.inputs import open_input, open_questions, open_texts
+from mlxbert.cli.output.formats import TABLES
 from mlxbert.cli.output.resumable_file import check_output
 from mlxbert.cli.shared_options import (
     FileOptions,
@@ -45,9 +46,9 @@ class TextItems:
     remembered: ClassVar[tuple[str, ...]] = ()
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None
 
-    def open(self, source: Any) -> RecordStream:
-        """Opens the items, from arguments or files."""
-        return open_input(self.texts or (), source, "text")
+    def open(self, source: Any, *, whole: bool) -> RecordStream:
+        """Opens the items, from arguments or files; `whole` says whether to keep whole records."""
+        return open_input(self.texts or (), source, "text", whole=whole)
 
 
 @dataclass(frozen=True)
@@ -58,9 +59,9 @@ class TextOrPairItems(TextItems):
     remembered = ("pair",)
     pair: Annotated[str | None, Option("A second text that is paired with each text.", "TEXT")] = None
 
-    def open(self, source: Any) -> RecordStream:
-        """Opens the items, from arguments or files."""
-        return open_texts(self.texts or (), source, self.pair)
+    def open(self, source: Any, *, whole: bool) -> RecordStream:
+        """Opens the items, from arguments or files; `whole` says whether to keep whole records."""
+        return open_texts(self.texts or (), source, self.pair, whole=whole)
 
 
 @dataclass(frozen=True)
@@ -70,13 +71,13 @@ class PairItems(TextItems):
     source = PairInputOptions
     texts: Annotated[list[str] | None, typer.Argument(metavar="A B", help="Two texts.")] = None
 
-    def open(self, source: Any) -> RecordStream:
-        """Opens the items, from arguments or files."""
+    def open(self, source: Any, *, whole: bool) -> RecordStream:
+        """Opens the items, from arguments or files; `whole` says whether to keep whole records."""
         if self.texts and len(self.texts) != 2:
             raise ArgumentError(
                 f"the command needs exactly two texts, A and B, but has {len(self.texts)}", hint="quote each text"
             )
-        return open_input(self.texts or (), source, ("a", "b"))
+        return open_input(self.texts or (), source, ("a", "b"), whole=whole)
 
 
 @dataclass(frozen=True)
@@ -88,9 +89,9 @@ class QuestionItems(TextItems):
     context: Annotated[str | None, Option("The text to answer from.", "TEXT")] = None
     context_file: Annotated[str | None, Option("A file with the text; - is stdin.", "FILE")] = None
 
-    def open(self, source: Any) -> RecordStream:
-        """Opens the items, from arguments or files."""
-        return open_questions(self.texts or (), source, self.context, self.context_file)
+    def open(self, source: Any, *, whole: bool) -> RecordStream:
+        """Opens the items, from arguments or files; `whole` says whether to keep whole records."""
+        return open_questions(self.texts or (), source, self.context, self.context_file, whole=whole)
 
 
 ITEMS: Mapping[ItemKind, type[TextItems]] = {
@@ -205,7 +206,8 @@ def _run(entry: TaskEntry, typed: Typed, out: FileOptions) -> None:
     special = SPECIAL[entry.name]
     check_output(out.output, out.overwrite, sources=typed.source.input)
     special.check(typed)
-    records = typed.items.open(typed.source)
+    in_table = out.output is not None and out.output.suffix.lower() in TABLES
+    records = typed.items.open(typed.source, whole=in_table and typed.source.keep is None)
     loaded = session.load_or_ask(entry.name, typed.model, typed.chosen)
     results = session.results(entry, loaded, records, typed.chosen)
     remembered = {name: getattr(typed.items, name) for name in typed.items.remembered}

@@ -12,7 +12,8 @@ from mlxbert.errors import ArgumentError
 from mlxbert.readers.formats import FORMATS as FORMATS_READ, FormatName
 
 JSON_LINES = FORMATS_READ[FormatName.jsonl].endings
-RESULTS = (*JSON_LINES, ".csv", ".sqlite", ".db")  # extensions for results other than vectors
+TABLES = (".csv", ".sqlite", ".db")
+RESULTS = (*JSON_LINES, *TABLES)  # extensions for results other than vectors
 VECTORS = (*RESULTS, ".npy", ".safetensors", ".parquet")
 WORDS = (*JSON_LINES, ".parquet")  # extensions for vectors of words
 SPARSE = (*JSON_LINES, ".npz", ".parquet")  # extensions for sparse vectors

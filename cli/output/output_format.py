@@ -33,12 +33,14 @@ class OutputFormat(ABC):
         whole: Whether vectors are int8 instead of float32.
         words: Whether vectors belong to words instead of texts.
         sparse: Whether vectors are sparse (`SparseEmbedding`).
+        whole_rows: Whether all fields of the records are kept, so that a table repeats none of them.
     """
 
     ending: str
     part_ending: str
     holds_errors = True
     keeps = True
+    whole_rows = False
     failures = "the output has an error for each of these inputs"
 
     def __init__(

@@ -1,6 +1,7 @@
 """The .csv and .sqlite outputs: a table with a row for each input.
 
-The columns are the kept fields of the records, the fields of the results, and `error`, which says why an input failed.
+The columns are the fields of the records, or those that are kept, the fields of the results, and `error`, which says
+why an input failed.
 A list, such as the labels or the entities of a text, is stored as JSON in one cell.
 """
 
@@ -8,6 +9,7 @@ import csv
 import errno
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -15,12 +17,11 @@ from types import SimpleNamespace
 from typing import IO, Any
 
 from mlxbert.cli.output.output_format import OutputFormat, utf8
-from mlxbert.cli.views.json_lines import merged
 from mlxbert.errors import ArgumentError
 from mlxbert.results.json import to_json
-from mlxbert.results.result import Failure
 
 _SQLITE_LIMIT = 2**63  # SQLite's integers are smaller
+_IN_ROWS = ("text", "pair", "a", "b", "question", "index")  # fields of results that repeat the rows of the input
 
 
 class _Table(OutputFormat):
@@ -30,16 +31,20 @@ class _Table(OutputFormat):
 
     def write_part(self, file: IO[bytes], results: Sequence[Any], kept: Sequence[Mapping[str, Any]]) -> None:
         """Writes a row for each result; the most probable label of a text has its own columns."""
+        left_out = {"unknown_tokens", *(_IN_ROWS if self.whole_rows else ())}  # most texts have no unknown tokens
         for result, values in zip(results, kept, strict=True):
-            row = merged(result, values)
-            row.pop("unknown_tokens", None)  # most texts do not have this field
-            labels = getattr(result, "labels", ())
-            top = {"top_label": labels[0].label, "top_score": labels[0].score} if labels else {}
-            # SQLite ignores the case of names.
-            names = [name.lower() for name in (*row, *top, *([] if isinstance(result, Failure) else ["error"]))]
-            if clashes := [name for name in values if names.count(name.lower()) > 1]:
-                raise ArgumentError(f"--keep {clashes[0]}: the output already has a column with this name")
-            file.write(to_json(row | top).encode() + b"\n")
+            added = {name: value for name, value in result.to_dict().items() if name not in left_out}
+            if labels := getattr(result, "labels", ()):
+                added |= {"top_label": labels[0].label, "top_score": labels[0].score}
+            names = Counter(map(str.lower, [*values, *{*added, "error"}]))  # SQLite ignores the case of names
+            if clashes := [name for name in values if names[name.lower()] > 1]:
+                raise ArgumentError(
+                    f"the input already has a column {clashes[0]!r}, which the output would replace"
+                    if self.whole_rows
+                    else f"--keep {clashes[0]}: the output already has a column with this name",
+                    hint="rename the column, or choose the columns to copy with --keep",
+                )
+            file.write(to_json({**values, **added}).encode() + b"\n")
 
 
 def _table(parts: Iterable[Path]) -> tuple[list[str], Iterator[list[Any]]]:

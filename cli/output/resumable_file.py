@@ -12,6 +12,7 @@ import shlex
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from io import BytesIO
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any
@@ -201,6 +202,8 @@ class FileOutput:
                 self.hint = self.hint or result.error.hint
             else:
                 self._print_failure(result)
+        if not self._results:  # says what is wrong with the columns before minutes have passed
+            self.format.write_part(BytesIO(), [result], [kept])
         self._results.append(result)
         self._kept.append(kept)
         if len(self._results) == (self._part_size or PART):
@@ -249,7 +252,8 @@ class FileOutput:
             with suppress(OSError):
                 self._batches.write()
         done, batches = self.done, len(self._batches)
-        if self.manifest["input"] is None or (done == self.failed and not batches):
+        unusable = not batches or isinstance(problem, ArgumentError)  # the same command would fail again
+        if self.manifest["input"] is None or (done == self.failed and unusable):
             shutil.rmtree(self.partial, ignore_errors=True)
             if isinstance(problem, KeyboardInterrupt) and not done:
                 console.say("note", "interrupted before the first result, so nothing is written")

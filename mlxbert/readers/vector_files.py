@@ -6,7 +6,7 @@ Shapes: W size of a vector.
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,8 @@ from mlxbert.errors import ArgumentError, InputError
 from mlxbert.paths import check_regular
 from mlxbert.readers.formats import FORMATS, FormatName, read_records
 from mlxbert.readers.input_files import hint_of_missing
+from mlxbert.readers.parsing import Wanted
+from mlxbert.readers.stream import RecordSource, RecordStream
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,17 +61,32 @@ def read_vectors(path: Path) -> StoredVectors:
     return StoredVectors(_checked_rows(path, rows), about, ending in _RECORDS)
 
 
-def read_texts(path: Path) -> list[str]:
-    """Returns the texts that an SQLite file stores with their vectors, in order; a missing text is empty."""
+def read_texts(path: Path, keep: Sequence[str] | None = ()) -> RecordSource:
+    """Opens the texts that an SQLite file stores with their vectors; a missing text is empty.
+
+    Args:
+        path: The file.
+        keep: The columns to keep; `None` keeps `id`, if there is one.
+    """
+    wanted = Wanted(("text",), keep or (), with_id=keep is None, choose="--keep")
     with reading_vectors(path), closing(connect_read_only(path)) as database:
-        return [text or "" for (text,) in database.execute("SELECT embed.text FROM embed NOT INDEXED")]
+        rows = database.execute("SELECT * FROM embed NOT INDEXED")  # in the order of writing
+        names = [name for name, *_ in rows.description]
+        columns = wanted.columns(str(path), names)
+        places = [names.index(name) for name in columns]
+        items = [[row[place] for place in places] for row in rows]
+    records = (
+        (f"row {number}", dict(zip(columns, row, strict=True)) | {"text": row[0] or ""})
+        for number, row in enumerate(items, 1)
+    )
+    return RecordSource(str(path), records, ("sqlite", *columns), wanted=wanted, is_file=True)
 
 
 def stored_texts(path: Path) -> Iterator[str | None]:
     """Yields the text that a file of vectors has for each vector; `None` if it has none or an empty one."""
     ending = path.suffix.lower()
     if ending in DATABASES:
-        yield from (text or None for text in read_texts(path))
+        yield from (record.text or None for record in RecordStream([read_texts(path)]))
     elif ending in _RECORDS:
         for record in read_records(path, None):
             text = record.values.get("text")

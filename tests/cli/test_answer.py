@@ -59,6 +59,9 @@ def test_questions_and_contexts_come_from_files(model: str, tmp_path: Path) -> N
     assert call("answer", "--model", model, stdin=objects).lines == wanted
     questions = call("answer", "--model", model, "--context", CONTEXT, stdin=b"who sat ?\nwhere ?\n")
     assert [line["question"] for line in questions.lines] == [QUESTION, "where ?"]
+    for option in ("--context", "--context-file"):
+        both = call("answer", "--input", str(tmp_path / "in.jsonl"), option, str(tmp_path / "in.jsonl"), "-m", model)
+        both.fails(2, "'context'", "hint: ")
     output = tmp_path / "out.jsonl"
     call("answer", "--input", str(tmp_path / "in.jsonl"), "--model", model, "--output", str(output))
     assert [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()] == wanted

@@ -136,7 +136,6 @@ def test_columns_from_stdin_are_those_of_json_lines_unless_said(model: str, want
         ),
         (["--pair-column", "a", "--input", "in.txt"], "--pair-column works only with"),
         (["--pair-column", "a", "--pair", "b", "--input", "in.csv"], "--pair cannot be combined with --pair-column"),
-        (["--text-column", "a", "--text-column", "b", "--input", "in.csv"], "--column and --text-column cannot be combined"),
         (["the cat", "--pair-column", "a"], "--pair-column works only with --input"),
         (["the cat", "--text-column", "a"], "--text-column works only with --input"),
         (["--overflow", "cut", "the cat"], "--overflow"),

@@ -189,6 +189,11 @@ def test_results_carry_columns_of_the_input(read: Tokenizing) -> None:
     read("in.csv", content, "--keep", "n", "--output", str(target))
     assert target.read_text() == kept.out
     read("in.csv", content, "--keep", "text").fails(2, "--keep text", "tokens")
+    objects = b'{"text": "the"}\n{}\n{"text": "the", "note": 1}\n'
+    assert [line.get("note") for line in read("in.jsonl", objects, "--keep", "note").lines] == [None, None, 1]
+    missing = read("in.jsonl", objects, "--keep", "note,nota")
+    missing.fails(2, "--keep nota", "'note'")
+    assert missing.out == ""
     read("in.txt", b"the\n", "--keep", "id").fails(2, "--keep works only with")
     call("tokenize", "the", "--keep", "id", "--model", read.model).fails(2, "--keep")
 
@@ -319,6 +324,16 @@ def test_a_parquet_has_a_text_per_row_in_a_column(read: Tokenizing) -> None:
     outcome.fails(1, "1 of 2 inputs failed")
     read("in.parquet", content, "--text-column", "body").fails(1, "'body'", "text, other, n", "hint: ", "--text-column")
     read("in.parquet", content, "--field", "text").fails(2, "--field works only with .jsonl")
+
+
+@pytest.mark.parametrize("name", ["in.csv", "in.tsv"])
+def test_the_column_of_the_text_is_guessed(read: Tokenizing, name: str) -> None:
+    content = b"id,review\n1,the cat\n".replace(b",", b"\t" if name == "in.tsv" else b",")
+    outcome = read(name, content)
+    assert [(line["id"], line["text"]) for line in outcome.lines] == [("1", "the cat")]
+    assert outcome.err.count("note: ") == 1 and "'review'" in outcome.err and "--text-column" in outcome.err
+    assert read.texts(name, content, "--column", "review") == ["the cat"]  # the name it once had
+    assert "--column" not in call("help", "tokenize").out
 
 
 def test_hints_of_the_library_name_options(read: Tokenizing) -> None:

@@ -88,6 +88,28 @@ def test_classify_and_tag_write_tables(ending: str, tmp_path: Path) -> None:
     assert [json.loads(row["entities"]) for row in found] == [line["entities"] for line in call(*tagger).lines]
 
 
+@TABLES
+def test_classify_adds_columns_to_the_table(ending: str, tmp_path: Path) -> None:
+    source, output = tmp_path / "in.csv", tmp_path / f"x{ending}"
+    source.write_bytes(b"Id,review,label,Id\n1,the cat sat,x,7\n2,,y,8\n3,he bought milk,z,\"a\rb\"\n")
+    given = ["classify", "--input", str(source), "-m", str(save_classifier(tmp_path / "c", SENTIMENT)), "--quiet"]
+    lines = call(*given).lines
+    assert call(*given, "-o", str(output)).status == 0
+    found = rows(output, "classify")
+    new = ["labels", "top_label", "top_score", "error"]
+    assert [*found[0]] == ["Id", "review", "label", "Id_2", *new]
+    assert [[*row.values()][:4] for row in found][::2] == [
+        ["1", "the cat sat", "x", "7"], ["3", "he bought milk", "z", "a\rb"],
+    ]  # fmt: skip
+    assert [row["top_label"] for row in found] == [line["labels"][0]["label"] for line in lines]
+    assert call(*given, "-o", str(output), "--overwrite", "--keep", "label,Id_2").status == 0
+    assert [*rows(output, "classify")[0]] == ["label", "Id_2", "text", *new]
+    source.write_text("review,Top_label\nthe cat,x\n")
+    before = output.read_bytes()
+    call(*given, "-o", str(output), "--overwrite").fails(2, "'Top_label'", "hint: ", "--keep")
+    assert output.read_bytes() == before and not Path(f"{output}.partial").exists()
+
+
 @pytest.mark.parametrize("ending", ["-wal", "-journal"])
 def test_changes_of_an_earlier_database_do_not_become_those_of_a_new_one(ending: str, tmp_path: Path) -> None:
     given = ["classify", "the cat sat", "-m", str(save_classifier(tmp_path / "c", SENTIMENT)), "-o"]

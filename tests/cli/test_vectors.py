@@ -14,7 +14,7 @@ from mlxbert.cli.output.formats import VECTORS
 from tests.cli.test_similarity import QUERY, TEXTS
 from tests.helpers.program import Outcome, call, terminal
 
-ALONE = (".jsonl", ".csv", ".parquet")  # which hold the texts as well
+ALONE = (".jsonl", ".csv", ".parquet", ".sqlite")  # endings of files that also hold the texts
 
 
 @pytest.fixture
@@ -46,9 +46,11 @@ def test_the_order_and_the_scores_are_those_of_embedding_again(
     assert [line["score"] for line in found.lines] == scores == [line["score"] for line in alone.lines]
     for name in ("rank", "index", "text", "path", "line", "id"):
         assert [line[name] for line in found.lines] == [line[name] for line in expected]
-    if ending in (".jsonl", ".csv"):
+    if ending in (".jsonl", ".csv", ".sqlite"):
         assert [line["id"] for line in alone.lines] == [line["id"] for line in expected]
         assert {line["path"] for line in alone.lines} == {str(stored)}
+        kept = run("similarity", QUERY, "--vectors", stored, "--keep", "tokens,truncated").lines
+        assert all({"tokens", "truncated"} <= line.keys() and "id" not in line for line in kept)
 
 
 @pytest.mark.parametrize("ending", [".npy", ".jsonl", ".sqlite"])
