@@ -1,5 +1,6 @@
 """Reads labelled texts from rows, and checks their labels: classes, sets of classes, or numbers."""
 
+import logging
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,6 +15,7 @@ from mlxbert.other_libraries import not_one_of
 from mlxbert.readers.parsing import json_type
 from mlxbert.readers.stream import Record
 
+_LOG = logging.getLogger("mlxbert")
 KINDS = ("class", "classes", "number")
 _TARGETS = Bounds(-1e15, 1e15)  # targets of regression: the square fits a float32
 _SEPARATORS = (",", ";", "|")
@@ -56,7 +58,8 @@ def read_labelled(rows: Iterable[Record], columns: ColumnNames, kind: str) -> li
 
     The name of a class is a string without the whitespace around it, or a number. An integer has the same name however
     it is stored: `1`, `1.0` and `"1"` are all "1". Strings that spell the same integer in two ways ("1" and "1.0") are
-    rejected, as they might be two classes. The names of `true` and `false` are "true" and "false".
+    rejected, as they might be two classes. The names of `true` and `false` are "true" and "false". Rows without a label
+    are left out (see `labelled_rows`).
 
     Args:
         rows: The rows.
@@ -67,6 +70,8 @@ def read_labelled(rows: Iterable[Record], columns: ColumnNames, kind: str) -> li
     if kind not in KINDS:
         raise not_one_of("kind", kind, KINDS)
     rows = rows if isinstance(rows, Sequence) else list(rows)
+    if columns.label is not None:
+        rows = labelled_rows(rows, columns.label, empty=kind == "classes")
     read = _reader(rows, columns.label, kind) if columns.label is not None else None
 
     def example(row: Record) -> LabelledText:
@@ -76,6 +81,31 @@ def read_labelled(rows: Iterable[Record], columns: ColumnNames, kind: str) -> li
         return LabelledText(text, pair, label, row.where)
 
     return read_each(rows, example)
+
+
+def labelled_rows(rows: Sequence[Record], column: str, *, empty: bool = False) -> Sequence[Record]:
+    """Leaves out the rows without a label, and logs how many there are; if no row has one, returns all of them.
+
+    Args:
+        rows: The rows.
+        column: The column of the label.
+        empty: Whether an empty text is a label.
+    """
+
+    def has_label(row: Record) -> bool:
+        value = plain(row.values.get(column))
+        return bool(value.strip()) or empty if isinstance(value, str) else value is not None and value == value
+
+    labelled = [row for row in rows if has_label(row)]
+    if not labelled or len(labelled) == len(rows):
+        return rows
+    first = next(row for row in rows if not has_label(row))
+    missing = len(rows) - len(labelled)
+    _LOG.warning(
+        "%s of %s rows have no %r and are left out (the first is %s)",
+        *(f"{missing:,}", f"{len(rows):,}", column, first.where),
+    )
+    return labelled
 
 
 def read_each(rows: Iterable[Record], read: Callable[[Record], T]) -> list[T]:

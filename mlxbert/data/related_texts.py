@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mlxbert.data.columns import ColumnNames, Search
-from mlxbert.data.labelled_texts import get_text, get_value, plain, read_each, to_number
+from mlxbert.data.labelled_texts import get_text, get_value, labelled_rows, plain, read_each, to_number
 from mlxbert.data.query_groups import NEGATIVES, texts_of
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.readers.labelled_rows import LabelledRows
@@ -122,6 +122,8 @@ def _is_text(rows: LabelledRows, column: str) -> bool:
 
 def read_related(rows: Sequence[Record], columns: ColumnNames) -> list[Related]:
     """Reads the records of rows. A column of positives or negatives holds one text or a list of texts."""
+    if columns.label is not None:
+        rows = labelled_rows(rows, columns.label)
     return read_each(rows, lambda row: _related(row, columns))
 
 

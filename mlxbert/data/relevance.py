@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlxbert.data.columns import Search
-from mlxbert.data.labelled_texts import LabelledText, get_text, get_value, plain, read_each, to_number
+from mlxbert.data.labelled_texts import LabelledText, get_text, get_value, labelled_rows, plain, read_each, to_number
 from mlxbert.data.query_groups import NEGATIVES, POSITIVES, QUERY, has_groups, read_group
 from mlxbert.errors import InputError
 from mlxbert.readers.labelled_rows import LabelledRows
@@ -86,6 +86,8 @@ def read_judged(rows: Sequence[Record], columns: RelevanceColumns, max_score: fl
         columns: The columns to read.
         max_score: The largest possible label; all labels are divided by it.
     """
+    if columns.label is not None:
+        rows = labelled_rows(rows, columns.label)
     pairs = read_each(rows, lambda row: _group(row, columns) if columns.groups else [_single(row, columns, max_score)])
     return [pair for row_pairs in pairs for pair in row_pairs]
 

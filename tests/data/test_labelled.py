@@ -61,15 +61,26 @@ def test_one_number_written_in_two_ways_is_refused(values: tuple[Any, ...]) -> N
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        *(("", "is empty"), (" \t\n", "is empty"), (None, "is null"), (float("nan"), "is nan")),
         *((float("inf"), "is inf"), (["a"], "is a list"), ({}, "is an object"), ("\ud800", "surrogate")),
     ],
 )
 def test_values_that_are_no_class_are_refused_with_their_place(value: Any, said: str) -> None:
     problem = refused("class", "a", value, "b")
     assert problem.message.startswith("line 2: 'label' ") and said in problem.message
-    if value != "" and value is not None and not isinstance(value, str):
+    if not isinstance(value, str):
         assert problem.message.endswith("expected a label")
+
+
+@pytest.mark.parametrize("kind", ["class", "classes", "number"])
+@pytest.mark.parametrize("value", ["", " \t\n", None, float("nan"), np.float32("nan")])
+def test_rows_without_a_label_are_left_out_and_counted(kind: str, value: Any, caplog: pytest.LogCaptureFixture) -> None:
+    is_label = kind == "classes" and isinstance(value, str)
+    without = Record({"text": "no label"}, "line 6")
+    found = read_labelled([*rows("1", value, "2", value, "3"), without], COLUMNS, kind)
+    assert [one.place for one in found] == [f"line {n}" for n in (1, 2, 3, 4, 5) if n % 2 or is_label]
+    assert (f"{1 if is_label else 3} of 6 rows" in caplog.text) and ("line 6" if is_label else "line 2") in caplog.text
+    if not is_label:
+        assert refused(kind, value, value).message.startswith("line 1: 'label' is ")
 
 
 def test_whole_numbers_of_thousands_of_digits_are_refused() -> None:
@@ -95,7 +106,7 @@ def test_sets_of_classes_are_lists_or_strings() -> None:
 
 @pytest.mark.parametrize(
     ("value", "said"),
-    [("a,,b", "is empty"), ("a,", "is empty"), (None, "is null"), ([None], "is null"), ([["a"]], "is a list")],
+    [("a,,b", "is empty"), ("a,", "is empty"), ([None], "is null"), ([["a"]], "is a list")],
 )
 def test_sets_with_something_else_are_refused(value: Any, said: str) -> None:
     assert said in refused("classes", "a,b", value).message
@@ -108,11 +119,11 @@ def test_lists_of_python_are_refused_with_a_hint() -> None:
 
 def test_numbers_are_finite() -> None:
     assert labels("number", "3", " -3.5 ", 4, 2.5, "1e-3", np.float32(0.5)) == [3.0, -3.5, 4.0, 2.5, 0.001, 0.5]
-    wrong: tuple[Any, ...] = ("", "three", None, True, [3], "1_000", "3,5", 10**400)
+    wrong: tuple[Any, ...] = ("three", True, [3], "1_000", "3,5", 10**400)
     for value in wrong:
         problem = refused("number", 1, value)
         assert problem.message.startswith("line 2: 'label' is ") and "expected a number" in problem.message
-    for value in ("nan", "-inf", float("nan"), float("inf"), "1e999"):
+    for value in ("nan", "-inf", float("inf"), "1e999"):
         assert "finite" in refused("number", 1, value).message
     assert labels("number", 1e15, "-1e15") == [1e15, -1e15]
     for value in (1e308, "-1e308", 10**16, -(10**300)):  # their squares are not in the range of float32
@@ -130,12 +141,15 @@ def test_texts_that_are_none_are_refused_with_their_place(text: Any) -> None:
 
 
 def test_a_missing_field_is_refused_and_all_such_records_are_counted() -> None:
-    data = [*rows("a"), Record({"body": "the"}, "b.jsonl, line 7"), Record({"text": "the"}, "b.jsonl, line 8")]
+    data = [
+        *rows("a"),
+        *(Record({"body": "the", "label": value}, f"b.jsonl, line {n}") for n, value in ((7, "a"), (8, []))),
+    ]
     with pytest.raises(InputError) as caught:
         read_labelled(data, COLUMNS, "class")
-    said = "b.jsonl, line 7: the record has no field 'text' (fields: body); 1 more record has an error"
+    said = "b.jsonl, line 7: the record has no field 'text' (fields: body, label); 1 more record has an error"
     assert caught.value.message == said
-    assert "2 more records have errors" in refused("class", "", "a", "", "").message
+    assert "2 more records have errors" in refused("class", [], "a", [], []).message
 
 
 def test_an_unknown_kind_is_refused() -> None:

@@ -94,7 +94,7 @@ def test_records_of_mixed_form_and_missing_members_are_refused(tmp_path: Path) -
         rows = read_rows(path)
         with pytest.raises(InputError, match="line 2"):
             read_judged(rows, find_relevance_columns(rows))
-    singles: tuple[dict[str, Any], ...] = ({"text": " ", "label": 1}, {"label": 1}, {"text": "x"})
+    singles: tuple[dict[str, Any], ...] = ({"text": " ", "label": 1}, {"label": 1}, {"text": "x", "label": []})
     for single in singles:
         assert refused({"query": "a", "text": "x", "label": 1}, {"query": "a", **single}).message.startswith(
             "record 2: "
