@@ -8,9 +8,6 @@ from mlxbert.cli import session
 from mlxbert.cli.shared_options import OutputOptions
 from mlxbert.cli.views import console, convert as views, progress
 from mlxbert.errors import ArgumentError
-from mlxbert.weights.formats.file_names import GGUF
-
-ENDING = GGUF
 
 
 def write_gguf(source: str, file: Path, out: OutputOptions, folder_options: Sequence[str], **options: Any) -> None:
@@ -32,9 +29,3 @@ def write_gguf(source: str, file: Path, out: OutputOptions, folder_options: Sequ
     session.show_object(result.to_dict() | {"file": str(result.file)}, lambda: views.gguf_file(result), out)
     if result.left_out and not console.draws(out.json):  # the drawn report lists what is left out
         console.say("note", f"left out: {'; '.join(result.left_out)}")
-
-
-def check_not_meant(folder: Path) -> None:
-    """Raises an error if the name of a folder ends like that of a GGUF file."""
-    if folder.suffix.lower() == ENDING:
-        raise ArgumentError(f"{folder}: is named like a GGUF file, expected a folder", hint="add --to gguf")

@@ -203,7 +203,7 @@ def _given_options(options: InputOptions) -> dict[str, Any]:
 
 def _kept_names(options: InputOptions) -> list[str] | None:
     """Returns the names of the fields or columns to copy into results; `None` means `id`, if it exists."""
-    keep = options.keep if isinstance(options, RecordOptions) else []
+    keep = options.keep if isinstance(options, RecordOptions) else ()
     return keep if keep is None else [*dict.fromkeys(keep)]
 
 

@@ -4,9 +4,10 @@ import functools
 import math
 from collections.abc import Iterable, Mapping, Sized
 from dataclasses import dataclass
+from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Literal, NamedTuple, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, TypeGuard, cast, get_args, get_origin, get_type_hints
 
 from mlxbert.errors import ArgumentError, shown
 from mlxbert.frozen_dict import FrozenDict
@@ -28,17 +29,24 @@ class Bounds(NamedTuple):
     least: float
     most: float
 
-    def check_whole(self, name: str, value: object) -> None:
-        """Raises an ArgumentError unless an argument is a whole number within the bounds."""
+    def check_whole(self, name: str, value: object) -> int:
+        """Returns an argument as an int; raises an ArgumentError unless it is a whole number within the bounds."""
         least = math.ceil(self.least)
-        if type(value) is not int or not least <= value <= self.most:
+        if not is_whole(value) or not least <= value <= self.most:
             raise ArgumentError(f"{name} is {shown(value)}, expected a whole number from {least:,} to {self.most:,}")
+        return int(value)
 
-    def check_number(self, name: str, value: object) -> None:
-        """Raises an ArgumentError unless an argument is a finite number within the bounds."""
-        number = isinstance(value, int | float) and not isinstance(value, bool)
+    def check_number(self, name: str, value: object) -> float:
+        """Returns an argument as a number of Python; raises an ArgumentError unless it is finite and in the bounds."""
+        number = isinstance(value, Real) and not isinstance(value, bool)
         if not number or not self.least <= value <= self.most:  # type: ignore[operator]
             raise ArgumentError(f"{name} is {shown(value)}, expected a number from {self.least:,} to {self.most:,}")
+        return value if isinstance(value, int | float) else float(value)  # type: ignore[arg-type]
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Whether a value is a whole number, of Python or of NumPy."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 SMALLEST = 1e-6  # the lower bound of numbers that must be above 0
@@ -92,13 +100,13 @@ class Written:
 
     Attributes:
         kind: Whether the path is a file or a folder.
-        file_ending: For a folder: the ending of a path that is a file nevertheless.
+        file_endings: For a folder: the endings of paths that are files nevertheless.
         file_if: For a folder: the name and the value of another option with which the path is a file.
         folder_with: For a file: the name of another option with which the path is a folder.
     """
 
     kind: Literal["file", "folder"]
-    file_ending: str | None = None
+    file_endings: tuple[str, ...] = ()
     file_if: tuple[str, str] | None = None
     folder_with: str | None = None
 
@@ -108,8 +116,7 @@ class Written:
             return "file"
         if self.folder_with is not None and options.get(self.folder_with) is not None:
             return "folder"
-        is_file = self.file_ending is not None and str(path).lower().endswith(self.file_ending)
-        return "file" if is_file else self.kind
+        return "file" if str(path).lower().endswith(self.file_endings) else self.kind
 
 
 @functools.cache
@@ -130,15 +137,18 @@ def bounds_of(options: Any, name: str) -> Bounds:
 
 
 def check_fields(options: Any) -> None:
-    """Checks the values of a dataclass against its options' types and bounds; converts lists of texts to tuples."""
+    """Checks the values of a dataclass against its options' types and bounds.
+
+    Numbers of NumPy become numbers of Python, and lists of texts become tuples.
+    """
     for name, (hint, _) in declared_options(cast(Any, type(options))).items():
         value, kinds = getattr(options, name), kinds_of(hint)
         if value is None and NoneType in kinds:
             continue
         if float in kinds:
-            bounds_of(type(options), name).check_number(name, value)
+            object.__setattr__(options, name, bounds_of(type(options), name).check_number(name, value))
         elif int in kinds:
-            bounds_of(type(options), name).check_whole(name, value)
+            object.__setattr__(options, name, bounds_of(type(options), name).check_whole(name, value))
         elif bool in kinds:
             _check_flag(name, value, optional=NoneType in kinds)
         elif TEXTS in kinds:

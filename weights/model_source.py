@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from mlxbert.errors import ArgumentError, CheckpointError, HubError
 from mlxbert.option_declarations import Device, DType, check_choice
 from mlxbert.progress import OnProgress, progress
+from mlxbert.weights.formats.file_names import TF_INDEX, TF_STATE
 from mlxbert.weights.hub import cache
 from mlxbert.weights.hub.cache import Snapshot
 from mlxbert.weights.hub.file_hashes import AnnouncedFile, is_commit, mismatch
@@ -229,6 +230,8 @@ def local_folder(source: str) -> Path | None:
         folder = Path(source).expanduser()
         if folder.is_dir():
             return folder
+        if (checkpoint := _tensorflow_folder(folder)) is not None:
+            return checkpoint
         exists = folder.exists()
     except OSError as problem:
         raise CheckpointError(f"{source}: cannot be read ({problem.strerror})") from None
@@ -250,6 +253,23 @@ def local_folder(source: str) -> Path | None:
         or f"use the folder of a checkpoint, a name on the Hugging Face hub (ORG/NAME), "
         f"or '{BUILTIN}' for the built-in model",
     )
+
+
+def _tensorflow_folder(path: Path) -> Path | None:
+    """Returns the folder of a TensorFlow checkpoint that is named as TensorFlow names it, `FOLDER/model.ckpt-7`."""
+    index = path if path.suffix == TF_INDEX else path.with_name(path.name + TF_INDEX)
+    if not index.is_file():
+        return None
+    from mlxbert.weights.formats.tensorflow.reader import find_index
+
+    chosen = find_index(index.parent)
+    if chosen is not None and chosen != index:
+        stem = index.name.removesuffix(TF_INDEX)
+        raise CheckpointError(
+            f"{path}: {index.parent / TF_STATE} names another checkpoint, {chosen.name}",
+            hint=f'write into this file which one to load: model_checkpoint_path: "{stem}"',
+        )
+    return None if chosen is None else index.parent
 
 
 def _hub_folder(name: str, revision: str | None, offline: bool, fetch: _Fetch) -> Path:

@@ -1,21 +1,29 @@
 """`mlxbert convert`."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Literal
 
 import typer
 
 from mlxbert.cli import session
-from mlxbert.cli.gguf_files import ENDING, check_not_meant, write_gguf
+from mlxbert.cli.gguf_files import write_gguf
 from mlxbert.cli.shared_options import Adapter, Offline, OutputOptions, Revision
-from mlxbert.cli.views import convert as views, progress
+from mlxbert.cli.views import console, convert as views, progress
+from mlxbert.durable_files import writing
+from mlxbert.errors import ArgumentError
 from mlxbert.option_declarations import Option, Written
+from mlxbert.paths import replace_file
+from mlxbert.weights.formats.file_names import GGUF, ONNX
 
 _SOURCE = "Hub name, 'builtin' or a checkpoint. Safetensors, torch .bin, TensorFlow 1 or .npz."
 
 
 StoredDType = Literal["float32", "float16", "bfloat16"]
 _SHARD_SIZE = "5GB"
+_FORMATS = {GGUF: "gguf", ".onnx": "onnx"}  # by the ending of a file
 
 
 def convert(
@@ -23,13 +31,13 @@ def convert(
     source: Annotated[str, typer.Argument(metavar="SRC", help=_SOURCE)],
     folder: Annotated[
         Path,
-        typer.Argument(metavar="DIR", help="Output folder, new or empty. With --to gguf, a file."),
-        Written("folder", file_ending=ENDING, file_if=("to", "gguf")),
+        typer.Argument(metavar="DIR", help="Output folder, new or empty, or a file NAME.onnx or NAME.gguf."),
+        Written("folder", file_endings=(*_FORMATS,), file_if=("to", "gguf")),
     ],
     to: Annotated[
-        Literal["safetensors", "onnx", "gguf"],
-        Option("Format of the result."),
-    ] = "safetensors",
+        Literal["safetensors", "onnx", "gguf"] | None,
+        Option("Format of the result.", usual="by the ending of DIR, else safetensors"),
+    ] = None,
     task: Annotated[str | None, Option("Task, in ONNX or GGUF. By default, what the model is for.", "TASK")] = None,
     adapter: Adapter = None,
     dtype: Annotated[
@@ -50,14 +58,18 @@ def convert(
 ) -> None:
     """Write a model for transformers, onnxruntime, llama.cpp or MLX.
 
-    For an embedding model, sentence-transformers opens the folder, too. With --to gguf, llama.cpp and ollama run the
-    result.
+    For an embedding model, sentence-transformers opens the folder, too. llama.cpp and ollama run a .gguf file. A folder
+    made with --to onnx has the tokenizer and the configuration, which a .onnx file alone lacks.
 
     Example: mlxbert convert ./bert-from-2019 ./bert --dtype float16
     """
     from mlxbert.folders.convert import convert as write
     from mlxbert.folders.written_models import remember
 
+    meant = _FORMATS.get(folder.suffix.lower())
+    to = to or meant or "safetensors"
+    if meant not in (None, to):
+        raise ArgumentError(f"{folder}: is named like a file, but --to is {to}", hint="omit --to, or use another name")
     if to == "gguf":
         folder_options = {
             "--group-size": group_size is not None,
@@ -77,11 +89,15 @@ def convert(
             overwrite=overwrite,
         )
         return
-    check_not_meant(folder)
-    with progress.download(source) as fetched, progress.transfer(f"writing {folder}") as written:
+    is_file = meant is not None
+    with (
+        _folder(folder, is_file=is_file, overwrite=overwrite) as target,
+        progress.download(source) as fetched,
+        progress.transfer(f"writing {folder}") as written,
+    ):
         result = write(
             source,
-            folder,
+            target,
             to=to,
             task=task,
             adapter=adapter,
@@ -95,5 +111,28 @@ def convert(
             on_progress=fetched,
             on_written=written,
         )
+    if is_file:
+        about = {name: value for name, value in result.to_dict().items() if name in ("source", "family", "changed")}
+        value = about | {"file": str(folder), "bytes": folder.stat().st_size}
+        session.show_object(value, lambda: views.onnx_file(result, folder), out)
+        console.say(
+            "note", f"{folder.name} has no tokenizer and no configuration; a folder made with --to onnx has both"
+        )
+        return
     remember(result.folder, "convert" if to == "safetensors" else f"convert --to {to}")
     session.show_object(result.to_dict() | {"folder": str(result.folder)}, lambda: views.conversion(result), out)
+
+
+@contextmanager
+def _folder(path: Path, *, is_file: bool, overwrite: bool) -> Iterator[Path]:
+    """Yields the folder to write; if the path is that of a file, a temporary one, whose file in ONNX is moved there."""
+    if not is_file:
+        yield path
+        return
+    if path.exists() and not overwrite:
+        raise ArgumentError(f"{path}: already exists", hint="--overwrite replaces the file")
+    with writing(path), TemporaryDirectory(dir=path.parent, prefix=".") as temporary:
+        yield (folder := Path(temporary) / path.stem)
+        if len([*(folder / ONNX).parent.iterdir()]) > 1:
+            raise ArgumentError(f"{path}: the weights do not fit into one file", hint="write a folder with --to onnx")
+        replace_file(folder / ONNX, path)

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import typer
@@ -13,7 +14,7 @@ import typer
 from mlxbert.cli import index_updates, session
 from mlxbert.cli.shared_options import INDEX_HELP, ComputingOptions, Offline, OutputOptions
 from mlxbert.cli.views import console, json_lines, search as view
-from mlxbert.errors import ArgumentError, InputError
+from mlxbert.errors import ArgumentError, InputError, StoreError
 from mlxbert.machine.power import lower_priority
 from mlxbert.option_declarations import CANDIDATES, COUNT, Bounds, Device, Option, Written
 from mlxbert.results.json import plain, to_json
@@ -292,11 +293,12 @@ def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Ite
     If a path does not exist, but the query is an existing path, the error says that their order is wrong.
     """
     from mlxbert.search import index_locations, index_stores
-    from mlxbert.search.index import open_index
+    from mlxbert.search.index import model_name, open_index
 
     file = chosen.index or index_locations.find_index(paths) or index_locations.index_file(paths)
     new = not index_stores.exists(file)
     model: Model | ModelRef | None = None
+    about = None if new else index_locations.about_of(file)
     if new:
         if missing := [path for path in paths if not os.path.exists(path)]:
             swapped = bool(query) and os.path.exists(query)
@@ -309,14 +311,20 @@ def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Ite
         if "dense" in loaded.vectors:
             session.note_assumed_pooling(loaded, None)
         model = loaded
-    elif (about := index_locations.about_of(file)) is not None:
+    elif about is not None:
         model = _computing(chosen.model or about.model, chosen).ref
-    with open_index(
-        file, model=model, paths=paths, tokens=chosen.chunk_tokens, titles=not chosen.no_titles,
-        prompts=(chosen.query_prompt, chosen.prompt), token_vectors=not chosen.no_token_vectors,
-        include=chosen.include or (), exclude=chosen.exclude or (),
-        text=chosen.text_column, fields=chosen.field, encoding=chosen.encoding,
-    ) as opened:  # fmt: skip
+    try:
+        made = open_index(
+            file, model=model, paths=paths, tokens=chosen.chunk_tokens, titles=not chosen.no_titles,
+            prompts=(chosen.query_prompt, chosen.prompt), token_vectors=not chosen.no_token_vectors,
+            include=chosen.include or (), exclude=chosen.exclude or (),
+            text=chosen.text_column, fields=chosen.field, encoding=chosen.encoding,
+        )  # fmt: skip
+    except StoreError as problem:
+        if about is not None and chosen.model is not None and model_name(chosen.model) != about.model:
+            problem.hint = _anew(file, about, chosen)
+        raise
+    with made as opened:
         if not opened.store.is_new:
             _check_same(opened.about, chosen)
         try:
@@ -326,6 +334,14 @@ def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Ite
                 opened.close()
                 index_stores.remove_store(opened.path)
             raise
+
+
+def _anew(file: "str | Path", about: "IndexSettings", chosen: IndexOptions) -> str:
+    """Returns the hint that offers to make an index anew with the chosen model, or another index beside it."""
+    at = ["--index", str(file)] if chosen.index is not None else []
+    remove = shlex.join(["mlxbert", "indexes", "remove", str(file), "--yes"])
+    make = shlex.join(["mlxbert", "index", *about.roots, *at, "--model", str(chosen.model)])
+    return f"to make the index anew: {remove} && {make}; to keep it, choose another file with --index"
 
 
 def note_other_models(paths: Sequence[str], model: str) -> None:

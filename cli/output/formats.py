@@ -62,8 +62,12 @@ def find(path: Path, allowed: Sequence[str] = RESULTS) -> type[OutputFormat]:
     if ending not in allowed:
         if path.is_dir():
             raise ArgumentError(f"--output {path}: is a folder, expected a file")
+        if allowed == ANY_VECTORS:  # what most models make
+            allowed = VECTORS
         expected = allowed[0] if len(allowed) == 1 else "one of " + ", ".join(allowed)
-        raise ArgumentError(f"--output {path}: the extension is {path.suffix!r}, expected {expected}")
+        kinds = " and ".join(kind for kind, endings in FORMATS.items() if ending in endings and endings != allowed)
+        reason = f"{ending} is for {kinds} vectors" if kinds else f"the extension is {path.suffix!r}"
+        raise ArgumentError(f"--output {path}: {reason}, expected {expected}")
     if ending in JSON_LINES:
         return Ndjson if ending == Ndjson.ending else JsonLines
     module, _, name = _OTHERS[ending].partition(".")

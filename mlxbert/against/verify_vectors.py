@@ -97,7 +97,7 @@ def verify_vectors(
         prompt_name=prompt_name, text_column=text_column, vector_column=vector_column, server_model=server_model,
         max_texts=max_texts,
     )  # fmt: skip
-    TOLERANCE.check_number("tolerance", tolerance)
+    tolerance = TOLERANCE.check_number("tolerance", tolerance)
     width = model.embedder.size  # raises an error for a model without dense vectors
     listed = None if texts is None else _listed(texts)
     choose_prompt(model.source, model.embedder.config, None, options.prompt_name)

@@ -92,7 +92,7 @@ def bench(
         without CUDA). If training fails, for instance because it needs several times the memory, `training` has only a
         `problem`.
     """
-    ROUNDS.check_whole("rounds", rounds)
+    rounds = ROUNDS.check_whole("rounds", rounds)
     if against is not None:
         _check_peer(against)
     ref, sides = ModelRef(model, adapter, revision, offline, dtype, device), (OURS, *([against] if against else []))

@@ -75,7 +75,7 @@ def verify(
         if not isinstance(source, OpenedModel):
             check_source(source, name)
     if tolerance is not None:
-        TOLERANCE.check_number("tolerance", tolerance)
+        tolerance = TOLERANCE.check_number("tolerance", tolerance)
     devices.use(device)
     if (exported := _exported_file(a, b)) is not None:
         from mlxbert.folders.onnx.onnx_export import OnnxExport, choose_task, task_of

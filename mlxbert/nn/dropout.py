@@ -129,7 +129,7 @@ def drops(network: nn.Module) -> bool:
 
 def set_rate(network: nn.Module, rate: float) -> None:
     """Sets the rate of all dropout layers in the encoder and the heads, except where the family has no dropout."""
-    RATE.check_number("dropout", rate)
+    rate = RATE.check_number("dropout", rate)
     for module in network.modules():
         if isinstance(module, KeyedDropout) and module.rate is not None:
             module.rate = float(rate)

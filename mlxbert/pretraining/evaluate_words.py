@@ -77,10 +77,10 @@ def evaluate_words(
     """
     check_model(model, data)
     if examples is not None:
-        STEPS.check_whole("examples", examples)
-    LENGTH.check_whole("length", length)
+        examples = STEPS.check_whole("examples", examples)
+    length = LENGTH.check_whole("length", length)
     batch_tokens = default_batch_tokens() if batch_tokens is None else batch_tokens
-    COUNT.check_whole("batch_tokens", batch_tokens)
+    batch_tokens = COUNT.check_whole("batch_tokens", batch_tokens)
     weights = read_terms(objective)
     pretraining = Pretraining(make_terms(weights))
     if other := [name for name in weights if name not in _OBJECTIVES]:

@@ -236,7 +236,7 @@ def terms_with_teacher(terms: Iterable[str]) -> list[str]:
 
 def make_terms(weights: Mapping[str, float], temperature: float = _TEMPERATURE) -> dict[Term, float]:
     """Makes the terms from the result of `read_terms`; `temperature` is used only by the term `soft`."""
-    bounds_of(TeacherOptions, "temperature").check_number("temperature", temperature)
+    temperature = bounds_of(TeacherOptions, "temperature").check_number("temperature", temperature)
     if temperature != _TEMPERATURE and SoftTargets.name not in weights:
         raise ArgumentError(f"temperature is {temperature}, which works only with the loss soft")
     if ELECTRA in weights:

@@ -178,13 +178,13 @@ def _checked_options(options: Mapping[str, Any], objective: str, electra: bool) 
 def _passes(steps: int | None, epochs: float | None, minutes: float | None) -> float:
     """Returns the number of passes over the corpus: `epochs`, or 1.0 if it is `None`."""
     if steps is not None:
-        STEPS.check_whole("steps", steps)
+        steps = STEPS.check_whole("steps", steps)
     lengths = {"steps": steps, "epochs": epochs, "minutes": minutes}
     if len(names := [name for name, value in lengths.items() if value is not None]) > 1:
         raise ArgumentError(f"{' and '.join(names)} cannot be combined")
     if epochs is None:
         return 1.0
-    bounds_of(TrainingOptions, "epochs").check_number("epochs", epochs)
+    epochs = bounds_of(TrainingOptions, "epochs").check_number("epochs", epochs)
     return epochs
 
 

@@ -125,8 +125,8 @@ def distill_static(
     """
     if dtype not in _DTYPES:
         raise not_one_of("dtype", dtype, _DTYPES)
-    COUNT.check_whole("words", words)
-    COUNT.check_whole("dimensions", dimensions)
+    words = COUNT.check_whole("words", words)
+    dimensions = COUNT.check_whole("dimensions", dimensions)
     if isinstance(rarity, bool) or not isinstance(rarity, int | float) or not 0 <= rarity <= 1:
         raise ArgumentError(f"rarity is {rarity!r:.60}, expected a number from 0 to 1")
     paths = check_files(texts, text_field, "line") if texts else ()

@@ -139,7 +139,7 @@ def vocabulary(
     """
     if kind not in KINDS:
         raise not_one_of("kind", kind, KINDS)
-    COUNT.check_whole("size", size)
+    size = COUNT.check_whole("size", size)
     paths = check_files(files, field, documents)
     targets = [destination.check_target(output, path, overwrite) for path in paths]
     corpus = _CorpusSentences(paths, {"field": field, "documents": documents, "encoding": encoding}, on_progress)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.option_declarations import is_whole
 from mlxbert.readers.documents.document import Document
 from mlxbert.search.sentences import BLANK_LINE, SENTENCE, sentences, strip
 from mlxbert.text.long_texts import SIZE, check_letters
@@ -74,7 +75,7 @@ class Splitter:
                 f"expected at least {_MIN_TOKENS}"
             )
         self.tokens = min(room, _TOKENS) if tokens is None else tokens
-        if type(self.tokens) is not int or not _MIN_TOKENS <= self.tokens <= room:
+        if not is_whole(self.tokens) or not _MIN_TOKENS <= self.tokens <= room:
             raise ArgumentError(f"tokens is {self.tokens!r:.60}, expected a whole number from {_MIN_TOKENS} to {room}")
         self._window = min(_WINDOW, self.tokens)
         self.tokenizer, self.prompt, self.titles = tokenizer, prompt, titles

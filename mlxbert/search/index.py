@@ -16,7 +16,7 @@ from mlxbert.errors import ArgumentError, InputError, StoreError
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.loading import load
 from mlxbert.model import Model
-from mlxbert.option_declarations import CANDIDATES, COUNT, Bounds
+from mlxbert.option_declarations import CANDIDATES, COUNT, Bounds, is_whole
 from mlxbert.other_libraries import not_one_of
 from mlxbert.readers.documents.document import Document
 from mlxbert.readers.documents.encodings import check_chosen_encoding
@@ -319,9 +319,9 @@ class Index:
             raise InputError(f"the query is {query!r:.60}, expected a text")
         if mode not in MODES:
             raise not_one_of("mode", mode, MODES)
-        COUNT.check_whole("top_k", top_k)
+        top_k = COUNT.check_whole("top_k", top_k)
         if candidates is not None:
-            CANDIDATES.check_whole("candidates", candidates)
+            candidates = CANDIDATES.check_whole("candidates", candidates)
         only = make_filter(where, self._under(as_paths(paths)))
         reranker = None if rerank is None or isinstance(rerank, bool) else self._loaded_for("rerank", rerank)
         vector, tokens = (None, None) if mode == "words" else self._query(query)
@@ -406,8 +406,8 @@ class Index:
         Raises:
             ArgumentError: The index has no such chunk, or no longer has it.
         """
-        _AROUND.check_whole("around", around)
-        rows = self.store.around(chunk, around, around) if type(chunk) is int and 0 <= chunk < 2**63 else []
+        around = _AROUND.check_whole("around", around)
+        rows = self.store.around(int(chunk), around, around) if is_whole(chunk) and 0 <= chunk < 2**63 else []
         if not rows:
             raise ArgumentError(
                 f"chunk is {chunk!r:.60}, but the index has no chunk with this number",

@@ -155,7 +155,7 @@ class Served:
             where: Conditions that must all hold: path=*.md, lang=de, date>=2026-01-01.
             paths: Files and folders to search in.
         """
-        _TOP_K.check_whole("top_k", top_k)
+        top_k = _TOP_K.check_whole("top_k", top_k)
         limits = ("query", query, _MAX_CHARACTERS), ("where", where, _MAX_VALUES), ("paths", paths, _MAX_VALUES)
         for name, value, limit in limits:
             _check_length(name, value, limit)
@@ -196,8 +196,8 @@ class Served:
             line: A line of that file.
             around: The number of passages on each side, up to 50.
         """
-        _AROUND.check_whole("around", around)
-        _LINE.check_whole("line", line)
+        around = _AROUND.check_whole("around", around)
+        line = _LINE.check_whole("line", line)
         if (chunk is None) == (path is None):
             raise ArgumentError(f"chunk is {chunk!r:.60} and path is {path!r:.60}, expected either a chunk or a path")
         if path is not None:
@@ -219,7 +219,7 @@ class Served:
             glob: A pattern for paths or the ends of paths, such as *.md or docs/*.
             limit: The maximum number of files, up to 10,000.
         """
-        _FILES.check_whole("limit", limit)
+        limit = _FILES.check_whole("limit", limit)
         _check_length("glob", glob, _MAX_CHARACTERS)
         patterns = Glob(composed(glob)), Glob(composed(f"*/{glob}"))
         names = {path: composed(path) for path in self._files()}

@@ -6,6 +6,7 @@ from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
 from mlxbert.machine.device_errors import device_errors
 from mlxbert.model import Model
+from mlxbert.option_declarations import is_whole
 from mlxbert.results.attention import Attention
 from mlxbert.tasks.argument_checks import check_model
 from mlxbert.tasks.keywords import takes_keywords
@@ -107,9 +108,9 @@ def _numbers(name: str, value: int | Sequence[int] | None, count: int) -> tuple[
     """Checks indices of layers or heads, and converts negative ones to indices from 0."""
     if value is None:
         return tuple(range(count))
-    values = (value,) if isinstance(value, int) and not isinstance(value, bool) else value
+    values = (value,) if is_whole(value) else value
     numbers = tuple(values) if isinstance(values, Sequence) and not isinstance(values, str) else ()
-    if not numbers or not all(type(number) is int and -count <= number < count for number in numbers):
+    if not numbers or not all(is_whole(number) and -count <= number < count for number in numbers):
         name, expected = (name[:-1], "a number") if isinstance(value, int) else (name, "numbers")
         raise ArgumentError(f"{name} is {value!r:.60}, expected {expected} from {-count} to {count - 1}")
-    return tuple(number % count for number in numbers)
+    return tuple(int(number) % count for number in numbers)

@@ -152,7 +152,7 @@ def plan(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
     Yields:
         The indices of the inputs of a group, the shortest first; each input is in exactly one group.
     """
-    COUNT.check_whole("batch_tokens", batch_tokens)
+    batch_tokens = COUNT.check_whole("batch_tokens", batch_tokens)
     order = sorted(range(len(lengths)), key=lambda number: lengths[number])
     if on_gpu():
         yield from _cheapest(order, lengths, batch_tokens)

@@ -16,7 +16,7 @@ from tokenizers import Encoding as Library, Tokenizer as Plain
 
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError, InputError, TokenizerError, TooLongError, shown
-from mlxbert.option_declarations import OVERLAP
+from mlxbert.option_declarations import OVERLAP, is_whole
 from mlxbert.text.encoding import Encoding, Pieces, Template, assemble, starts_around
 from mlxbert.text.long_texts import SIZE, beginning, has_more_tokens, words_between_spaces
 from mlxbert.weights.chat_template import PairPrompt
@@ -231,9 +231,9 @@ class Tokenizer:
         numbers = [values] if isinstance(values, int) else values
         if isinstance(numbers, str) or not isinstance(numbers, Iterable):
             raise ArgumentError(f"ids is {ids!r:.60}, expected token ids, which are whole numbers")
-        numbers = list(numbers)
+        numbers = [int(number) if is_whole(number) else number for number in numbers]
         for number in numbers:
-            valid = type(number) is int and 0 <= number < self._rows
+            valid = is_whole(number) and 0 <= number < self._rows
             if not valid or self._tokenizer.id_to_token(number) is None:
                 raise ArgumentError(
                     f"token id is {shown(number)}, expected one of the {self.vocab_size} token ids, which start at 0"
@@ -563,7 +563,7 @@ class Tokenizer:
             InputError: The repeated text leaves too little room, or a text is not valid Unicode.
             ArgumentError: `stride` is negative.
         """
-        OVERLAP.check_whole("stride", stride)
+        stride = OVERLAP.check_whole("stride", stride)
         if pair is not None:
             text, pair = self.inside(text, pair)
         fixed = [] if pair is None else [self.split(text)]

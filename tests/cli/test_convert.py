@@ -369,8 +369,24 @@ def test_options_that_a_gguf_file_does_not_take(a: Path, tmp_path: Path, options
     assert names(tmp_path) == ["a"]
 
 
-def test_a_name_like_that_of_a_gguf_file_needs_the_option(a: Path, tmp_path: Path) -> None:
-    call("convert", str(a), str(tmp_path / "a.gguf")).fails(2, "expected a folder", "--to gguf")
+@pytest.mark.parametrize("ending", ["gguf", "onnx"])
+def test_the_ending_of_a_file_says_its_format(ending: str, a: Path, tmp_path: Path) -> None:
+    pytest.importorskip(ending)
+    file = tmp_path / f"a.{ending}"
+    done = call("convert", str(a), str(file))
+    assert (done.status, done.lines[0]["file"]) == (0, str(file)) and {*tmp_path.iterdir()} == {a, file}
+    if ending == "onnx":
+        onnxruntime = pytest.importorskip("onnxruntime")
+        assert onnxruntime.InferenceSession(str(file)).get_outputs() and "tokenizer" in done.err
+    before = file.read_bytes()
+    call("convert", str(a), str(file)).fails(2, "already exists", "--overwrite replaces the file")
+    other = {"gguf": "onnx", "onnx": "safetensors"}[ending]
+    call("convert", str(a), str(file), "--to", other, "--overwrite").fails(2, f"--to is {other}", "hint: ")
+    assert file.read_bytes() == before
+    assert call("convert", str(a), str(file), "--overwrite").status == 0
+
+
+def test_a_name_for_a_gguf_file(a: Path, tmp_path: Path) -> None:
     call("convert", str(a), str(tmp_path / "b"), "--to", "gguf").fails(2, "does not end in .gguf", "b.gguf")
     call("convert", str(a), "/dev/null", "--to", "gguf").fails(2, "not a regular file")
     call("convert", str(a), str(tmp_path), "--to", "gguf").fails(2, "expected a file")

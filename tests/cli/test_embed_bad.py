@@ -85,3 +85,12 @@ def test_bad_options_are_refused_with_what_is_possible(
     outcome = embed("the cat", *given, "--output", str(target))
     outcome.fails(2, said)
     assert outcome.out == "" and list(tmp_path.iterdir()) == []
+
+
+def test_the_endings_that_are_offered_are_those_that_can_be_written(
+    embed: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    unknown, sparse = (embed("the cat", "--output", str(tmp_path / name)) for name in ("a.xyz", "a.npz"))
+    unknown.fails(2, "'.xyz'", ".npy")
+    sparse.fails(2, ".npz is for sparse vectors", ".npy")
+    assert ".npz" not in unknown.err and ", .npz" not in sparse.err

@@ -24,7 +24,17 @@ def test_lines_are_those_of_the_library(model: str, tmp_path: Path) -> None:
     outcome = call("rerank", QUERY, *TEXTS, "--model", model, "--dtype", "float32")
     assert (outcome.status, outcome.err, outcome.lines) == (0, "", expected)
     (tmp_path / "in.csv").write_text("id,body\n" + "".join(f'{number},"{text}"\n' for number, text in enumerate(TEXTS)))
-    given = ["--model", model, "--dtype", "float32", "--input", str(tmp_path / "in.csv"), "--text-column", "body", "--quiet"]
+    given = [
+        "--model",
+        model,
+        "--dtype",
+        "float32",
+        "--input",
+        str(tmp_path / "in.csv"),
+        "--text-column",
+        "body",
+        "--quiet",
+    ]
     without_query = [{name: value for name, value in line.items() if name != "query"} for line in expected]
     path = str(tmp_path / "in.csv")
     placed = [{"id": str(one["index"]), "path": path, "line": one["index"] + 2, **one} for one in without_query]

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import shlex
 import re
 import signal
 import sqlite3
@@ -458,6 +459,16 @@ def test_a_column_that_was_guessed_is_named_once(run: Run, files: Path) -> None:
     assert "remark" not in run("search", "w7", files).err
     own = run("index", files / "c" / "f.csv", "--index", files / "x.db", "--text-column", "remark")
     assert own.status == 0 and "remark" not in own.err and "text" not in own.err
+
+
+def test_an_index_is_made_anew_with_another_model(run: Run, files: Path) -> None:
+    (made,) = run("index", files / "b.txt").lines
+    outcome = run("index", files / "b.txt", "--model", "builtin")
+    outcome.fails(1, "made with the model")
+    remove, make = (shlex.split(part) for part in outcome.err.partition("anew: ")[2].partition(";")[0].split(" && "))
+    assert [run(*one[1:]).status for one in (remove, make)] == [0, 0]
+    (shown,) = run("indexes", "show", files / "b.txt").lines
+    assert (shown["index"], shown["model"], shown["files"]) == (made["index"], "builtin", 1)
 
 
 def test_what_is_wrong_with_the_only_file_is_said(run: Run, files: Path) -> None:

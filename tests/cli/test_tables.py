@@ -91,7 +91,7 @@ def test_classify_and_tag_write_tables(ending: str, tmp_path: Path) -> None:
 @TABLES
 def test_classify_adds_columns_to_the_table(ending: str, tmp_path: Path) -> None:
     source, output = tmp_path / "in.csv", tmp_path / f"x{ending}"
-    source.write_bytes(b"Id,review,label,Id\n1,the cat sat,x,7\n2,,y,8\n3,he bought milk,z,\"a\rb\"\n")
+    source.write_bytes(b'Id,review,label,Id\n1,the cat sat,x,7\n2,,y,8\n3,he bought milk,z,"a\rb"\n')
     given = ["classify", "--input", str(source), "-m", str(save_classifier(tmp_path / "c", SENTIMENT)), "--quiet"]
     lines = call(*given).lines
     assert call(*given, "-o", str(output)).status == 0

@@ -26,7 +26,7 @@ def initialize(
         seed: A whole number.
         dtype: The dtype of the parameters; they are drawn in float32.
     """
-    SEED.check_whole("seed", seed)
+    seed = SEED.check_whole("seed", seed)
     parameters: dict[str, mx.array] = dict(nn.utils.tree_flatten(network.parameters()))
     norms = {
         f"{path}.weight"

@@ -83,10 +83,12 @@ class VectorLoss:
         if self.name is not None and self.name not in LOSSES:
             raise not_one_of("loss", self.name, LOSSES)
         for name in ("temperature", "margin", "max_score"):
-            bounds_of(VectorLearning, name).check_number(name, getattr(self, name))
+            object.__setattr__(self, name, bounds_of(VectorLearning, name).check_number(name, getattr(self, name)))
         check_listed("dimensions", self.dimensions or ())
-        for size in self.dimensions or ():
-            bounds_of(VectorLearning, "dimensions").check_whole("dimensions", size)
+        bounds = bounds_of(VectorLearning, "dimensions")
+        if self.dimensions is not None:
+            sizes = tuple(bounds.check_whole("dimensions", size) for size in self.dimensions)
+            object.__setattr__(self, "dimensions", sizes)
 
     def chosen(self, kind: str) -> "VectorLoss":
         """Returns the loss that suits a kind of data: the one that `name` chooses or, if it is `None`, the default."""

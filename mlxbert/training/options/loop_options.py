@@ -182,7 +182,7 @@ def check_sweep(sweep: Mapping[str, Any] | None, seeds: int = 1) -> list[dict[st
         sweep: Lists of values to try, keyed by option.
         seeds: The number of seeds per combination.
     """
-    RUNS.check_whole("seeds", seeds)
+    seeds = RUNS.check_whole("seeds", seeds)
     combinations: list[dict[str, Any]] = [{}]
     runs = seeds
     for name, values in (sweep or {}).items():

@@ -119,7 +119,7 @@ def evaluate_reranking(
     """
     for each in (model, embedder):
         check_model(each)
-    COUNT.check_whole("top_k", top_k)
+    top_k = COUNT.check_whole("top_k", top_k)
     _check_metric(metric)
     model.require("classify")
     check_one_score(model)

@@ -19,6 +19,7 @@ from mlxbert.weights.formats.headers import BYTES, Header
 from mlxbert.weights.formats.tensorflow import reader
 from mlxbert.weights.formats.tensorflow.names import translate
 from mlxbert.weights.formats.tensorflow.table import MAGIC, checksum, read_bundle
+from mlxbert.weights.model_source import local_folder
 from tests.helpers.parity import assert_equal
 from tests.helpers.tf_files import (
     HEADER,
@@ -350,6 +351,11 @@ def test_of_several_checkpoints_the_named_one_is_read(tmp_path: Path) -> None:
         header(tmp_path)
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "/their/own/model.ckpt-5"\nall: "x"\n')
     assert header(tmp_path).tensors.keys() == {"of.5"}
+    for name in ("model.ckpt-5", "model.ckpt-5.index"):
+        assert local_folder(str(tmp_path / name)) == tmp_path
+    with pytest.raises(CheckpointError, match="names another checkpoint, model.ckpt-5.index") as caught:
+        local_folder(str(tmp_path / "model.ckpt-7"))
+    assert caught.value.hint and '"model.ckpt-7"' in caught.value.hint
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "../model.ckpt-9"\n')
     with pytest.raises(CheckpointError, match=r"names 'model.ckpt-9.index'"):
         header(tmp_path)

@@ -54,7 +54,7 @@ def _choose(folder: Path, indexes: list[str]) -> str:
     state = f"the file '{TF_STATE}' names {name!r}" if name else f"no file '{TF_STATE}' says which one to load"
     raise CheckpointError(
         f"{folder}: the folder has {len(indexes)} TensorFlow checkpoints ({', '.join(indexes[:5])}), but {state}",
-        hint="move the checkpoint that you want to load to a separate folder",
+        hint=f'write into {folder / TF_STATE} which one to load: model_checkpoint_path: "NAME"',
     )
 
 
