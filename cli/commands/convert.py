@@ -115,9 +115,7 @@ def convert(
         about = {name: value for name, value in result.to_dict().items() if name in ("source", "family", "changed")}
         value = about | {"file": str(folder), "bytes": folder.stat().st_size}
         session.show_object(value, lambda: views.onnx_file(result, folder), out)
-        console.say(
-            "note", f"{folder.name} has no tokenizer and no configuration; a folder made with --to onnx has both"
-        )
+        console.say("note", f"{folder.name} has no tokenizer and no configuration; a folder of --to onnx has both")
         return
     remember(result.folder, "convert" if to == "safetensors" else f"convert --to {to}")
     session.show_object(result.to_dict() | {"folder": str(result.folder)}, lambda: views.conversion(result), out)

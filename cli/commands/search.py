@@ -293,7 +293,7 @@ def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Ite
     If a path does not exist, but the query is an existing path, the error says that their order is wrong.
     """
     from mlxbert.search import index_locations, index_stores
-    from mlxbert.search.index import model_name, open_index
+    from mlxbert.search.index import open_index
 
     file = chosen.index or index_locations.find_index(paths) or index_locations.index_file(paths)
     new = not index_stores.exists(file)
@@ -313,17 +313,13 @@ def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Ite
         model = loaded
     elif about is not None:
         model = _computing(chosen.model or about.model, chosen).ref
-    try:
+    with _offering_anew(file, about, chosen):
         made = open_index(
             file, model=model, paths=paths, tokens=chosen.chunk_tokens, titles=not chosen.no_titles,
             prompts=(chosen.query_prompt, chosen.prompt), token_vectors=not chosen.no_token_vectors,
             include=chosen.include or (), exclude=chosen.exclude or (),
             text=chosen.text_column, fields=chosen.field, encoding=chosen.encoding,
         )  # fmt: skip
-    except StoreError as problem:
-        if about is not None and chosen.model is not None and model_name(chosen.model) != about.model:
-            problem.hint = _anew(file, about, chosen)
-        raise
     with made as opened:
         if not opened.store.is_new:
             _check_same(opened.about, chosen)
@@ -336,12 +332,20 @@ def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Ite
             raise
 
 
-def _anew(file: "str | Path", about: "IndexSettings", chosen: IndexOptions) -> str:
-    """Returns the hint that offers to make an index anew with the chosen model, or another index beside it."""
-    at = ["--index", str(file)] if chosen.index is not None else []
-    remove = shlex.join(["mlxbert", "indexes", "remove", str(file), "--yes"])
-    make = shlex.join(["mlxbert", "index", *about.roots, *at, "--model", str(chosen.model)])
-    return f"to make the index anew: {remove} && {make}; to keep it, choose another file with --index"
+@contextmanager
+def _offering_anew(file: str | Path, about: "IndexSettings | None", chosen: IndexOptions) -> "Iterator[None]":
+    """If an index was made with another model than the chosen one, the hint says how to make it anew."""
+    from mlxbert.search.index import model_name
+
+    try:
+        yield
+    except StoreError as problem:
+        if about is not None and chosen.model is not None and model_name(chosen.model) != about.model:
+            at = [] if chosen.index is None else ["--index", str(file)]
+            remove = shlex.join(["mlxbert", "indexes", "remove", str(file), "--yes"])
+            make = shlex.join(["mlxbert", "index", *about.roots, *at, "--model", chosen.model])
+            problem.hint = f"to make the index anew: {remove} && {make}; to keep it, choose another file with --index"
+        raise
 
 
 def note_other_models(paths: Sequence[str], model: str) -> None:

@@ -2,8 +2,8 @@
 
 import itertools
 import os
-import shlex
 import re
+import shlex
 import signal
 import sqlite3
 import subprocess

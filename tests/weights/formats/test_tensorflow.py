@@ -353,7 +353,7 @@ def test_of_several_checkpoints_the_named_one_is_read(tmp_path: Path) -> None:
     assert header(tmp_path).tensors.keys() == {"of.5"}
     for name in ("model.ckpt-5", "model.ckpt-5.index"):
         assert local_folder(str(tmp_path / name)) == tmp_path
-    with pytest.raises(CheckpointError, match="names another checkpoint, model.ckpt-5.index") as caught:
+    with pytest.raises(CheckpointError, match=r"names another checkpoint, model\.ckpt-5\.index") as caught:
         local_folder(str(tmp_path / "model.ckpt-7"))
     assert caught.value.hint and '"model.ckpt-7"' in caught.value.hint
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "../model.ckpt-9"\n')
