@@ -67,10 +67,10 @@ def convert(
     from mlxbert.folders.written_models import remember
 
     meant = _FORMATS.get(folder.suffix.lower())
-    to = to or meant or "safetensors"
-    if meant not in (None, to):
+    format = to or meant or "safetensors"
+    if meant not in (None, format):
         raise ArgumentError(f"{folder}: is named like a file, but --to is {to}", hint="omit --to, or use another name")
-    if to == "gguf":
+    if format == "gguf":
         folder_options = {
             "--group-size": group_size is not None,
             "--max-shard-size": max_shard_size != _SHARD_SIZE,
@@ -98,7 +98,7 @@ def convert(
         result = write(
             source,
             target,
-            to=to,
+            to=format,
             task=task,
             adapter=adapter,
             dtype=dtype,
@@ -117,7 +117,7 @@ def convert(
         session.show_object(value, lambda: views.onnx_file(result, folder), out)
         console.say("note", f"{folder.name} has no tokenizer and no configuration; a folder of --to onnx has both")
         return
-    remember(result.folder, "convert" if to == "safetensors" else f"convert --to {to}")
+    remember(result.folder, "convert" if format == "safetensors" else f"convert --to {format}")
     session.show_object(result.to_dict() | {"folder": str(result.folder)}, lambda: views.conversion(result), out)
 
 

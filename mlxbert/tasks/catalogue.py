@@ -118,7 +118,7 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
             Options you leave out keep the model's own settings. --output takes .npy, .jsonl, .csv, .sqlite,
             .safetensors and .parquet, with --words .jsonl and .parquet; after an interruption the same command resumes.
 
-            Example: mlxbert embed --input reviews.csv --column text --output reviews.npy
+            Example: mlxbert embed --input reviews.csv --text-column text --output reviews.npy
             """,
         ),
         TaskEntry(

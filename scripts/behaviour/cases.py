@@ -101,7 +101,7 @@ FILL_MASK = {
     "fill-zero": 'fill-mask "A [MASK]." --top-k 0',
     "fill-too-many": f"fill-mask {_TEXTS} -m models/bert-ForMaskedLM --top-k 44",
     "fill-ending": 'fill-mask "A [MASK]." -o OUT/filled.npy',
-    "fill-table": "fill-mask -i texts/good.csv --column text --top-k 1",
+    "fill-table": "fill-mask -i texts/good.csv --text-column text --top-k 1",
     "fill-minilm": "fill-mask -i texts/long.txt -m models/minilm-mlm --top-k 3",
     **{f"fill-{family}": f"fill-mask {_TEXTS} -m models/{family}-{head}" for family, (head, _) in _FAMILIES.items()},
 }
@@ -148,20 +148,20 @@ RECORDS = {
     "read-bad-safetensors": "embed -i texts/bad.jsonl -m models/bert-Model -o OUT/v.safetensors",
     "read-all-bad": "embed -i texts/all-bad.jsonl -m models/bert-Model -o OUT/v.npy",
     "read-strict": "embed -i texts/bad.jsonl -m models/bert-Model --strict -o OUT/v.npy",
-    "read-csv": "embed -i texts/good.csv --column text -m models/bert-Model",
-    "read-csv-note": "tokenize -i texts/good.csv --column note -m models/bert-Model",
+    "read-csv": "embed -i texts/good.csv --text-column text -m models/bert-Model",
+    "read-csv-note": "tokenize -i texts/good.csv --text-column note -m models/bert-Model",
     "read-bad-csv": "embed -i texts/bad.csv -m models/bert-Model",
-    "read-no-column": "embed -i texts/good.csv --column body -m models/bert-Model",
+    "read-no-column": "embed -i texts/good.csv --text-column body -m models/bert-Model",
     "read-twice": "embed -i texts/twice.csv -m models/bert-Model",
     "read-semicolons": "embed -i texts/semicolons.csv -m models/bert-Model",
-    "read-tsv": "tokenize -i texts/good.tsv --column text -m models/bert-Model",
+    "read-tsv": "tokenize -i texts/good.tsv --text-column text -m models/bert-Model",
     "read-bad-tsv": "embed -i texts/bad.tsv -m models/bert-Model",
     "read-field": "embed -i texts/titles.jsonl --field title --dimensions 4",
     "read-no-field": "embed -i texts/titles.jsonl --field name --dimensions 4",
     "read-format": "tokenize -i texts/plain.data --format txt -m models/bert-Model",
     "read-ending": "tokenize -i texts/plain.data -m models/bert-Model",
     "read-field-of-text": "tokenize -i texts/plain.txt --field a",
-    "read-column-of-text": "tokenize -i texts/plain.txt --column a",
+    "read-column-of-text": "tokenize -i texts/plain.txt --text-column a",
     "read-latin-1": "tokenize -i texts/latin-1.txt -m models/bert-Model",
     "read-utf-16": "tokenize -i texts/utf-16.txt -m models/bert-Model",
     "read-windows": "tokenize -i texts/windows.txt -m models/bert-Model",
@@ -198,7 +198,7 @@ NEXT_SENTENCE = {
     "next-order": "next-sentence a b -m models/albert-ForPreTraining",
     "next-three": "next-sentence a b c",
     "next-text": "next-sentence -i texts/plain.txt",
-    "next-column": "next-sentence -i texts/pairs.csv --column a",
+    "next-column": "next-sentence -i texts/pairs.csv --text-column a",
     "next-minilm": "next-sentence -i texts/pairs.jsonl -m models/minilm-mlm",
 }
 REPLACED = {
@@ -349,7 +349,7 @@ def _special() -> Iterator[Case]:
     yield fill
     yield replace(fill, name="fill-pipe-strict", argv=(*fill.argv, "--strict"))
     yield replace(fill, name="fill-variable", argv=fill.argv[:1], variables={"MLXBERT_MODEL": "models/xlm-pieces"})
-    yield replace(case("read-pipe-csv", "tokenize -i - --column text"), stdin="texts/good.csv")
+    yield replace(case("read-pipe-csv", "tokenize -i - --text-column text"), stdin="texts/good.csv")
     yield replace(case("read-pipe-field", "tokenize --field title"), stdin="texts/titles.jsonl")
     yield replace(case("read-pipe-output", "embed -o OUT/v.npy -m models/bert-Model"), stdin="texts/many.txt")
     yield replace(case("next-pipe", f"next-sentence -m {_PLAIN}"), stdin="texts/pairs.jsonl")
