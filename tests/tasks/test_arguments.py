@@ -47,7 +47,7 @@ def test_whole_numbers_of_numpy_are_whole_numbers(tiny: mlxbert.Model, tmp_path:
     assert (tiny.embed("the", dimensions=two) == tiny.embed("the", dimensions=2)).all()
     assert tiny.attention("the", layers=zero, heads=[zero]).layers == (0,)
     assert tiny.tokenizer.decode([*np.array([5, 6])]) == tiny.tokenizer.decode([5, 6])
-    with mlxbert.open_index(path=tmp_path / "x.db", model=tiny, tokens=whole(40)) as index:
+    with mlxbert.open_index(path=tmp_path / "x.db", model=tiny, tokens=whole(20)) as index:
         index.add([{"id": 1, "text": "the cat"}, {"id": 2, "text": "a dog"}])
         (hit,) = index.search("the cat", top_k=whole(1))
         assert index.read(whole(hit.chunk), around=zero).text == index.read(hit.chunk).text
