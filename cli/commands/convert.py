@@ -36,7 +36,7 @@ def convert(
     ],
     to: Annotated[
         Literal["safetensors", "onnx", "gguf"] | None,
-        Option("Format of the result.", usual="by the ending of DIR, else safetensors"),
+        Option("Format of the result.", usual="by the ending"),
     ] = None,
     task: Annotated[str | None, Option("Task, in ONNX or GGUF. By default, what the model is for.", "TASK")] = None,
     adapter: Adapter = None,

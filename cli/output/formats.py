@@ -66,7 +66,7 @@ def find(path: Path, allowed: Sequence[str] = RESULTS) -> type[OutputFormat]:
             allowed = VECTORS
         expected = allowed[0] if len(allowed) == 1 else "one of " + ", ".join(allowed)
         kinds = " and ".join(kind for kind, endings in FORMATS.items() if ending in endings and endings != allowed)
-        reason = f"{ending} is for {kinds} vectors" if kinds else f"the extension is {path.suffix!r}"
+        reason = f"{ending!r} is for {kinds} vectors" if kinds else f"the extension is {path.suffix!r}"
         raise ArgumentError(f"--output {path}: {reason}, expected {expected}")
     if ending in JSON_LINES:
         return Ndjson if ending == Ndjson.ending else JsonLines

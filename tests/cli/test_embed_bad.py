@@ -92,5 +92,5 @@ def test_the_endings_that_are_offered_are_those_that_can_be_written(
 ) -> None:
     unknown, sparse = (embed("the cat", "--output", str(tmp_path / name)) for name in ("a.xyz", "a.npz"))
     unknown.fails(2, "'.xyz'", ".npy")
-    sparse.fails(2, ".npz is for sparse vectors", ".npy")
+    sparse.fails(2, "'.npz' is for sparse vectors", ".npy")
     assert ".npz" not in unknown.err and ", .npz" not in sparse.err
