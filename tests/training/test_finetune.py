@@ -396,7 +396,7 @@ def test_a_classifier_is_trained_on(tmp_path: Path, train: Path) -> None:
     ("content", "message"),
     [
         ("text\na\nb\n", "label"),
-        ("text,label\nthe cat,\nthe dog,a\n", "line 2"),
+        ("text,label\nthe cat,\nthe dog,a\n", "'a'"),
         ("text,label\nthe cat,a\nthe dog,a\n", "'a'"),
         ("text,label\nthe cat,a\n", None),
         ("text,label\n", None),
