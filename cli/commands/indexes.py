@@ -142,11 +142,12 @@ def indexes_move(
 def _check_single(file: str | Path, new: str) -> None:
     """Raises InputError if a folder would get a second index in the user's data folder."""
     from mlxbert.search import index_locations
+    from mlxbert.search.index_stores import about_of
 
     other = index_locations.find_index([new])
     if other is None or Path(file) not in index_locations.list_indexes() or identity(other) == identity(file):
         return
-    about = index_locations.about_of(other)
+    about = about_of(other)
     if about is not None and _is_root(new, about.roots):
         raise InputError(
             f"{new} has an index of its own", hint=f"remove it first: mlxbert indexes remove {shlex.quote(new)}"
@@ -203,9 +204,11 @@ def _identity(location: str) -> str:
 def find_file(name: str) -> str | Path:
     """Finds the file of an index; `name` is either this file or a path that the index covers."""
     from mlxbert.search import index_locations
-    from mlxbert.search.index_stores import is_lance
+    from mlxbert.search.index_stores import exists, is_lance
 
     if is_lance(name):
+        if not exists(name):
+            raise InputError(f"{name}: no such index", hint="check the spelling of the path")
         return name
     file = Path(name) if _is_index(name) else index_locations.find_index([name]) or _listed(name)
     if file is None:
@@ -235,9 +238,9 @@ def _is_index(name: str) -> bool:
 def _is_ours(name: str) -> bool:
     """Whether a file is an index, even a damaged one, rather than the database of another program."""
     from mlxbert.search import index_locations, schema
-    from mlxbert.search.index_stores import is_lance
+    from mlxbert.search.index_stores import exists, is_lance
 
-    if is_lance(name) or Path(name).absolute() in index_locations.list_indexes():
+    if (is_lance(name) and exists(name)) or Path(name).absolute() in index_locations.list_indexes():
         return True
     with suppress(OSError), open(name, "rb", opener=open_regular) as file:
         return _is_index(name) and file.read(72)[68:] == schema.APPLICATION.to_bytes(4, "big")

@@ -298,7 +298,7 @@ def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Ite
     file = chosen.index or index_locations.find_index(paths) or index_locations.index_file(paths)
     new = not index_stores.exists(file)
     model: Model | ModelRef | None = None
-    about = None if new else index_locations.about_of(file)
+    about = None if new else index_stores.about_of(file)
     if new:
         if missing := [path for path in paths if not os.path.exists(path)]:
             swapped = bool(query) and os.path.exists(query)
@@ -355,12 +355,12 @@ def note_other_models(paths: Sequence[str], model: str) -> None:
         paths: The paths of the new index.
         model: The model of the new index.
     """
-    from mlxbert.search import index_locations
+    from mlxbert.search import index_locations, index_stores
     from mlxbert.search.index import model_name
 
     for path in paths:
         file = index_locations.find_index([path])
-        about = None if file is None else index_locations.about_of(file)
+        about = None if file is None else index_stores.about_of(file)
         if about is not None and about.model != model_name(model):
             covered = " and ".join(view.near(root) for root in about.roots)
             new = " and ".join(paths)

@@ -258,10 +258,12 @@ class VectorFile:
         """Reads the vectors of an index, and finds their texts: the parts of a chunk whose hashes the index has."""
         import numpy as np
 
+        from mlxbert.search.index_stores import check_finished
         from mlxbert.search.sqlite import SqliteStore
 
         texts, rows, lost = list[str](), list[Any](), 0
         with closing(SqliteStore(self.path, convert=False)) as store, store.reading():
+            check_finished(store)
             about = store.about
             if store.is_older:
                 raise InputError(

@@ -8,11 +8,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from mlxbert.durable_files import is_system_file
-from mlxbert.errors import StoreError
 from mlxbert.machine.user_folders import data_folder
 from mlxbert.search.file_systems import canonical_path, composed, named_path, real_path
-from mlxbert.search.index_stores import is_lance, open_store
-from mlxbert.search.sqlite import SqliteStore
+from mlxbert.search.index_stores import about_of
 from mlxbert.search.store import IndexSettings
 
 
@@ -127,16 +125,6 @@ def _is_of_others(file: Path, roots: Sequence[str]) -> bool:
     """
     about = about_of(file) if file.exists() else None
     return about is not None and sorted(about.roots) != roots
-
-
-def about_of(file: str | Path) -> IndexSettings | None:
-    """Returns the settings of an index of any version, which stays as it is; `None` if it cannot be read."""
-    try:
-        store = open_store(file) if is_lance(file) else SqliteStore(file, convert=False)
-    except StoreError:
-        return None  # `mlxbert indexes list` shows it, and opening it reports the error
-    store.close()
-    return store.about
 
 
 def find_index(paths: Sequence[str | Path]) -> Path | None:

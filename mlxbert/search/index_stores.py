@@ -3,16 +3,18 @@
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 from mlxbert.durable_files import to_path
-from mlxbert.errors import ArgumentError
+from mlxbert.errors import ArgumentError, StoreError
 from mlxbert.search import schema
 from mlxbert.search.lance_errors import LANCE, S3
 from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.store import IndexProblem, IndexSettings, IndexStore, StoredDocument, StoredFile, StoredVector
 
 _GROUP = 2_000  # chunks that are copied in one transaction
+_UNFINISHED = ""  # the hash of the model of a copy, until the copy is complete
 
 
 def is_lance(location: str | Path) -> bool:
@@ -45,7 +47,34 @@ def exists(location: str | Path) -> bool:
 
 
 def open_store(location: str | Path, about: IndexSettings | None = None) -> IndexStore:
-    """Opens a store; creates it if it is missing and `about` is given."""
+    """Opens a store; creates it if it is missing and `about` is given. Refuses an unfinished copy."""
+    store = _open(location, about)
+    if about is None:
+        try:
+            check_finished(store)
+        except StoreError:
+            store.close()
+            raise
+    return store
+
+
+def check_finished(store: IndexStore) -> None:
+    """Raises StoreError if a store is a copy that another process is making, or was making when it was killed."""
+    if store.about.hash == _UNFINISHED:
+        raise StoreError(f"{store.path}: the copy is not finished", hint="`mlxbert indexes copy` makes it anew")
+
+
+def about_of(location: str | Path) -> IndexSettings | None:
+    """Returns the settings of an index of any version, which stays as it is; `None` if it cannot be read."""
+    try:
+        store = _open(location) if is_lance(location) else SqliteStore(location, convert=False)
+    except StoreError:
+        return None  # `mlxbert indexes list` shows it, and opening it reports the error
+    store.close()
+    return store.about
+
+
+def _open(location: str | Path, about: IndexSettings | None = None) -> IndexStore:
     if is_lance(location):
         from mlxbert.search.lance_store import LanceStore
 
@@ -83,17 +112,21 @@ def copy_store(source: IndexStore, target: str | Path) -> IndexStore:
 
     Args:
         source: The index.
-        target: The location of the copy; nothing may be there. If copying fails, it is removed.
+        target: The location of the copy; nothing may be there but an unfinished copy. If copying fails, it is removed.
     """
     if not is_lance(target) and os.path.isdir(target):
         hint = "choose a new file, or lance:FOLDER for a Lance table"
         raise ArgumentError(f"{target}: is a folder, expected a new file", hint=hint)
     target = to_location(target)
     if exists(target):
-        raise ArgumentError(f"{target}: exists already", hint="choose another place")
-    copy = open_store(target, source.about)
+        before = about_of(target)
+        if before is None or before.hash != _UNFINISHED:
+            raise ArgumentError(f"{target}: exists already", hint="choose another place")
+        with locked(target):
+            remove_store(target)
+    copy = open_store(target, replace(source.about, hash=_UNFINISHED, roots=()))
     try:
-        with source.reading():
+        with locked(copy.path), source.reading():
             problems: dict[str, list[IndexProblem]] = {}
             for problem in source.problems():
                 problems.setdefault(problem.path or "", []).append(problem)
@@ -102,9 +135,9 @@ def copy_store(source: IndexStore, target: str | Path) -> IndexStore:
                     for file, documents in group:
                         _copy_file(source, copy, file, documents, problems.get(file.path, ()))
             _copy_records(source, copy, problems.get("", ()))
-        with copy.writing():
-            copy.prune()
-            copy.set_about(source.about)
+            with copy.writing():
+                copy.prune()
+                copy.set_about(source.about)
     except BaseException:
         copy.close()
         remove_store(copy.path)

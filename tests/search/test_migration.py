@@ -15,7 +15,8 @@ from mlxbert.folders import fingerprint
 from mlxbert.search import migration, schema
 from mlxbert.search.database import Database, connect
 from mlxbert.search.index import Index, open_index
-from mlxbert.search.index_locations import about_of, find_index
+from mlxbert.search.index_locations import find_index
+from mlxbert.search.index_stores import about_of
 from mlxbert.search.store import SCHEMA
 from mlxbert.search.update_events import FileIndexed, IndexUpdated
 from tests.helpers.indexes import check_same, contents, copy_files, write_files
