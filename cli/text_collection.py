@@ -3,7 +3,8 @@
 Shapes: N texts, W values per vector.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from mlxbert.cli import session
 from mlxbert.cli.inputs import open_input
 from mlxbert.cli.shared_options import ModelOptions, RecordOptions
-from mlxbert.cli.views import console, progress
+from mlxbert.cli.views import console, progress, search as view
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.option_declarations import Option
 from mlxbert.readers.stream import Record, RecordStream
@@ -159,10 +160,27 @@ def _from_index(file: str | Path) -> TextCollection:
     from mlxbert.search.stored_passages import stored_passages
 
     with open_index(file) as index:
-        passages = [*stored_passages(index.store)]
-    vectors = np.array([vector for _, vector in passages], np.float32).reshape(len(passages), -1)
+        passages, files, width = [*stored_passages(index.store)], index.store.files(), index.about.dimensions
+
+    def age(passage: "tuple[Mapping[str, Any], Vectors]") -> tuple[bool, float, int]:
+        path = passage[0]["path"]
+        changed = files[path].changed if path else -1  # -1 also of a file that was new when it was read
+        return not path, math.inf if changed < 0 else changed, len(path or "")
+
+    passages.sort(key=age)  # an original before its copy, which is younger or, as "a copy.md", has a longer name
+    vectors = np.array([vector for _, vector in passages], np.float32).reshape(len(passages), width)
     records = [Record(row, "", text=row["text"]) for row, _ in passages]
-    return TextCollection([record.text for record in records], records, [*range(len(records))], vectors)
+    found = TextCollection([record.text for record in records], records, [*range(len(records))], vectors)
+    found.names = [_name(row) for row, _ in passages]
+    return found
+
+
+def _name(passage: Mapping[str, Any]) -> str:
+    """Returns the place of a passage: `notes/a.md:3`, `mail.mbox, message 2`."""
+    path, place, line, page = (passage[name] for name in ("path", "place", "start_line", "page"))
+    inside = f"page {page}" if page is not None else place
+    name = view.near(path) + f":{line}" * (line is not None) if path else ""
+    return ", ".join(filter(None, (name, inside))) or "record"
 
 
 def computing(collection: TextCollection, model: ModelOptions) -> tuple[Any, dict[str, Any]]:

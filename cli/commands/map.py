@@ -78,7 +78,8 @@ def map(
     if output.suffix == ".html":
         title = ", ".join(Path(name).name for name in collection.sources) or "Map of texts"
         none = "other" if label is not None else "no topic"
-        write_page(output, overwrite, title, collection.texts, places, labels, names, none)
+        named = [f"{name}\n{text}" for name, text in zip(collection.names, collection.texts, strict=False)]
+        write_page(output, overwrite, title, named or collection.texts, places, labels, names, none)
     else:
         write_rows(
             output, overwrite, collection, range(len(collection.texts)), _columns(places, labels, vectors, neighbors)

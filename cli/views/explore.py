@@ -17,10 +17,10 @@ _COLUMNS = (Column(right=True), Column(right=True, secondary=1), Column(wraps=Tr
 def draw_doubles(doubles: "Doubles", collection: "TextCollection") -> Iterator["rich.RenderableType"]:
     """Draws the first groups, each with the text that is kept, and a summary."""
     for group in doubles.groups[:_GROUPS]:
-        rows = [(rich.Text("kept", "bold"), _index(collection, group.kept), _text(collection, group.kept))]
+        rows = [(rich.Text("kept", "bold"), _place(collection, group.kept), _text(collection, group.kept))]
         shown = [*zip(group.doubles, group.scores, strict=True)][:_DOUBLES]
         rows += [
-            (rich.Text(f"{score:.3f}"), _index(collection, number), _text(collection, number))
+            (rich.Text(f"{score:.3f}"), _place(collection, number), _text(collection, number))
             for number, score in shown
         ]
         if len(group.doubles) > _DOUBLES:
@@ -44,13 +44,15 @@ def draw_topics(topics: "Topics", collection: "TextCollection") -> Iterator["ric
         yield rich.Text.assemble((f"topic {topic.topic}", "bold"), (size, "dim"))
         yield rich.Text(f"  {words}", "cyan")
         yield PlainTable(
-            _COLUMNS[1:], [(_index(collection, number), _text(collection, number)) for number in topic.typical], 2
+            _COLUMNS[1:], [(_place(collection, number), _text(collection, number)) for number in topic.typical], 2
         )
         yield rich.Text()
 
 
-def _index(collection: "TextCollection", number: int) -> "rich.Text":
-    return rich.Text(f"{collection.places[number]:,}", "dim")
+def _place(collection: "TextCollection", number: int) -> "rich.Text":
+    """Names a text by its place in a file, if it is from an index, or by its index in the input."""
+    name = console.visible(collection.names[number]) if collection.names else f"{collection.places[number]:,}"
+    return rich.Text(name, "dim")
 
 
 def _text(collection: "TextCollection", number: int) -> "rich.Text":

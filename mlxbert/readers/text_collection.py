@@ -3,6 +3,7 @@
 Shapes: N texts, W values per vector.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ class TextCollection:
         text_name: The field or column of the texts.
         failed: The number of unusable inputs.
         sources: The files that the texts come from.
+        names: The place of each text, if it is a passage of an index: `notes/a.md:3`.
     """
 
     texts: list[str] = field(default_factory=list)
@@ -36,6 +38,7 @@ class TextCollection:
     text_name: str = "text"
     failed: int = 0
     sources: tuple[str, ...] = ()
+    names: Sequence[str] = ()
 
     def row(self, number: int) -> dict[str, Any]:
         """Returns the values of a text's record, and the text."""

@@ -214,20 +214,26 @@ def test_unreadable_indexes_and_vectors(command: str, tmp_path: Path) -> None:
 
 
 def test_an_index_is_read_without_its_model(tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, text in {"a.txt": "the cat sat on the mat", "b.txt": "The cat\nsat on the mat", "c.txt": "tokyo"}.items():
+    names = {"the copy of b.txt": "the cat sat on the mat", "b.txt": "The cat\nsat on the mat", "c.txt": "tokyo"}
+    for name, text in names.items():
         (tmp_path / "docs").mkdir(exist_ok=True)
         (tmp_path / "docs" / name).write_text(text)
     index = str(tmp_path / "docs.db")
     assert call("index", str(tmp_path / "docs"), "--index", index, "--model", str(tiny_folder)).status == 0
     monkeypatch.setattr("mlxbert.loading.load", None)
     (group,) = call("dedupe", "--index", index, "--threshold", "1").lines
-    assert Path(group["kept"]["path"]).name == "a.txt" and Path(group["doubles"][0]["path"]).name == "b.txt"
+    copy = Path(group["doubles"][0]["path"])
+    assert Path(group["kept"]["path"]).name == "b.txt" and copy.name == "the copy of b.txt"
+    monkeypatch.chdir(tmp_path)
+    _, shown = terminal("dedupe", "--index", index, "--threshold", "1")
+    assert "docs/b.txt:1" in shown and f"docs/{copy.name}:1" in shown
+    written = list[list[str]]()
+    monkeypatch.setattr("mlxbert.cli.commands.map.write_page", lambda *given: written.append(given[3]))
+    assert call("map", "--index", index, "--output", "m.html").status == 0
+    assert "docs/c.txt:1\ntokyo" in written[0]
     found = call("cluster", "--index", index, "--clusters", "2", "--typical", "5").lines
-    assert sorted(Path(text["path"]).name for topic in found for text in topic["typical"]) == [
-        "a.txt",
-        "b.txt",
-        "c.txt",
-    ]
+    assert {Path(text["path"]).name for topic in found for text in topic["typical"]} == {*names}
+    assert "docs/c.txt:1" in terminal("cluster", "--index", index, "--clusters", "2")[1]
 
 
 def test_topics(tmp_path: Path) -> None:

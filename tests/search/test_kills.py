@@ -43,6 +43,20 @@ for number, event in enumerate(index.update()):
     if number == last:
         sys.stdin.read()
 """
+# Announces every file that it copies, and waits for its end before the one whose number it is given.
+COPIER = """
+import itertools, sys
+from mlxbert.search import index_stores
+from mlxbert.search.index import open_index
+calls, usual = itertools.count(), index_stores._copy_file
+def announced(*arguments):
+    print(number := next(calls), flush=True)
+    if number == int(sys.argv[3]):
+        sys.stdin.read()
+    usual(*arguments)
+index_stores._GROUP, index_stores._copy_file = 5, announced
+open_index(sys.argv[1]).copy(sys.argv[2])
+"""
 
 
 @pytest.fixture(scope="module")
@@ -199,6 +213,29 @@ def test_kills(place: Path, model: Path, kind: str, prefix: str) -> None:
         finish(location, folder, model, expected, (stats.files, stats.documents, stats.chunks))
     assert statuses == {-signal.SIGKILL: KILLS}
     assert searches >= KILLS
+
+
+@pytest.mark.parametrize("prefix", ["", pytest.param("lance:", marks=NEEDS_LANCE)])
+def test_a_killed_copy_is_unfinished(place: Path, model: Path, prefix: str) -> None:
+    name = f"copied{len(prefix)}"
+    target = f"{prefix}{place / name}-to"
+    with build(place / f"{name}.db", write_files(place / name, FILES), model) as index:
+        for number in (0, FILES // 2, FILES):
+            command = [sys.executable, "-c", COPIER, str(index.path), target, str(number)]
+            with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+                assert child.stdout and [int(child.stdout.readline()) for _ in range(number + 1)][-1] == number
+                if not prefix:
+                    with pytest.raises(BusyError):
+                        index.copy(target)
+                child.kill()
+            assert child.returncode == -signal.SIGKILL
+            with pytest.raises(StoreError, match="not finished"):
+                open_index(target, model=model)
+        index.copy(target)
+        with open_index(target, model=model) as copy:
+            copy.check()
+            assert copy.about == index.about and copy.store.files() == index.store.files()
+            assert contents(copy).vectors.keys() == contents(index).vectors.keys()
 
 
 def test_two_builders_at_once(place: Path, model: Path) -> None:
