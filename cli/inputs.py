@@ -4,6 +4,8 @@ import csv
 import difflib
 import hashlib
 import json
+import os
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -76,6 +78,10 @@ def open_input(
         whole: Whether to keep all fields or columns of a record.
     """
     check_encoding(options.encoding)
+    folders = [name for name in arguments or options.input or () if os.path.isdir(name)]
+    if folders and (not arguments or len(folders) == len(arguments)):
+        problem = f"{folders[0]}: is a folder, expected a {'text, which may also be piped in' if arguments else 'file'}"
+        raise ArgumentError(problem, hint=_read_folder(folders[0], options))
     if arguments:
         texts = [arguments] if isinstance(names, tuple) else [[argument] for argument in arguments]
         on_error = "raise" if len(texts) == 1 else "return"
@@ -96,6 +102,14 @@ def open_input(
         *read_as,
     )
     return RecordStream(sources, read_as=read_as, pair=pair, strict=options.strict)
+
+
+def _read_folder(folder: str, options: InputOptions) -> str:
+    """Returns the hint how to read the files of a folder."""
+    name = shlex.quote(folder)
+    if hasattr(options, "index"):
+        return f"`mlxbert index {name}` reads the files of the folder; then put --index {name} in its place"
+    return f"`mlxbert search QUERY {name}` searches the files of the folder"
 
 
 def open_texts(
@@ -167,6 +181,8 @@ def _from_arguments(arguments: Sequence[str], options: InputOptions, records: Se
     refuse_reading_options(options, "texts as arguments")
     for file in files:
         console.say("hint", f"{file} is taken as a text; --input {file} reads the file")
+    for folder in filter(os.path.isdir, arguments):
+        console.say("hint", f"{folder} is taken as a text; {_read_folder(folder, options)}")
     if STDIN in arguments:
         console.say("hint", f"{STDIN} is taken as a text; --input {STDIN} reads stdin")
     single = len(records[0]) == 1

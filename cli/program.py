@@ -201,6 +201,10 @@ def _no_such_option(problem: Any, path: str, typed: Sequence[str], help_of: str)
         return f"{text!r:.60} begins with a hyphen and is read as an option", f"put -- before the texts: {after}"
     if name in ("--model", "-m") and view.usage(problem.ctx.command).startswith(("MODEL", "[MODEL")):
         return f"{path} has no option {name}", f"the model is an argument: {path} {shlex.quote(_value(typed, name))}"
+    if name == "--index":  # the user has a folder of files
+        answer = " --answer MODEL" * path.endswith(" answer")
+        typed_name = shlex.quote(_value(typed, name, "PATH"))
+        return f"{path} has no option {name}", f"to search an index: mlxbert search QUERY {typed_name}{answer}"
     bare = {option.removeprefix("--"): option for option in names if option.startswith("--")}
     word = name.removeprefix("--")  # the hyphens that all options share would make any two similar
     near = [bare[match] for match in nearest(word, [*bare])] if name.startswith("--") else []
@@ -215,11 +219,11 @@ def _no_such_option(problem: Any, path: str, typed: Sequence[str], help_of: str)
     )
 
 
-def _value(typed: Sequence[str], name: str) -> str:
-    """Returns the value that a user typed for the option `name`, or the placeholder `MODEL` if there is none."""
+def _value(typed: Sequence[str], name: str, placeholder: str = "MODEL") -> str:
+    """Returns the value that a user typed for the option `name`, or the placeholder if there is none."""
     values = [word.partition("=")[2] for word in typed if word.startswith(f"{name}=")]
     values += [after for word, after in itertools.pairwise(typed) if word == name]
-    return values[0] if values else "MODEL"
+    return values[0] if values else placeholder
 
 
 def _no_such_command(name: str, group: CommandGroup, path: str) -> ArgumentError:

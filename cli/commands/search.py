@@ -1,7 +1,9 @@
 """`mlxbert search` and `mlxbert index`: search files by meaning and by words, in an index that is kept up to date."""
 
+import itertools
 import math
 import os
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -142,6 +144,8 @@ def search(
     _check_reranking(how)
     if not query.strip():
         _check_interactive(how, out, query)
+    else:
+        _check_quotes(query, paths or ())
     searched = _paths_to_search(paths or (), chosen.index, query, may_make=not how.no_update)
     if searched is None:
         console.say("note", "nothing was searched")
@@ -185,6 +189,20 @@ def _say_what_is_missing(hits: "Sequence[Hit]", unread: int) -> None:
     files = f"; {console.counted(unread, 'file')} could not be read" if unread else ""
     nearest = "; these passages are the nearest" if hits else ""
     console.say("note", f"nothing {'close ' if hits else ''}was found{nearest}{files}")
+
+
+def _check_quotes(query: str, paths: Sequence[str]) -> None:
+    """Raises an error if the first paths look like words of a query without quotes."""
+    from mlxbert.search.index_locations import find_index
+
+    words = [*itertools.takewhile(lambda path: not re.search(r"[\s/.]", path) and not os.path.exists(path), paths)]
+    rest = paths[len(words) :]
+    if words and not os.path.exists(query) and (rest or len(words) > 1 or find_index(words) is None):
+        quoted = shlex.join([" ".join([query, *words]), *rest])
+        raise InputError(
+            f"{words[0]}: no such file or folder",
+            hint=f"check the spelling of the path, or quote the query: mlxbert search {quoted}",
+        )
 
 
 def _check_interactive(how: QueryOptions, out: OutputOptions, query: str) -> None:

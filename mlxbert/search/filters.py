@@ -41,6 +41,8 @@ class Condition:
     @property
     def patterns(self) -> list[str]:
         """The patterns of `=` and `!=`; one of them must match. A relative path may be the end of a path."""
+        if self.field == "path" and self.value.startswith("~/"):
+            return [_literal(os.path.expanduser("~")) + self.value[1:]]
         is_relative = self.field == "path" and not self.value.startswith("/")
         return [self.value, *([f"*/{self.value}"] if is_relative else [])]
 

@@ -139,6 +139,27 @@ def test_files_that_cannot_be_read_are_counted_when_nothing_is_close(run: Run, f
     assert "could not" not in run("search", "zebra", files, "--mode", "words").err
 
 
+@pytest.mark.parametrize(
+    ("typed", "hint"),
+    [
+        ("dedupe files", "mlxbert index files"),
+        ("cluster --input files", "--index files"),
+        ("map files --output m.html", "--index files"),
+        ("similarity cat --input files", "mlxbert search QUERY files"),
+        ("tokenize files", "mlxbert search QUERY files"),
+        ("answer who? --index files", "mlxbert search QUERY files --answer MODEL"),
+        ("search the cat sat files", "mlxbert search 'the cat sat' files"),
+        ("search the cat", "mlxbert search 'the cat'"),
+    ],
+)
+def test_who_has_a_folder_is_told_what_to_type(
+    run: Run, files: Path, monkeypatch: pytest.MonkeyPatch, typed: str, hint: str
+) -> None:
+    monkeypatch.chdir(files.parent)
+    outcome = run(*typed.split())
+    assert outcome.status and hint in outcome.err.partition("hint: ")[2]
+
+
 def test_a_query_after_the_path_is_seen(run: Run, files: Path) -> None:
     run("search", files, "where is the cat").fails(1, "where is the cat", "hint: ", "mlxbert search QUERY PATH")
     assert "QUERY" not in run("search", "cat", files / "none").err

@@ -12,7 +12,8 @@ from unittest import mock
 import pytest
 
 import mlxbert
-from mlxbert.errors import ArgumentError, BusyError, MlxbertError, StoreError
+from mlxbert.cli.commands.indexes import find_file
+from mlxbert.errors import ArgumentError, BusyError, InputError, MlxbertError, StoreError
 from mlxbert.search import index_stores, lance_table
 from mlxbert.search.index_stores import copy_store, open_store, remove_store
 from mlxbert.search.store import IndexProblem, StoredChunk, StoredDocument, StoredFile
@@ -200,6 +201,21 @@ def test_a_copy_that_fails_is_removed(tmp_path: Path, place: str, monkeypatch: p
     with pytest.raises(KeyboardInterrupt):
         copy_store(source, place)
     assert not Path(place.removeprefix("lance:")).exists()
+
+
+def test_what_a_killed_process_left_is_no_index(place: str) -> None:
+    folder = Path(place.removeprefix("lance:"))
+    with pytest.raises(InputError):
+        find_file(place)
+    assert not folder.exists()
+    (folder / "_versions").mkdir(parents=True)
+    (folder / "data").mkdir()
+    (folder / "data" / "part.lance").touch()
+    with pytest.raises(InputError):
+        find_file(place)
+    store = open_store(place, ABOUT)
+    put(store, "/docs/a", document("a"))
+    assert find_file(place) == place and {*open_store(place).files()} == {"/docs/a"}
 
 
 def test_what_is_no_index_is_refused(tmp_path: Path, place: str) -> None:
