@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from mlxbert.cli import session
 from mlxbert.cli.shared_options import OutputOptions
-from mlxbert.cli.views import console, search as view, update_progress
+from mlxbert.cli.views import console, rich, search as view, update_progress
 from mlxbert.durable_files import PRIVACY
 from mlxbert.errors import BusyError, InputError
 from mlxbert.machine.power import on_battery
@@ -35,7 +35,8 @@ class IndexUpdate:
     """The progress of an update of an index.
 
     `paths` are the paths to update, in the spelling of the index. `changed` says whether the update has modified the
-    index. `read` has the paths of the files that the update has tried to read.
+    index. `read` has the paths of the files that the update has tried to read, `indexed` those of the files that it has
+    written, and `removed` those of the files that it has removed.
     """
 
     paths: Sequence[str] = ()
@@ -45,8 +46,9 @@ class IndexUpdate:
     left_out: "list[FileLeftOut]" = field(default_factory=list)
     guessed: "list[FileRead]" = field(default_factory=list)
     read: set[str] = field(default_factory=set)
+    indexed: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
     changed: bool = False
-    files: int = 0
     embedded: int = 0
 
     def add(self, event: "Event") -> None:
@@ -67,7 +69,7 @@ class IndexUpdate:
                 self.read.add(event.path)
             case update_events.FileIndexed() | update_events.FileRemoved():
                 self.changed = True
-                self.files += isinstance(event, update_events.FileIndexed)
+                (self.indexed if isinstance(event, update_events.FileIndexed) else self.removed).append(event.path)
             case update_events.FileRead():
                 self.guessed += [event] if event.guessed is not None else []
             case update_events.Embedded():
@@ -87,35 +89,56 @@ class IndexUpdate:
         return next((event.path for event in self.left_out if event.reason == file_systems.FORBIDDEN), None)
 
 
-def bring_up_to_date(index: "Index", paths: Sequence[str], out: OutputOptions) -> int:
+def bring_up_to_date(index: "Index", paths: Sequence[str], out: OutputOptions) -> list[str]:
     """Updates an index before a search. If another process is updating it, the index is searched as it is.
 
     A path that cannot be read is reported each time, because its passages are as old as the last update that could
     read it.
 
     Returns:
-        The number of files of the index that could not be read, now or earlier; 0 if the index was not updated.
+        The files that earlier updates could not read; none if the index was not updated.
     """
     from mlxbert.search.index_locations import covers
 
     roots = index.about.roots
     if not roots and not paths:  # it has only records that were added, which no file brings up to date
-        return 0
+        return []
     if not index.store.writable and covers(index.about, paths) is not None:
         console.say("note", "the index is read-only, so its present state is searched")
-        return 0
+        return []
     try:
         done = update_index(index, paths or None)
     except BusyError:
         console.say("note", "another process is updating this index, so the present state of the index is searched")
-        return 0
+        return []
     finally:  # even if the update is interrupted: the paths are already added
-        if roots and (added := [root for root in index.about.roots if root not in roots]):
-            console.say("note", f"the index now covers {' and '.join(map(view.near, added))}, too")
+        say_added(index, roots)
     if done.changed or done.lacks_path or out.verbose:
         report(index, done, out)
     check_read(done, paths)
-    return done.finished.failed if done.finished is not None else 0
+    return [view.near(event.path) for event in done.failed if event.path not in done.read]
+
+
+def say_added(index: "Index", before: Sequence[str]) -> None:
+    """Prints a note if an index covers more paths than before."""
+    if before and (added := [root for root in index.about.roots if root not in before]):
+        console.say("note", f"the index now covers {' and '.join(map(view.near, added))}, too")
+
+
+def with_others(index: "Index", paths: Sequence[str]) -> list[str]:
+    """Returns paths to update, and the other paths that the index covers; notes say what happens to these."""
+    from mlxbert.search.index_locations import is_under, spelled
+
+    named = spelled(paths, index.about.roots)
+    others = [root for root in index.about.roots if not is_under(root, named)]
+    present = [root for root in others if os.path.exists(root)]
+    for does, roots in (
+        ("brings up to date, too", present),
+        ("leaves as it was, because it is missing", [root for root in others if root not in present]),
+    ):
+        if roots:
+            console.say("note", f"the index also covers {' and '.join(map(view.near, roots))}, which this {does}")
+    return [*paths, *present]
 
 
 class PowerWatch:
@@ -164,7 +187,7 @@ def update_index(index: "Index", paths: Sequence[str] | None, waits: Callable[[]
                     break
     except KeyboardInterrupt:
         if done.scanned is not None and done.scanned.changed:
-            kept = f"{done.files:,} of {console.counted(done.scanned.changed, 'file')} and {done.embedded:,} vectors"
+            kept = f"{len(done.indexed):,} of {console.counted(done.scanned.changed, 'file')} and {done.embedded:,} vectors"
             console.say("note", f"interrupted: {kept} are kept; the same command continues")
         raise
     return done
@@ -205,7 +228,10 @@ def _report_problems(index: "Index", done: IndexUpdate) -> None:
         for problem in index.problems()
         if problem.path in named and not problem.reason.startswith(COLUMN_OF_TEXT)
     ]
-    if problems:
+    if len(problems) == 1 and problems[0].path is not None and not problems[0].more:
+        one, place = problems[0], f", {problems[0].place}" * bool(problems[0].place)
+        console.say("note", f"{view.near(problems[0].path)}{place} was {one.kind}: {one.reason}")
+    elif problems:
         groups = view.summarized(problems)
         counts = "; ".join(f"{group['kind']}: {group['reason']} ({group['count']:,})" for group in groups[:_SHOWN])
         more = f"; {console.counted(len(groups) - _SHOWN, 'other reason')}" * (len(groups) > _SHOWN)
@@ -230,14 +256,23 @@ def check_read(done: IndexUpdate, paths: Sequence[str]) -> None:
         raise InputError(f"{' and '.join(paths) or 'the index'}: no file could be read", hint=hint)
 
 
-def summarize(index: "Index", done: IndexUpdate, out: OutputOptions) -> None:
-    """Prints the result of an update."""
+def summarize(index: "Index", done: IndexUpdate, out: OutputOptions, *, briefly: bool = False) -> None:
+    """Prints the result of an update, in a terminal `briefly` on a line."""
     if done.finished is None:
         return
     facts = {"index": str(index.path), **vars(done.finished)}
     facts |= {"problems": view.summarized(index.problems())}
     del facts["failed"]  # these files are among the problems
-    session.show_object(facts, lambda: view.draw_index(facts), out)
+    session.show_object(facts, lambda: [_line(done)] if briefly else view.draw_index(facts), out)
+
+
+def _line(done: IndexUpdate) -> rich.Text:
+    """Returns the line that says which files an update has read and removed, and when."""
+    failed, what = [event.path for event in done.failed if event.path in done.read], []
+    for does, paths in (("read", done.indexed), ("not readable", failed), ("removed", done.removed)):
+        more = f" and {len(paths) - _SHOWN:,} more" * (len(paths) > _SHOWN)
+        what += [f"{', '.join(map(view.near, paths[:_SHOWN]))}{more} {does}"] if paths else []
+    return rich.Text(console.visible(f"{time.strftime('%H:%M:%S')}  {'; '.join(what)}"))
 
 
 def watch_files(index: "Index", paths: Sequence[str], when: When, out: OutputOptions) -> None:
@@ -246,8 +281,8 @@ def watch_files(index: "Index", paths: Sequence[str], when: When, out: OutputOpt
 
     from mlxbert.search.index_locations import spelled
 
-    due, first, waits = True, True, PowerWatch(when)
-    roots = [*dict.fromkeys([*index.about.roots, *spelled(paths, index.about.roots)])]
+    due, first, waits, covered = True, True, PowerWatch(when), index.about.roots
+    roots = [*dict.fromkeys(spelled(with_others(index, paths), covered))]
     watched = [*roots, *map(file_systems.real_path, roots)]  # a Mac reports real paths
     own_paths = tuple(name for path in index.store.own_paths for name in (path, file_systems.real_path(path)))
     changes = watchfiles.watch(
@@ -262,9 +297,13 @@ def watch_files(index: "Index", paths: Sequence[str], when: When, out: OutputOpt
             done = update_index(index, roots, waits)
         except BusyError:  # try again at the next tick
             continue
-        if done.changed or first:
+        if first:
+            say_added(index, covered)
             report(index, done, out)
             summarize(index, done, out)
+        elif done.changed:
+            _report_problems(index, done)
+            summarize(index, done, out, briefly=True)
         due = done.finished is None
         first = first and due
 

@@ -157,7 +157,7 @@ def search(
     reranker = session.load("rerank", _computing(how.rerank, chosen)) if how.rerank is not None else None
     answering = session.load("answer", _computing(how.answer, chosen)) if how.answer is not None else None
     with _opened(searched, chosen, query) as index:
-        unread = 0 if how.no_update else index_updates.bring_up_to_date(index, searched, out)
+        unread = [] if how.no_update else index_updates.bring_up_to_date(index, searched, out)
         hits = index.search(
             query, top_k=how.top_k, mode=how.mode, where=how.where or (), min_score=how.min_score,
             all_chunks=how.all_chunks, rerank=False if how.no_rerank else reranker, candidates=how.candidates,
@@ -182,11 +182,12 @@ def _check_reranking(how: QueryOptions) -> None:
         )
 
 
-def _say_what_is_missing(hits: "Sequence[Hit]", unread: int) -> None:
-    """Prints a note if no hit is close, with the number of files that could not be read: they may have the answer."""
+def _say_what_is_missing(hits: "Sequence[Hit]", unread: Sequence[str]) -> None:
+    """Prints a note if no hit is close, with the files that could not be read: they may have the answer."""
     if not all(hit.is_close is False for hit in hits):
         return
-    files = f"; {console.counted(unread, 'file')} could not be read" if unread else ""
+    files = unread[0] if len(unread) == 1 else f"{len(unread):,} files"
+    files = f"; {files} could not be read" * bool(unread)
     nearest = "; these passages are the nearest" if hits else ""
     console.say("note", f"nothing {'close ' if hits else ''}was found{nearest}{files}")
 
@@ -273,7 +274,9 @@ def index(
         if watch:
             index_updates.watch_files(target, paths, when, out)
         else:
-            done = index_updates.update_index(target, [*target.about.roots, *paths])
+            covered = target.about.roots
+            done = index_updates.update_index(target, index_updates.with_others(target, paths))
+            index_updates.say_added(target, covered)
             index_updates.report(target, done, out)
             index_updates.check_read(done, paths)
             index_updates.summarize(target, done, out)

@@ -182,7 +182,7 @@ class Index:
             if missing and (paths is not None or missing == selected):
                 raise InputError(f"{missing[0]}: no such file or folder", hint=_GONE)
             if new:
-                kept = [root for root in self.about.roots if not leads_below(root, new)]
+                kept = [root for root in self.about.roots if not leads_below(root, new) or self._misses(new, root)]
                 with self.store.writing():
                     self.store.set_about(replace(self.about, roots=(*kept, *new)))
             # A root that is a link inside an updated folder: the walk through the folder does not follow it.
@@ -190,6 +190,16 @@ class Index:
             selected += filter(os.path.exists, inner)
             yield from (FileLeftOut(path, "vanished") for path in missing)  # not removed: the disk may not be mounted
             yield from self._writer().update([path for path in selected if path not in missing])
+
+    def _misses(self, paths: Sequence[str], root: str) -> bool:
+        """Whether the walk through new paths leaves out files of a root below them, such as a hidden folder."""
+        from mlxbert.search.file_walk import WalkOptions, walk
+
+        if not is_under(root, paths):  # but it is a link to such a folder
+            return False
+        files = {path for path in self.store.files() if is_under(path, [root]) and os.path.exists(path)}
+        walked = walk(paths, WalkOptions(include=self.about.include, exclude=self.about.exclude))
+        return not files <= {entry.path for entry in walked}
 
     def _without_removed(self, roots: Sequence[str]) -> list[str]:
         """Removes from the index the roots that are deleted files, if their folders exist; returns the other roots."""

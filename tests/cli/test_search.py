@@ -19,7 +19,7 @@ import pytest
 from mlxbert.cli import index_updates
 from mlxbert.cli.index_updates import update_index
 from mlxbert.cli.shared_options import OutputOptions
-from mlxbert.cli.views import search as view
+from mlxbert.cli.views import console, search as view
 from mlxbert.search.index import open_index
 from mlxbert.search.index_writer import IndexWriter
 from mlxbert.search.schema import locked
@@ -129,12 +129,15 @@ def test_what_a_filter_leaves_nothing_of_is_said(run: Run, files: Path, given: l
 
 
 @pytest.mark.slow
-def test_files_that_cannot_be_read_are_counted_when_nothing_is_close(run: Run, files: Path) -> None:
+def test_files_that_cannot_be_read_are_named_once_when_nothing_is_close(
+    run: Run, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mlxbert.search.index_writer._SETTLED", 0)
     damaged = files / "damaged.docx"
     damaged.write_bytes(b"PK\3\4 no archive")
-    run("search", "paris", files)
+    assert run("search", "zebra", files, "--mode", "words").err.count("damaged.docx") == 1
     outcome = run("search", "zebra", files, "--mode", "words")
-    assert outcome.lines == [] and "1 file could not be read" in outcome.err
+    assert outcome.lines == [] and outcome.err.count("damaged.docx") == 1
     damaged.unlink()
     assert "could not" not in run("search", "zebra", files, "--mode", "words").err
 
@@ -233,6 +236,21 @@ def test_a_new_index_with_another_model_than_that_of_its_path_is_said(
     assert said.lines[0]["files"] == 4 and f"the index of {files} has {other}" in said.err
     assert f"with the model {variables['MLXBERT_MODEL']}" in said.err and f"--model {other}" in said.err
     assert "hint: " not in run("index", files, tmp_path / "second").err  # it has its model now
+
+
+def test_what_happens_to_other_paths_of_an_index_is_said(run: Run, files: Path, tmp_path: Path) -> None:
+    (other := tmp_path / "other").mkdir()
+    (other / "o.txt").write_text("w11 w12")
+    own = tmp_path / "own.db"
+    assert "note: the index" not in run("index", files, other, "--index", own).err
+    (other / "p.txt").write_text("w13 w14")
+    said = run("index", files, "--index", own)
+    assert "also covers" in said.err and str(other) in said.err and said.lines[0]["files"] == 5
+    other.rename(tmp_path / "away")
+    said = run("index", files, "--index", own)
+    assert said.status == 0 and "missing" in said.err and said.lines[0]["files"] == 5
+    said = run("index", tmp_path / "away", "--index", own)
+    assert "now covers" in said.err and said.lines[0]["files"] == 7
 
 
 def test_an_index_of_ones_own_covers_more_paths(run: Run, files: Path) -> None:
@@ -606,6 +624,28 @@ def test_watching_waits_on_battery_and_loses_no_change(
     captured = capsys.readouterr()
     assert counts[:2] == [0, 0] and counts[2] < counts[3] == 4
     assert captured.err.count("runs on battery") == 2 and captured.out.count('"files": 4') == 1
+
+
+def test_watching_prints_a_line_for_each_change(
+    files: Path, small: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed = list[str]()
+
+    def watch(*roots: str, **options: object) -> Iterator[set[str]]:
+        yield set()
+        printed.append(capsys.readouterr().out)
+        (files / "new.txt").write_text("w20 w21", encoding="utf-8")
+        (files / "b.txt").unlink()
+        yield {"new.txt"}
+        printed.append(capsys.readouterr().out)
+
+    monkeypatch.chdir(files)
+    monkeypatch.setattr("watchfiles.watch", watch)
+    monkeypatch.setattr(console, "draws", lambda _: True)
+    with open_index(files.parent / "i.db", model=small, paths=[files]) as index:
+        index_updates.watch_files(index, [str(files)], "always", OutputOptions())
+    (line,) = printed[1].splitlines()
+    assert len(printed[0].splitlines()) > 1 and "new.txt read" in line and "b.txt removed" in line
 
 
 def test_waiting_on_battery_needs_watching(run: Run, files: Path) -> None:

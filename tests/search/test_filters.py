@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from mlxbert.errors import ArgumentError
-from mlxbert.search.filters import Condition, Filter, make_filter
+from mlxbert.search.filters import Condition, Filter, make_filter, matches
 
 
 def test_conditions_are_read() -> None:
@@ -15,6 +15,13 @@ def test_conditions_are_read() -> None:
         ("n", ">", "1"), ("path", "=", "a\nb"), ("x", "=", ""),
     ]  # fmt: skip
     assert not Filter() and not make_filter(()) and make_filter(["a=b"]) and make_filter((), ["a"])
+
+
+def test_a_path_may_begin_with_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/[me]")
+    where = make_filter(["path=~/notes/*"]).where
+    found = ["/home/[me]/notes/a.md", "/home/m/notes/a.md", "/x/~/notes/a.md", "/home/[me]/b.md"]
+    assert [matches(where, {"path": path}, {}) for path in found] == [True, False, False, False]
 
 
 @pytest.mark.parametrize(

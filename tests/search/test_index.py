@@ -392,8 +392,11 @@ def test_a_part_of_what_is_covered_and_more(index: Index, folder: Path, tmp_path
     write(tmp_path / "more" / "d.txt", "more milk")
     assert counts(run(index, tmp_path / "more")) == {"FileIndexed": 1}
     assert [*index.about.roots] == [str(folder), str(tmp_path / "more")]
-    run(index, tmp_path)
-    assert [*index.about.roots] == [str(tmp_path)]
+    write(tmp_path / ".hidden" / "e.txt", "hidden milk")
+    run(index, tmp_path / ".hidden")
+    run(index, tmp_path)  # the walk through it passes the hidden folder by
+    assert [*index.about.roots] == [str(tmp_path / ".hidden"), str(tmp_path)]
+    assert {str(tmp_path / ".hidden" / "e.txt"), str(folder / "a.md")} <= {*index.store.files()}
     with pytest.raises(InputError):
         run(index, tmp_path / "missing")
 
