@@ -12,11 +12,11 @@ from mlxbert.text.words import split_words
 _LIFT = 2.5  # how much larger the share of the group's texts with a word must be than that of the other texts
 # Among few texts, no count tells words without a subject from others. Some of them are words with one in the other
 # language ("die", "war"), so a list counts only if enough words of the texts are in it.
-_ENGLISH = """about after again all also am an and any are as at be because been before being but by can could did do
-    does down each either every few for from get got had has have he her here hers him his how if in into is it its
-    just me more most my no nor not now of off on once one only or other our out over own s same she should so some
-    still such t than that the their them then there these they this those through to too under until up us very was
-    we well were what when where which while who whom why will with would yet you your"""
+_ENGLISH = """about after again all also am an and any are as at be because been before being but by can cannot could
+    did do does down each either every few for from get got had has have he her here hers him his how if in into is
+    it its just me more most my no nor not now of off on once one only or other our out over own same she should so
+    some still such than that the their them then there these they this those through to too under until up us very
+    was we well were what when where which while who whom why will with would yet you your"""
 _GERMAN = """aber alle allem allen aller alles als also am an auch auf aus bei beim bin bis da damit dann das dass
     dem den denn der des die dies diese diesem diesen dieser dieses doch dort du durch ein eine einem einen einer
     eines er es etwas euch für gegen hab habe haben hat hatte hatten hier ich ihm ihn ihnen ihr ihre ihrem ihren
@@ -74,7 +74,8 @@ def _words(text: str) -> Iterator[str]:
     """
     spans = [(text[start:end].lower(), start, end) for start, end in split_words(text)]
     for word, _, _ in spans:
-        if len(word) > 1 and any(letter.isalpha() for letter in word) and not is_unspaced(word):
+        is_contracted = word.startswith(("'", "\u2019")) or word.endswith(("n't", "n\u2019t"))
+        if len(word) > 1 and any(map(str.isalpha, word)) and not (is_contracted or is_unspaced(word)):
             yield word
     for (word, _, end), (following, start, _) in pairwise(spans):
         if end == start and is_unspaced(word) and is_unspaced(following):
