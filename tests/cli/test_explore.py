@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mlxbert.search.index_stores import open_store
 from tests.helpers.browser import browsing
 from tests.helpers.program import call, terminal
+from tests.search.test_store import ABOUT
 
 pytestmark = pytest.mark.usefixtures("counted_cores")
 COMMANDS = ("dedupe", "cluster", "map")
@@ -126,6 +128,11 @@ def test_empty_and_single_inputs(command: str, tmp_path: Path) -> None:
         assert outcome.status == 0
         assert ("empty" in outcome.err) == (name == "empty")
         assert command == "map" or outcome.out == ""
+    open_store(tmp_path / "empty.db", ABOUT).close()
+    outcome = call(
+        command, "--index", str(tmp_path / "empty.db"), *(["--output", str(tmp_path / "e.html")] * (command == "map"))
+    )
+    assert outcome.status == 0 and "the input is empty" in outcome.err
 
 
 @pytest.mark.parametrize(("content", "errors"), [(b"\xff\n" * 30, 1), (b"a\n" + b"\xff\n" * 9, 2)])
