@@ -187,8 +187,9 @@ def update_index(index: "Index", paths: Sequence[str] | None, waits: Callable[[]
                     break
     except KeyboardInterrupt:
         if done.scanned is not None and done.scanned.changed:
-            kept = f"{len(done.indexed):,} of {console.counted(done.scanned.changed, 'file')} and {done.embedded:,} vectors"
-            console.say("note", f"interrupted: {kept} are kept; the same command continues")
+            files = f"{len(done.indexed):,} of {console.counted(done.scanned.changed, 'file')}"
+            vectors = console.counted(done.embedded, "vector")
+            console.say("note", f"interrupted: {files} and {vectors} are kept; the same command continues")
         raise
     return done
 
