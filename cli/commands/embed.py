@@ -22,6 +22,7 @@ from mlxbert.cli.shared_options import (
 )
 from mlxbert.cli.views import console, vectors as vector_views
 from mlxbert.errors import ArgumentError
+from mlxbert.folders.fingerprint import hash_model
 from mlxbert.option_declarations import Option, declared_options
 from mlxbert.readers.input_files import STDIN
 from mlxbert.readers.stream import RecordStream
@@ -186,6 +187,8 @@ def _format(
         "model": model.source,
         "options": json.dumps(chosen, sort_keys=True),
     }
+    if path is not None and not session.is_remote(model):
+        metadata["fingerprint"] = hash_model(model.files, times=False)
     return choose(path, VECTORS, width=size, metadata=metadata, whole=chosen["output_dtype"] != "float32", keep=keep)
 
 

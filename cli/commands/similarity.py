@@ -18,6 +18,7 @@ from mlxbert.cli.shared_options import FileOptions, PairInputOptions, ServedOpti
 from mlxbert.cli.views import console, vectors as view
 from mlxbert.durable_files import sha256
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.folders.fingerprint import hash_model
 from mlxbert.option_declarations import Option
 from mlxbert.readers.stream import RecordStream
 from mlxbert.readers.vector_files import (
@@ -121,10 +122,13 @@ def _stored_options(path: Path | None, stored: StoredVectors, model: "Model", va
 
     Options that the user gave are left out.
     """
-    if Path(name := stored.about.get("model", model.source)).name != Path(model.source).name:
+    name, found, own = stored.about.get("model", model.source), stored.about.get("fingerprint"), model.files
+    same_name = Path(name).name == Path(model.source).name
+    if found != hash_model(own, times=False) if found else not same_name:  # a server's file has the name alone
         raise InputError(
-            f"{path}: the vectors come from the model {name}, expected vectors from {model.source}",
-            hint=f"add --model {name}",
+            f"{path}: the vectors come from {'other files of ' * same_name}the model {name}, expected vectors from "
+            f"{model.source}",
+            hint="embed the texts again" if same_name else f"add --model {name}",
         )
     options = json.loads(stored.about.get("options", "{}"))
     return {name: options.get(name) for name in ("pooling", "dimensions") if values[name] is None}

@@ -41,7 +41,7 @@ class StoredVectors:
 
     Attributes:
         rows: The vector of each text, (W,), float32 or int8, or an error if the text has none; read while iterating.
-        about: The metadata of the file: `model`, and `options` as JSON.
+        about: The metadata of the file: `model` and its `fingerprint`, and `options` as JSON.
         has_texts: Whether the file is also a file of records that include the texts.
     """
 

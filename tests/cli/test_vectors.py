@@ -1,6 +1,7 @@
 """`similarity --vectors`: what `embed` has written is ranked without embedding it again, or refused."""
 
 import json
+import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -10,6 +11,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
+import mlxbert
 from mlxbert.cli.output.formats import VECTORS
 from tests.cli.test_similarity import QUERY, TEXTS
 from tests.helpers.program import Outcome, call, terminal
@@ -105,7 +107,7 @@ def test_what_does_not_belong_together_is_refused(run: Callable[..., Outcome], t
 
 @pytest.mark.parametrize("ending", [".safetensors", ".parquet", ".sqlite"])
 def test_a_file_that_names_its_model_and_options_is_held_to_them(
-    ending: str, run: Callable[..., Outcome], texts: Path, tmp_path: Path
+    ending: str, run: Callable[..., Outcome], texts: Path, tmp_path: Path, unit_folder: Path
 ) -> None:
     if ending == ".parquet":
         pytest.importorskip("pyarrow")
@@ -116,6 +118,13 @@ def test_a_file_that_names_its_model_and_options_is_held_to_them(
     assert [line["score"] for line in found.lines] == pytest.approx([line["score"] for line in again], abs=1e-6)
     other = call("similarity", QUERY, "--vectors", str(stored), "-i", str(texts))
     other.fails(1, f"e{ending}", "builtin", "hint: ", "--model")
+    given = ["similarity", QUERY, "--vectors", str(stored), "-i", str(texts), "--prompt", "", "--model"]
+    copy = shutil.copytree(unit_folder, tmp_path / "copy", copy_function=shutil.copyfile)  # has other times
+    assert call(*given, str(copy)).lines == found.lines
+    model = mlxbert.load(unit_folder, dtype="float32")
+    model.network.encoder.embeddings.word.weight *= 2
+    changed = mlxbert.save(model, tmp_path / unit_folder.name)
+    call(*given, str(changed)).fails(1, f"e{ending}", unit_folder.name, "hint: ", "again")
 
 
 @pytest.mark.parametrize("ending", [".npy", ".csv", ".sqlite", ".jsonl"])
