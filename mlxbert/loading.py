@@ -36,6 +36,7 @@ from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.hub.needed_files import TEMPLATE
 from mlxbert.weights.model_folder import ModelFolder
 from mlxbert.weights.model_source import BUILTIN, ModelRef, check_source, find_folder
+from mlxbert.weights.sentence_transformers import read_embedder
 from mlxbert.weights.tokenizers.tokenizer_files import read_tokenizer
 from mlxbert.weights.vector_kinds import KINDS, TASKS as VECTOR_TASKS, needed_heads, read_embedders, stated_kinds
 
@@ -217,6 +218,9 @@ class ModelFiles:
         config, labels = network.encoder.config, _labels_of(network)
         if CLASSIFIER in parts and labels is not None and len(labels) == 1:
             tokenizer = _with_prompt(folder, tokenizer, network)
+        if labels is not None and labels.head_pooling:  # a classifier of vectors reads a text as `embed` does
+            settings = read_embedder(folder, config.hidden_size, with_weights=False).config
+            tokenizer = embedding_tokenizer(tokenizer, settings)
         embedders = embedders_of(folder, config, tokenizer) if task is None or task in VECTOR_TASKS else {}
         if task is not None and embedders:
             kind = stated_kinds(folder)[0] if task == KINDS["dense"].task else VECTOR_TASKS[task]

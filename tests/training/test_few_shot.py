@@ -168,6 +168,22 @@ def test_the_models_own_pooling_is_kept(tmp_path: Path) -> None:
     assert mlxbert.load(tmp_path / "out").embedder.config.poolings == ("cls",)
 
 
+@pytest.mark.parametrize(("max_length", "longest"), [(None, 10), (8, 10), (12, 12)])
+def test_the_limits_that_the_model_states_are_kept(tmp_path: Path, max_length: int | None, longest: int) -> None:
+    stated = {"max_seq_length": 10, "do_lower_case": True}
+    start = save_st(tmp_path / "start", pooling("mean", old=True), NORMALIZE, transformer=stated)
+    data = [{"text": f"{one['text']} " * 3, "label": one["label"]} for one in records(2, 8)]
+    started = train(start, data, tmp_path / "out", max_length=max_length)[0]
+    assert started.report.max_length == (max_length or 10)
+    written = json.loads((tmp_path / "out/encoder/sentence_bert_config.json").read_text())
+    assert written == stated | {"max_seq_length": longest}
+    for task in (None, "classify"):
+        model = mlxbert.load(tmp_path / "out", task=task, device="cpu")
+        assert model.tokenizer.max_length == longest
+        assert model.tokenizer.encode("A CAT").ids == model.tokenizer.encode("a cat").ids
+    assert train(tmp_path / "out", data, tmp_path / "further")[0].report.max_length == longest
+
+
 def test_it_is_trained_further_with_and_without(folder: Path, tmp_path: Path) -> None:
     data = records(2, 8)
     train(folder, data, tmp_path / "one")

@@ -28,6 +28,7 @@ from mlxbert.training.objectives.predictions import compute
 from mlxbert.training.objectives.task_objective import Origin
 from mlxbert.training.objectives.text_objective import HEAD
 from mlxbert.training.scores.linear_models import fit_linear
+from mlxbert.weights.sentence_transformers import read_embedder
 
 
 class FewShot(ContrastiveObjective[Example], Classify):
@@ -88,7 +89,10 @@ class FewShot(ContrastiveObjective[Example], Classify):
     def bind(self, model: Model) -> None:
         """Stores the tokenizer, labels and pooling of a model."""
         super().bind(model)
-        config = EmbeddingConfig(parse_poolings(self.labels.head_pooling or "mean"), normalize=True)
+        poolings = parse_poolings(self.labels.head_pooling or "mean")
+        longest = max(self.tokenizer.max_length, model.tokenizer.max_length)  # trained lengths stay usable
+        lower_case = read_embedder(model.files, self.config.hidden_size, with_weights=False).config.lower_case
+        config = EmbeddingConfig(poolings, normalize=True, max_length=longest, lower_case=lower_case)
         self.embedder = Embedder(config, self.config.hidden_size)
         self.width = self.embedder.size
 
