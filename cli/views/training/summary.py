@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mlxbert.training.scores.evaluation_summary import Summary
 
 _BAR = Column(bar=True, most=48)
-_COMPARED = (Column(wraps=True, most=24), Column(right=True), _BAR, Column(secondary=1))
+_COMPARED = (Column(wraps=True, most=27), Column(right=True), _BAR, Column(secondary=1))
 _MIN_PHASE = 0.5  # seconds; shorter phases are not shown
 FROZEN = "frozen vectors"  # the baseline's name in `mlxbert.training.scores.baselines`
 
