@@ -1,6 +1,5 @@
 """The final evaluation after training: tuned thresholds, metrics, baselines."""
 
-import math
 import shlex
 import statistics
 from collections.abc import Mapping, Sequence
@@ -75,12 +74,11 @@ def assess(
 
 
 def _early(result: Mapping[str, Any]) -> str | None:
-    """Returns advice against longer training if the run was best in its first quarter; otherwise `None`."""
-    epochs = {entry["step"]: entry["epoch"] for entry in result["history"]}
-    best = epochs.get(result["step"], math.inf)
-    if best > max(epochs.values()) / 4:
+    """Returns advice against longer training if the run was best in its first planned quarter; otherwise `None`."""
+    if result["step"] > result["planned"] / 4:
         return None
-    return f"training was best at epoch {best:.3g}, so the frozen vectors suffice here, or more examples are needed"
+    epoch = next(entry["epoch"] for entry in result["history"] if entry["step"] == result["step"])
+    return f"training was best at epoch {epoch:.3g}, so the frozen vectors suffice here, or more examples are needed"
 
 
 def _advice(evaluation: Evaluation, baselines: Mapping[str, float], special: str | None) -> str | None:

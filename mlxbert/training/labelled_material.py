@@ -33,6 +33,7 @@ from mlxbert.training.transformers_check import check as compare
 _LOG = logging.getLogger("mlxbert")
 
 _MIN_UPDATES, _MAX_EPOCHS = 300, 20  # limits for the default number of epochs
+_PATIENCE = 5  # epochs without improvement (benchmarks/README.md)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +64,7 @@ class LabelledMaterial(Material):
         return {
             # Few examples need more epochs: a few hundred updates are the minimum even for the head.
             "epochs": min(max(TrainingOptions.epochs, -(-_MIN_UPDATES // updates)), _MAX_EPOCHS),
+            "patience": max(_PATIENCE, _PATIENCE * updates // (options.eval_every or updates)),
             "lr": usual_rate(config.hidden_size, options, plan.objective.lr_factor, static=config.is_static),
         }
 

@@ -343,11 +343,15 @@ class TrainingCall:
     def _finished(self, workspace: Workspace, manifest: Mapping[str, Any], models: "RunModels") -> Finished:
         """Writes the folder of the best run, and returns the last event."""
         results = [workspace.result(number) for number in range(len(self.variants))]
-        scores = {number: result["score"] for number, result in enumerate(results) if result["score"] is not None}
-        if not scores:
-            raise DivergedError(f"all {len(results)} runs diverged", hint="use smaller learning rates")
         objective, base = self.material.objective, self.material.base
-        best = (min if objective.minimize else max)(scores, key=scores.__getitem__)
+        qualities = {
+            number: objective.quality(entry)
+            for number, result in enumerate(results) if result["score"] is not None
+            for entry in result["history"] if entry["step"] == result["step"]
+        }  # fmt: skip
+        if not qualities:
+            raise DivergedError(f"all {len(results)} runs diverged", hint="use smaller learning rates")
+        best = max(qualities, key=qualities.__getitem__)
         self.times.begin("evaluating")
         model, adapters = models.of(best)
         install(model.network, workspace.weights(best))

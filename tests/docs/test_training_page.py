@@ -20,7 +20,7 @@ LINES = {  # of all tables, by their first cells
 EVENTS = {
     kind.event: kind for kind in (mlxbert.Started, mlxbert.Step, mlxbert.Evaluated, mlxbert.Saved, mlxbert.Finished)
 }
-WORDS = {"off": False, "never": None, "the model's": None, "2R": None, "3 once perfect": None}
+WORDS = {"off": False, "never": None, "the model's": None, "2R": None, "those of 5 epochs": None}
 BY_DATA = {"epochs", "lr", "eval_every", "save_every"}  # their defaults are made later
 
 

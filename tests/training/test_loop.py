@@ -15,6 +15,7 @@ import pytest
 
 from mlxbert.errors import CheckpointError, MlxbertError
 from mlxbert.machine.device import mx, scalar
+from mlxbert.machine.distributed import ProcessGroup
 from mlxbert.nn.cpu import numpy_layers
 from mlxbert.nn.heads import Network
 from mlxbert.training.loop.adamw import AdamW
@@ -218,23 +219,50 @@ def test_the_best_evaluation_is_kept(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_training_stops_when_it_gets_no_better() -> None:
-    scores = iter([0.5, 0.9, 0.7, 0.8, 0.95])
-    run = make_run(epochs=5, patience=2, evaluate=lambda: {"accuracy": next(scores)})
-    assert sum(isinstance(event, Evaluated) for event in run.events()) == 4
-    assert run.state.progress.step == 28 and run.state.progress.stopped
+# Scores and losses of successive evaluations, the patience, the number of evaluations until the end, and the best one.
+_HISTORIES: dict[str, tuple[list[float], list[float], int | None, int, int]] = {
+    "the score falls": ([0.5, 0.9, 0.7, 0.8, 0.95], [], 2, 4, 2),
+    "no patience": ([0.5, 0.9, 0.7, 0.8, 0.6], [], None, 5, 2),
+    "a plateau with a falling loss": ([0.5, 0.5, 0.5, 0.5, 0.9], [0.7, 0.6, 0.5, 0.4, 0.3], 2, 5, 5),
+    "a lower score with a lower loss": ([0.5, 0.4, 0.4, 0.4, 0.6], [0.7, 0.6, 0.5, 0.4, 0.5], 2, 5, 5),
+    "a plateau": ([0.5, 0.5, 0.5, 0.5, 0.9], [0.6, 0.7, 0.6, 0.6, 0.1], 3, 4, 4),
+    "of equal scores the lower loss": ([0.5, 0.9, 0.9, 0.9, 0.9], [0.6, 0.5, 0.3, 0.4, 0.5], 3, 5, 3),
+    "a perfect score": ([0.5, 1.0, 1.0, 1.0, 1.0], [0.6, 0.5, 0.4, 0.3, 0.2], 2, 4, 4),
+}
 
 
-@pytest.mark.parametrize(
-    ("perfect", "patience", "expected"), [(1.0, None, 6), (1.0, 100, 10), (1.0, 2, 4), (None, None, 10)]
-)
-def test_training_ends_where_the_score_cannot_be_better(
-    perfect: float | None, patience: int | None, expected: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Parity, "perfect", perfect)
-    scores = iter([0.5, 1.0, 0.9, 0.9, 0.9, 1.0, 1.0, 1.0, 1.0, 1.0])  # three evaluations later it is there again
-    run = make_run(data=16, epochs=10, patience=patience, evaluate=lambda: {"accuracy": next(scores)})
-    assert sum(isinstance(event, Evaluated) for event in run.events()) == expected
+@pytest.mark.parametrize("resumed", [False, True])
+@pytest.mark.parametrize(("scores", "losses", "patience", "ended", "best"), _HISTORIES.values(), ids=[*_HISTORIES])
+def test_training_ends_when_neither_score_nor_loss_improves(
+    scores: list[float], losses: list[float], patience: int | None, ended: int, best: int, resumed: bool,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(Parity, "perfect", 1.0)
+    entries = itertools.zip_longest(scores, losses)
+    metrics = iter([{"accuracy": score} | ({} if loss is None else {"loss": loss}) for score, loss in entries])
+    given: dict[str, Any] = {"data": 16, "epochs": 5, "patience": patience, "evaluate": lambda: next(metrics)}
+    run = make_run(tmp_path, **given)
+    if resumed:  # after each evaluation but the last, the run is made anew from its folder
+        for number in range(1, ended):
+            stream = run.events()
+            next(event for event in stream if isinstance(event, Evaluated))
+            stream.close()  # type: ignore[attr-defined]
+            run = make_run(tmp_path, **given)
+            assert len(run.state.progress.history) == number
+    list(run.events())
+    progress = run.state.progress
+    assert (len(progress.history), progress.best_step) == (ended, 2 * best)
+
+
+def test_all_processes_use_the_metrics_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On another machine, the last digit of a loss may differ."""
+
+    def sent(self: ProcessGroup, value: Any) -> Any:
+        return {"accuracy": 0.25} if value == {"accuracy": 0.5} else value
+
+    monkeypatch.setattr(ProcessGroup, "broadcast", sent)
+    run = make_run(evaluate=lambda: {"accuracy": 0.5})
+    assert {event.metrics["accuracy"] for event in run.events() if isinstance(event, Evaluated)} == {0.25}
 
 
 def test_a_loss_that_is_not_finite_stops_and_names_the_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -239,7 +239,8 @@ def test_what_may_help_is_said_where_a_simple_method_is_as_good(
 
 @pytest.mark.parametrize(("step", "early"), [(10, "epoch 1,"), (20, None), (40, None)])
 def test_a_run_that_was_best_early_is_not_to_be_longer(step: int, early: str | None) -> None:
-    found = _early({"step": step, "history": [{"step": 10 * n, "epoch": 1.0 * n} for n in range(1, 5)]})
+    history = [{"step": 10 * n, "epoch": 1.0 * n} for n in range(1, 5)]  # it ended early, too
+    found = _early({"step": step, "planned": 60, "history": history})
     assert (found is None) == (early is None) and (early or "") in (found or "")
 
 

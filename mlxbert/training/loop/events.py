@@ -180,8 +180,8 @@ class Finished(Event):
         score: The value of `metric` on the validation data.
         step: The step at which the best run reached this score.
         ended: The step at which the best run ended.
-        planned: The number of steps that were planned for the best run. `patience`, a perfect score or `minutes` may
-            have ended the run earlier.
+        planned: The number of steps that were planned for the best run. `patience` or `minutes` may have ended the run
+            earlier.
         seconds: The total time in seconds, including training by earlier processes.
         phases: The time of each phase in seconds, keyed by name.
         runs: The score and the varied options of every run: `{"seed": 0, "score": 0.93}`.

@@ -30,7 +30,7 @@ class Progress:
         decay: The product of the weight decay factors of all updates, for parameters that never have a gradient.
         best_step: The step of the best evaluation; -1 for none.
         best_score: The score of the best evaluation.
-        worse: The number of evaluations since the last improvement.
+        worse: The number of evaluations since the last one that improved the score or the loss.
         seconds: The time of the run in seconds, including earlier processes.
         stopped: Whether the run ended early, because of `patience` or because another update would exceed `budget`.
         steps: The total number of updates, if a time limit determined it; `None` if the options did.

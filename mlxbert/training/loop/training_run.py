@@ -33,7 +33,6 @@ from mlxbert.training.loop.updater import Updater, less_memory
 _LOG = logging.getLogger("mlxbert")
 _SAVE_EVERY = 200
 _RATE_WINDOW = 20  # number of updates from which the speed is computed
-_PATIENCE_AT_BEST = 3  # number of evaluations after a perfect score
 
 
 class Run:
@@ -249,7 +248,7 @@ class Run:
         parameters = self._trained.whole(state.parameters, progress.decay)
         install(training.network, {**self._trained.frozen, **parameters})
         with training.times.phase("evaluating"):
-            metrics = dict(training.evaluate())
+            metrics = training.group.broadcast(dict(training.evaluate()))  # last digits differ between machines
         epoch = self.order.epochs(progress.step)
         evaluated, best = _after_evaluation(training, progress, metrics, epoch)
         evaluated = replace(evaluated, seconds=self._pace.seconds)
@@ -403,25 +402,22 @@ def _after_evaluation(
 ) -> tuple[Progress, bool]:
     """Returns the progress after an evaluation, and whether this evaluation is the best so far."""
     objective = training.objective
-    score = metrics.get(objective.metric, math.nan)
+    score, loss = quality = objective.quality(metrics)
     if math.isnan(score):  # NaN cannot be compared with other scores
         raise MlxbertError(
             f"the metrics of {objective.name} are {metrics}, expected a number called {objective.metric!r}"
         )
-    sign = -1 if objective.minimize else 1
-    better = progress.best_step < 0 or sign * score > sign * progress.best_score
-    best = better or score == progress.best_score  # of equal scores, the later one wins
-    worse = 0 if better else progress.worse + 1
+    earlier = [objective.quality(entry) for entry in progress.history] or [(-math.inf, -math.inf)]
+    scores, losses = zip(*earlier, strict=True)
+    # While the score stays the same, or falls by chance, training may still lower the loss. That is no reason to go on
+    # once the score is perfect.
+    learns = loss > max(losses) and progress.best_score != objective.perfect
+    worse = 0 if score > max(scores) or learns else progress.worse + 1
+    best = quality >= max(earlier)  # of equal ones, the later one
     entry = {"step": progress.step, "epoch": epoch, **metrics}
     evaluated = replace(
         progress, evaluated=progress.step, worse=worse, history=(*progress.history, entry),
-        stopped=progress.stopped or worse >= _patience(training, score),
+        stopped=progress.stopped or worse >= (training.options.patience or math.inf),
     )  # fmt: skip
-    return (replace(evaluated, best_step=progress.step, best_score=score) if best else evaluated), best
-
-
-def _patience(training: Training, score: float) -> float:
-    """Returns the number of evaluations without improvement after which the run ends."""
-    if training.options.patience is not None:
-        return training.options.patience
-    return _PATIENCE_AT_BEST if score == training.objective.perfect else math.inf
+    best_score = metrics[objective.metric]
+    return (replace(evaluated, best_step=progress.step, best_score=best_score) if best else evaluated), best

@@ -5,6 +5,7 @@ The loop does not know any tasks. A custom task is a subclass of `Objective`: `m
 Shapes: B examples in a batch, L length.
 """
 
+import math
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,6 +31,7 @@ from mlxbert.text.encoding import Encoding
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.weights.model_folder import ModelFolder
 
+_LOSSES = ("log_loss", "mse", "loss")  # names of the loss among the metrics
 Predictions = NDArray[np.floating[Any]] | list[NDArray[np.floating[Any]]]
 
 
@@ -111,8 +113,7 @@ class LoopObjective(ABC, Generic[AnyExample]):
         name: The name of the objective in reports.
         metric: The name of the metric that selects the best checkpoint.
         minimize: Whether a smaller value of the metric is better.
-        perfect: The best possible value of the metric; `None` if there is no such value. A run whose score stays at
-            this value ends early.
+        perfect: The best possible value of the metric; `None` if there is no such value.
         all_words: Whether training may use any row of the word embeddings, not just the rows of the ids from `tokens`.
         losses: The names of the losses that `terms` returns, if there are several.
         pure: Whether losses depend only on the network and the arrays of the batch, and are built without evaluating
@@ -146,6 +147,15 @@ class LoopObjective(ABC, Generic[AnyExample]):
         Both are float32 scalars. The weight is the number of examples, or of tokens, in the sum. Sums over several
         batches are divided by the sum of their weights.
         """
+
+    def quality(self, metrics: Mapping[str, float]) -> tuple[float, float]:
+        """Returns how good metrics are: the score and the negative loss, both larger for a better model.
+
+        The score is NaN if `metric` is missing, and the loss is 0 if there is none.
+        """
+        score = metrics.get(self.metric, math.nan)
+        loss = next((metrics[name] for name in _LOSSES if name in metrics), 0.0)
+        return -score if self.minimize else score, -loss
 
     def totals(self, examples: Sequence[AnyExample]) -> Any:
         """Returns facts about all examples of an update. `terms` reads these facts from `TrainBatch.totals`.

@@ -26,8 +26,8 @@ class TrainingOptions:
     """
 
     panel: ClassVar[str] = "Training"
-    # `finetune` replaces the defaults of `epochs` and `lr` with values that suit the size of the data and the model
-    # (see `LabelledMaterial.usual`). It never trains for fewer than these 3 epochs by default.
+    # `finetune` replaces the defaults of `epochs`, `lr` and `patience` with values that suit the data and the model (see
+    # `LabelledMaterial.usual`). By default, it plans no fewer than these 3 epochs.
     epochs: Annotated[
         int, Option("Passes over the data.", usual="3 to 20, depending on their size", bounds=Bounds(SMALLEST, 100_000))
     ] = 3
@@ -70,8 +70,8 @@ class TrainingOptions:
     patience: Annotated[
         int | None,
         Option(
-            "Stop after N evaluations without improvement.",
-            usual="3 once perfect",
+            "Stop after N evaluations that improve neither the score nor the loss.",
+            usual="those of 5 epochs",
             bounds=Bounds(1, 1_000_000),
         ),
     ] = None
