@@ -10,6 +10,7 @@ Shapes: L tokens in a window, K of them at which a span may begin or end.
 
 import bisect
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -213,6 +214,18 @@ def _highest(scores: "NDArray[np.float64]", count: int) -> "NDArray[np.int64]":
 
 
 def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
-    """Strips whitespace from offsets, because some vocabularies include the space before a word in its first token."""
+    """Corrects offsets: strips whitespace, which some vocabularies include, and adds marks that belong to a letter.
+
+    An accent that is a code point of its own has no token, or another one than its letter.
+    """
     part = text[start:end]
-    return start + len(part) - len(part.lstrip()), end - len(part) + len(part.rstrip())
+    start, end = start + len(part) - len(part.lstrip()), end - len(part) + len(part.rstrip())
+    while 0 < start < end and _is_mark(text[start]):
+        start -= 1
+    while start < end < len(text) and _is_mark(text[end]):
+        end += 1
+    return start, end
+
+
+def _is_mark(character: str) -> bool:
+    return unicodedata.category(character).startswith("M")

@@ -72,6 +72,25 @@ def test_the_best_spans_are_those_of_all(seed: int) -> None:
     assert [score for _, _, score in found.best] == pytest.approx([score for _, score in best])
 
 
+@pytest.mark.parametrize(
+    ("text", "offsets", "found"),
+    [
+        ("met Jose\u0301 here", [(0, 3), (4, 8), (10, 14)], "Jose\u0301"),  # the accent has no token
+        ("met Jose\u0301 here", [(0, 3), (4, 9), (10, 14)], "Jose\u0301"),
+        ("a te\u0302te\u0301", [(0, 1), (2, 7)], "te\u0302te\u0301"),  # at the end of the text
+        ("a e\u0301 b", [(0, 1), (3, 4), (5, 6)], "e\u0301"),  # a token that holds nothing but the accent
+        ("a हिन्दी b", [(0, 1), (2, 7), (9, 10)], "हिन्दी"),
+        ("a \u2764\ufe0f b", [(0, 1), (2, 3), (5, 6)], "\u2764\ufe0f"),
+    ],
+)
+def test_a_mark_stays_with_its_letter(text: str, offsets: list[tuple[int, int]], found: str) -> None:
+    encoding = window(offsets)
+    logits = np.zeros((len(encoding), 2))
+    logits[encoding.offsets.index(offsets[1]), :] = 9
+    [best] = window_spans(logits, encoding, text, count=1, max_words=3).best
+    assert text[best.start : best.end] == found
+
+
 def test_a_span_of_several_windows_counts_once_with_its_best_score() -> None:
     spans = Spans(2)
     spans.add([Candidate(3, 5, 0.2), Candidate(0, 1, 0.1)], 0.5)

@@ -26,7 +26,7 @@ class TrainingOptions:
     """
 
     panel: ClassVar[str] = "Training"
-    # `finetune` replaces the defaults of `epochs`, `lr` and `patience` with values that suit the data and the model (see
+    # `finetune` replaces the defaults of `epochs`, `lr` and `patience` with those that suit the data and the model (see
     # `LabelledMaterial.usual`). By default, it plans no fewer than these 3 epochs.
     epochs: Annotated[
         int, Option("Passes over the data.", usual="3 to 20, depending on their size", bounds=Bounds(SMALLEST, 100_000))
