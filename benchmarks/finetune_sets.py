@@ -99,6 +99,14 @@ _SOURCES = {
 }
 
 
+def read_split(data: Path, name: str, split: str) -> list[tuple[str, ...]]:
+    """The rows of a set as published: texts, then the label."""
+    read, *files = _SOURCES[name]
+    file = files[("train", "valid", "test").index(split)]
+    assert file is not None
+    return list(read(data / file))
+
+
 def write(data: Path, out: Path) -> None:
     """Writes `NAME/train.csv`, `valid.csv` if the set has one, and `test.csv` of every set."""
     for name, (read, *files) in _SOURCES.items():
