@@ -131,14 +131,10 @@ def with_others(index: "Index", paths: Sequence[str]) -> list[str]:
 
     named = spelled(paths, index.about.roots)
     others = [root for root in index.about.roots if not is_under(root, named)]
-    present = [root for root in others if os.path.exists(root)]
-    for does, roots in (
-        ("brings up to date, too", present),
-        ("leaves as it was, because it is missing", [root for root in others if root not in present]),
-    ):
-        if roots:
-            console.say("note", f"the index also covers {' and '.join(map(view.near, roots))}, which this {does}")
-    return [*paths, *present]
+    for root in others:
+        does = "brings up to date, too" if os.path.exists(root) else "leaves as it was, because it is missing"
+        console.say("note", f"the index also covers {view.near(root)}, which this {does}")
+    return [*paths, *filter(os.path.exists, others)]
 
 
 class PowerWatch:

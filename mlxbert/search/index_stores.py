@@ -50,11 +50,7 @@ def open_store(location: str | Path, about: IndexSettings | None = None) -> Inde
     """Opens a store; creates it if it is missing and `about` is given. Refuses an unfinished copy."""
     store = _open(location, about)
     if about is None:
-        try:
-            check_finished(store)
-        except StoreError:
-            store.close()
-            raise
+        check_finished(store)
     return store
 
 
