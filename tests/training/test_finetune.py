@@ -266,12 +266,16 @@ def test_an_existing_folder_is_not_replaced(base: Path, train: Path, tmp_path: P
 
 @pytest.mark.slow
 def test_seeds_and_values_are_tried_and_the_best_is_kept(base: Path, train: Path, tmp_path: Path) -> None:
-    events = run("classify", train=train, model=base, output=tmp_path / "out", seeds=2, sweep={"lr": [1e-6, 5e-3]})
+    events = run("classify", train=train, model=base, output=tmp_path / "out", seeds=2, sweep={"lr": [1e-6, 2e-6]})
     finished = one(events, Finished)
-    assert [(found["seed"], found["lr"]) for found in finished.runs] == [(0, 1e-6), (1, 1e-6), (0, 5e-3), (1, 5e-3)]
+    assert [(found["seed"], found["lr"]) for found in finished.runs] == [(0, 1e-6), (1, 1e-6), (0, 2e-6), (1, 2e-6)]
     assert finished.score == max(found["score"] for found in finished.runs)
+    runs = json.loads((tmp_path / "out/training.json").read_text())["runs"]
+    kept = [next(entry for entry in one["history"] if entry["step"] == one["step"]) for one in runs]
+    # So low rates change the loss, but not the score.
+    assert finished.run == max(range(4), key=lambda number: (kept[number]["accuracy"], -kept[number]["log_loss"]))
     assert finished.summary.deviation is None  # of different learning rates it would say nothing
-    assert [event.varied for event in events if isinstance(event, Started)][2] == {"seed": 0, "lr": 5e-3}
+    assert [event.varied for event in events if isinstance(event, Started)][2] == {"seed": 0, "lr": 2e-6}
 
 
 def test_a_run_that_diverges_is_the_worst(
