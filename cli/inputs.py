@@ -94,7 +94,7 @@ def open_input(
         raise ArgumentError("--input - is given twice, but stdin can be read only once")
     chosen, keep = _given_options(options), _kept_names(options)
     replaced = None if pair is None else "context" if names == "question" else "pair"
-    sources = _from_files(inputs, options, names, pairs, whole=whole, replaced=replaced)
+    sources = _from_files(inputs, options, names, pairs, replaced, whole=whole)
     read_as = (
         *(f"keep {name}" for name in keep or ()),  # as "keep NAME", since NAME may also be a column of texts
         *(["no header"] if "no_header" in chosen else []),
@@ -112,9 +112,7 @@ def _read_folder(folder: str, options: InputOptions) -> str:
     return f"`mlxbert search QUERY {name}` searches the files of the folder"
 
 
-def open_texts(
-    arguments: Sequence[str], options: PairInputOptions, pair: str | None, *, whole: bool = False
-) -> RecordStream:
+def open_texts(arguments: Sequence[str], options: PairInputOptions, pair: str | None, *, whole: bool) -> RecordStream:
     """Opens texts or pairs of texts. A pair consists of a text and `pair`, or of the texts in two columns."""
     if pair is not None and options.pair_column is not None:
         raise ArgumentError("--pair cannot be combined with --pair-column", hint="omit --pair or --pair-column")
@@ -122,12 +120,7 @@ def open_texts(
 
 
 def open_questions(
-    arguments: Sequence[str],
-    options: PairInputOptions,
-    context: str | None,
-    context_file: str | None,
-    *,
-    whole: bool = False,
+    arguments: Sequence[str], options: PairInputOptions, context: str | None, context_file: str | None, *, whole: bool
 ) -> RecordStream:
     """Opens questions, each with its context. All questions have the same context, or each record has its own."""
     if context is not None and context_file is not None:
@@ -224,9 +217,8 @@ def _kept_names(options: InputOptions) -> list[str] | None:
 
 
 def _from_files(
-    inputs: Sequence[str], options: InputOptions, names: str | Pair, pairs: bool, *, whole: bool,
-    replaced: str | None,
-) -> list[RecordSource]:  # fmt: skip
+    inputs: Sequence[str], options: InputOptions, names: str | Pair, pairs: bool, replaced: str | None, *, whole: bool
+) -> list[RecordSource]:
     chosen, keep = _given_options(options), _kept_names(options)
     if clashes := [name for name in keep or () if name in _OPTIONAL_FIELDS]:
         raise ArgumentError(f"--keep {clashes[0]}: some results have a field with this name", hint="rename the column")

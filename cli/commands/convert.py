@@ -112,9 +112,9 @@ def convert(
             on_written=written,
         )
     if is_file:
-        about = {name: value for name, value in result.to_dict().items() if name in ("source", "family", "changed")}
-        value = about | {"file": str(folder), "bytes": folder.stat().st_size}
-        session.show_object(value, lambda: views.onnx_file(result, folder), out)
+        value = {"file": str(folder), "bytes": folder.stat().st_size, "changed": result.changed}
+        rows = [("size", console.size(folder.stat().st_size)), *(("changed", sentence) for sentence in result.changed)]
+        session.show_object(value, lambda: console.facts(str(folder), rows), out)
         console.say("note", f"{folder.name} has no tokenizer and no configuration; a folder of --to onnx has both")
         return
     remember(result.folder, "convert" if format == "safetensors" else f"convert --to {format}")

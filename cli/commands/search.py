@@ -8,7 +8,6 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import typer
@@ -16,7 +15,7 @@ import typer
 from mlxbert.cli import index_updates, session
 from mlxbert.cli.shared_options import INDEX_HELP, ComputingOptions, Offline, OutputOptions
 from mlxbert.cli.views import console, json_lines, search as view
-from mlxbert.errors import ArgumentError, InputError, StoreError
+from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.power import lower_priority
 from mlxbert.option_declarations import CANDIDATES, COUNT, Bounds, Device, Option, Written
 from mlxbert.results.json import plain, to_json
@@ -319,7 +318,6 @@ def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Ite
     file = chosen.index or index_locations.find_index(paths) or index_locations.index_file(paths)
     new = not index_stores.exists(file)
     model: Model | ModelRef | None = None
-    about = None if new else index_stores.about_of(file)
     if new:
         if missing := [path for path in paths if not os.path.exists(path)]:
             swapped = bool(query) and os.path.exists(query)
@@ -332,16 +330,14 @@ def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Ite
         if "dense" in loaded.vectors:
             session.note_assumed_pooling(loaded, None)
         model = loaded
-    elif about is not None:
+    elif (about := index_stores.about_of(file)) is not None:
         model = _computing(chosen.model or about.model, chosen).ref
-    with _offering_anew(file, about, chosen):
-        made = open_index(
-            file, model=model, paths=paths, tokens=chosen.chunk_tokens, titles=not chosen.no_titles,
-            prompts=(chosen.query_prompt, chosen.prompt), token_vectors=not chosen.no_token_vectors,
-            include=chosen.include or (), exclude=chosen.exclude or (),
-            text=chosen.text_column, fields=chosen.field, encoding=chosen.encoding,
-        )  # fmt: skip
-    with made as opened:
+    with open_index(
+        file, model=model, paths=paths, tokens=chosen.chunk_tokens, titles=not chosen.no_titles,
+        prompts=(chosen.query_prompt, chosen.prompt), token_vectors=not chosen.no_token_vectors,
+        include=chosen.include or (), exclude=chosen.exclude or (),
+        text=chosen.text_column, fields=chosen.field, encoding=chosen.encoding,
+    ) as opened:  # fmt: skip
         if not opened.store.is_new:
             _check_same(opened.about, chosen)
         try:
@@ -351,22 +347,6 @@ def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Ite
                 opened.close()
                 index_stores.remove_store(opened.path)
             raise
-
-
-@contextmanager
-def _offering_anew(file: str | Path, about: "IndexSettings | None", chosen: IndexOptions) -> "Iterator[None]":
-    """If an index was made with another model than the chosen one, the hint says how to make it anew."""
-    from mlxbert.search.index import model_name
-
-    try:
-        yield
-    except StoreError as problem:
-        if about is not None and chosen.model is not None and model_name(chosen.model) != about.model:
-            at = [] if chosen.index is None else ["--index", str(file)]
-            remove = shlex.join(["mlxbert", "indexes", "remove", str(file), "--yes"])
-            make = shlex.join(["mlxbert", "index", *about.roots, *at, "--model", chosen.model])
-            problem.hint = f"to make the index anew: {remove} && {make}; to keep it, choose another file with --index"
-        raise
 
 
 def note_other_models(paths: Sequence[str], model: str) -> None:

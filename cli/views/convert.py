@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlxbert.cli.views import console, rich
@@ -40,14 +39,6 @@ def conversion(result: "Conversion") -> Iterator["rich.RenderableType"]:
     if comparison.notes:
         yield from console.facts("notes on source (A) and result (B)", [("", note) for note in comparison.notes])
     yield from measured(comparison, " against the source")
-
-
-def onnx_file(result: "Conversion", file: Path) -> Iterator["rich.RenderableType"]:
-    """Draws what a file in ONNX holds."""
-    rows: list[tuple[str, object]] = [
-        ("from", f"{result.source} ({result.family})"), ("size", console.size(file.stat().st_size)),
-    ]  # fmt: skip
-    yield from console.facts(str(file), rows + [("changed", sentence) for sentence in result.changed])
 
 
 def gguf_file(result: "GgufConversion") -> Iterator["rich.RenderableType"]:

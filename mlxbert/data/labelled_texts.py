@@ -86,26 +86,18 @@ def read_labelled(rows: Iterable[Record], columns: ColumnNames, kind: str) -> li
 def labelled_rows(rows: Sequence[Record], column: str, *, empty: bool = False) -> Sequence[Record]:
     """Leaves out the rows without a label, and logs how many there are; if no row has one, returns all of them.
 
-    Args:
-        rows: The rows.
-        column: The column of the label.
-        empty: Whether an empty text is a label.
+    A label is missing if it is null, NaN (of pandas) or blank; `empty` says whether a blank text is a label.
     """
-
-    def has_label(row: Record) -> bool:
-        value = plain(row.values.get(column))
-        return bool(value.strip()) or empty if isinstance(value, str) else value is not None and value == value
-
-    labelled = [row for row in rows if has_label(row)]
-    if not labelled or len(labelled) == len(rows):
+    labels = [plain(row.values.get(column)) for row in rows]
+    missing = [
+        (not label.strip() and not empty) if isinstance(label, str) else label is None or label != label
+        for label in labels
+    ]
+    if not any(missing) or all(missing):
         return rows
-    first = next(row for row in rows if not has_label(row))
-    missing = len(rows) - len(labelled)
-    _LOG.warning(
-        "%s of %s rows have no %r and are left out (the first is %s)",
-        *(f"{missing:,}", f"{len(rows):,}", column, first.where),
-    )
-    return labelled
+    count, first = f"{sum(missing):,} of {len(rows):,} rows", rows[missing.index(True)].where
+    _LOG.warning("%s have no %r and are left out (the first is %s)", count, column, first)
+    return [row for row, left_out in zip(rows, missing, strict=True) if not left_out]
 
 
 def read_each(rows: Iterable[Record], read: Callable[[Record], T]) -> list[T]:

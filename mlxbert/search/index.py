@@ -3,6 +3,7 @@
 import logging
 import os
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -829,8 +830,9 @@ def _checked(path: str, about: IndexSettings, model: Model) -> Model:
         raise StoreError(
             f"{path}: the index{of} was made with the model {about.model} ({about.hash[:12]}), not with {other} "
             f"({fingerprint[:12]})",
-            hint="use the model of the index, or make another index: "
-            f"mlxbert.open_index(paths=FOLDER, path=FILE, model={str(model.source)!r})",
+            hint="use the model of the index, or make it anew: "
+            f"{shlex.join(['mlxbert', 'indexes', 'remove', path, '--yes'])} && "
+            f"{shlex.join(['mlxbert', 'index', *about.roots, '--index', path, '--model', str(model.source)])}",
         )
     made = text_vectors(model, tokens=bool(about.token_size))
     shape = about.kind, about.dimensions, about.token_size, about.token_dtype

@@ -528,7 +528,7 @@ def test_another_model_is_refused_with_both_names(index: Index, tmp_path: Path, 
     for other in (builtin, "builtin"):
         with pytest.raises(StoreError, match=r"tiny.*builtin|builtin.*tiny") as caught:
             open_index(index.path, model=other)
-        assert caught.value.hint and to_options(caught.value.hint).endswith("FOLDER --index FILE --model builtin")
+        assert caught.value.hint and to_options(caught.value.hint).endswith("index.db --model builtin")
     index.store._connection.execute("UPDATE about SET value = '\"other\"' WHERE name = 'hash'")  # type: ignore[attr-defined]
     with open_index(index.path) as changed, pytest.raises(StoreError, match="current files"):
         changed.search("city")
