@@ -32,10 +32,12 @@ def static_config(
 
     Raises:
         CheckpointError: The folder has no table, or its tensors do not fit together.
+        ConfigError: `normalize` is not a boolean.
     """
     rows, width = sizes(folder, open_weights(folder, elsewhere=headers).tensors)
     size = {"vocab_size": rows, "hidden_size": width}
     if stated is not None:
+        stated.flag("normalize", default=False)
         return replace(stated, values=stated.values | size)
     values: dict[str, Any] = {"model_type": MODULE, "normalize": normalize, "max_length": None}
     return ConfigJson(modules, values | size, added=tuple(values))

@@ -16,7 +16,7 @@ from mlxbert.errors import CheckpointError, ConfigError
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.embedder import Dense, Normalize
 from mlxbert.nn.token_embedder import MAXSIM, MEAN_MAXSIM, TOKEN_SIMILARITIES, TokenConfig, TokenEmbedder, TokenSide
-from mlxbert.nn.vector_settings import VectorSettings
+from mlxbert.nn.vector_settings import SIMILARITIES, VectorSettings
 from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.formats.weight_files import open_weights
 from mlxbert.weights.hub.needed_files import CONFIG, METADATA, TOKEN_LINEAR
@@ -25,6 +25,7 @@ from mlxbert.weights.module_layouts import TOKEN_MASK
 from mlxbert.weights.sentence_transformers import TOKENS, read_layers, set_weights, with_limits
 
 _PYLATE = "ColBERT"  # model_type in the settings
+_PYLATE_MAXSIM = "MaxSim"  # what PyLate computes, whatever older versions of it have written as the similarity
 _MULTI_VECTOR = "MultiVectorEncoder"
 _DEFAULTS = {"query_prefix": "[Q] ", "document_prefix": "[D] ", "query_length": 32, "document_length": 180}
 _PUNCTUATION = tuple(string.punctuation)
@@ -120,6 +121,7 @@ def _pylate(folder: ModelFolder) -> TokenConfig:
         marker=settings.string("document_prefix"), prompt=prompt, skipped=words, skips_unknown=True,
         length=settings.integer("document_length", most=2**15),
     )  # fmt: skip
+    settings.choice("similarity_fn_name", (_PYLATE_MAXSIM, *SIMILARITIES), default=_PYLATE_MAXSIM)
     lower = folder.transformer_settings.flag("do_lower_case", default=False)
     return TokenConfig(query=query, document=document, lower_case=lower)
 
@@ -175,6 +177,7 @@ def _expansion(values: ConfigJson) -> dict[str, Any]:
 def _stanford(folder: ModelFolder) -> TokenConfig:
     """Reads the settings of Stanford's ColBERT; its defaults take the place of missing ones."""
     settings = read_settings(folder.transformer / METADATA)
+    settings.only("similarity", "cosine", "mlxbert compares token vectors by their cosine")
     length = settings.integer("query_maxlen", most=2**15, default=32)
     skips = settings.flag("mask_punctuation", default=True)
     query = TokenSide(

@@ -17,7 +17,7 @@ from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.paths import check_regular
 from mlxbert.readers.formats import FORMATS, FormatName, read_records
 from mlxbert.readers.input_files import check_there
-from mlxbert.readers.vector_files import ARRAYS, connect_read_only, read_vectors, reading_vectors
+from mlxbert.readers.vector_files import ARRAYS, connect_read_only, open_array, read_vectors, reading_vectors
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -154,13 +154,10 @@ class VectorFile:
 
     def _array(self) -> "tuple[NDArray[Any], Mapping[str, str]]":
         """Returns the vectors and the metadata of a file of vectors alone."""
-        import numpy as np
-
-        if self.path.suffix.lower() == ".npy":  # not copied: the file may be large
+        if self.path.suffix.lower() == ".npy":
             with reading_vectors(self.path):
                 check_regular(self.path, self.path.stat().st_mode)
-                array: NDArray[Any] = np.load(self.path, mmap_mode="r", allow_pickle=False)
-                return array, {}
+                return open_array(self.path), {}
         read = read_vectors(self.path)
         rows = [None if isinstance(row, InputError) else row for row in read.rows]
         return stacked(str(self.path), rows), read.about

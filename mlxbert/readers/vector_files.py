@@ -6,10 +6,12 @@ Shapes: W size of a vector.
 import json
 import os
 import sqlite3
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tokenize import TokenError
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.errors import ArgumentError, InputError
@@ -32,7 +34,12 @@ _ENDINGS = (*ARRAYS, *DATABASES, *_RECORDS)
 
 
 # What NumPy says about an .npy file, with advice that is unsafe or for programmers, and what it means.
-_REASONS = {"pickle": "the file is not an array of numbers", "mmap length": "the end of the file is missing"}
+_REASONS = {
+    "pickle": "the file is not an array of numbers",
+    "mmap length": "the end of the file is missing",
+    "too big": "the header of the file is damaged",
+}
+_DAMAGED_HEADER = (OverflowError, SyntaxError, RecursionError, MemoryError, TokenError)  # NumPy parses it as Python
 
 
 @dataclass(frozen=True)
@@ -131,7 +138,7 @@ def _open(path: Path, ending: str) -> tuple[Iterable[Any], Mapping[str, str]]:
     import numpy as np
 
     if ending == ".npy":
-        return _array(np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))), {}
+        return _array(np.asarray(open_array(path))), {}
     if ending == ".safetensors":
         from mlxbert.weights.formats.safetensors import load_arrays, read_header
 
@@ -150,6 +157,17 @@ def _open(path: Path, ending: str) -> tuple[Iterable[Any], Mapping[str, str]]:
     # In the order of writing; ORDER BY rowid could hit a kept column with that name.
     rows = database.execute("SELECT embedding FROM embed NOT INDEXED")
     return (np.frombuffer(blob or b"", dtype) for (blob,) in rows), metadata
+
+
+def open_array(path: Path) -> "NDArray[Any]":
+    """Opens an `.npy` file without copying it, which may be large; use within `reading_vectors`."""
+    import numpy as np
+
+    try:
+        with warnings.catch_warnings(action="ignore"):  # about the header: of Python 2, or with sizes that overflow
+            return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
+    except _DAMAGED_HEADER:
+        raise ValueError("the header of the file is damaged") from None
 
 
 def _array(array: Any) -> Any:
@@ -171,7 +189,7 @@ def _records(path: Path) -> Iterator[Any]:
             raise InputError(f"{path}: the file has no column 'embedding' (columns: {', '.join(record.values)})")
         vector = record.values.get("embedding")
         try:
-            yield np.asarray(json.loads(vector) if isinstance(vector, str) else vector, np.float32)
+            yield np.asarray(json.loads(vector) if isinstance(vector, str) else vector, np.float64)
         except (ValueError, TypeError, OverflowError, RecursionError):
             yield None
 
@@ -180,6 +198,9 @@ def _checked(vector: Any) -> "Vector | InputError":
     """Returns the vector; if it is missing, all zeros or not finite, as for a text that failed, returns an error."""
     import numpy as np
 
+    if vector is not None and vector.dtype.itemsize > 4:
+        with np.errstate(over="ignore"):  # a number that is too large becomes infinite, which is refused
+            vector = vector.astype(np.float32)
     if vector is None or vector.ndim != 1 or not np.isfinite(vector).all() or not vector.any():
         return InputError(
             "the vector of this text is missing, zero or not finite", hint="check whether embed failed on this text"

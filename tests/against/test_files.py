@@ -198,6 +198,11 @@ def _array(rows: Any) -> Callable[[Path], Path]:
     return make
 
 
+def _npy(shape: str) -> bytes:
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}}}\n".encode()
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(32)
+
+
 def _table(command: str) -> Callable[[Path], Path]:
     def make(folder: Path) -> Path:
         with sqlite3.connect(folder / "x.db") as database:
@@ -216,6 +221,9 @@ HOSTILE: dict[str, tuple[Callable[[Path], Path], str]] = {
     "no array": (_broken("x.npy", b"nothing"), "cannot be read"),
     "objects": (_array(np.array([{}, []], object)), "cannot be read"),
     "one row too few": (_array(WIDE[1:]), f"{len(TEXTS) - 1} vectors for {len(TEXTS)} texts"),
+    "sizes beyond any memory": (_broken("x.npy", _npy(f"({10**30}, 4)")), "cannot be read"),
+    "negative sizes": (_broken("x.npy", _npy("(-1, 4)")), "cannot be read"),
+    "an open bracket": (_broken("x.npy", _npy("(2, 4")), "cannot be read"),
     "NaN": (_array(NAN), "text 3"),
     "zero": (_array(ZERO), "text 3"),
     "too large": (_array(LARGE), "text 3"),

@@ -35,7 +35,7 @@ def rows(tmp_path: Path) -> str:
 
 def vectors_of(path: Path, vectors: Any) -> str:
     """A file of vectors."""
-    np.save(path, np.array(vectors, np.float32))
+    np.save(path, np.array(vectors))
     return str(path)
 
 
@@ -204,7 +204,7 @@ def test_a_column_that_is_missing(column: str, hint: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_unreadable_indexes_and_vectors(command: str, tmp_path: Path) -> None:
-    more = ["--output", str(tmp_path / "m.html")] if command == "map" else []
+    more = ["--output", str(tmp_path / "m.html"), "--overwrite"] if command == "map" else []
     bad, texts = tmp_path / "bad.db", tmp_path / "texts.txt"
     bad.write_bytes(b"SQLite format 3\0" + bytes(200))
     texts.write_text("a\nb\n")
@@ -215,9 +215,10 @@ def test_unreadable_indexes_and_vectors(command: str, tmp_path: Path) -> None:
     for vectors, expected in (([[1, 0]], "more texts"), ([[1, 0]] * 3, "more vectors")):
         path = vectors_of(tmp_path / "v.npy", vectors)
         call(command, "--input", str(texts), "--vectors", path, *more).fails(1, expected)
-    path = vectors_of(tmp_path / "v.npy", [[1, 0], [np.nan, 0]])
     few = ["--clusters", "1"] if command == "cluster" else []
-    call(command, "--input", str(texts), "--vectors", path, *more, *few).fails(1, "input 1", "1 of 2 inputs")
+    for unusable in (np.nan, 1e300):
+        path = vectors_of(tmp_path / "v.npy", [[1, 0], [unusable, 0]])
+        call(command, "--input", str(texts), "--vectors", path, *more, *few).fails(1, "input 1", "1 of 2 inputs")
 
 
 def test_an_index_is_read_without_its_model(tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,6 +152,7 @@ HOSTILE: dict[str, Callable[[Path], Path]] = {
     "integers": lambda folder: model2vec(folder, {"embeddings": np.ones((SIZE, WIDTH), np.int64)}),
     "unknown tensor": lambda folder: model2vec(folder, {"embeddings": table(), "other": table()}),
     "max_length": lambda folder: model2vec(folder, max_length=0),
+    "normalize": lambda folder: model2vec(folder, normalize="x"),  # type: ignore[arg-type]
 }
 
 

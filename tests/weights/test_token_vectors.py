@@ -63,21 +63,22 @@ def test_bge_m3_leaves_out_the_first_token_and_divides_by_the_tokens_of_the_quer
     assert mlxbert.rerank(model, "the cat sat", ["the cat sat"])[0].score == pytest.approx(score, abs=1e-5)
 
 
-BROKEN: dict[str, tuple[str, Any, str]] = {
-    "query_length": ("config_sentence_transformers.json", "long", "query_length"),
-    "too long": ("config_sentence_transformers.json", 2**20, "query_length"),
-    "query_prefix": ("config_sentence_transformers.json", 7, "query_prefix"),
-    "skiplist_words": ("config_sentence_transformers.json", "abc", "skiplist_words"),
-    "do_query_expansion": ("config_sentence_transformers.json", "yes", "do_query_expansion"),
-}
+BROKEN: list[tuple[str, str, Any]] = [
+    ("usual", "query_length", "long"),
+    ("usual", "query_length", 2**20),
+    ("usual", "query_prefix", 7),
+    ("usual", "skiplist_words", "abc"),
+    ("usual", "do_query_expansion", "yes"),
+    ("usual", "similarity_fn_name", "evil"),
+    ("stanford", "similarity", "l2"),
+]
 
 
-@pytest.mark.parametrize("name", BROKEN)
-def test_wrong_settings_are_named(name: str, tmp_path: Path) -> None:
-    file, value, key = BROKEN[name]
-    folder = token_folders.PYLATE["usual"](tmp_path / "model")
-    values = json.loads((folder / file).read_text())
-    write_json(folder / file, {**values, key: value})
+@pytest.mark.parametrize(("layout", "key", "value"), BROKEN)
+def test_wrong_settings_are_named(layout: str, key: str, value: Any, tmp_path: Path) -> None:
+    folder = token_folders.PYLATE[layout](tmp_path / "model")
+    file = folder / ("artifact.metadata" if layout == "stanford" else "config_sentence_transformers.json")
+    write_json(file, {**json.loads(file.read_text()), key: value})
     with pytest.raises(ConfigError, match=key):
         mlxbert.load(folder, task="embed")
 
