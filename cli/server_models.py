@@ -77,6 +77,7 @@ class RemoteModel:
         name: The name of the model on the server. If the server has no built-in model, `builtin` stands for its first
             model that was made for the task.
         task: The name of the task.
+        labels: Whether the request has labels to choose from.
 
     Attributes:
         facts: The server's description of the model (see `mlxbert.serve.service.ModelFacts`).
@@ -85,14 +86,14 @@ class RemoteModel:
         embedder: The properties of the model as an embedder; it has the attributes of a local model's embedder.
     """
 
-    def __init__(self, url: str, name: str, task: str, instead: Sequence[str] = ()) -> None:
+    def __init__(self, url: str, name: str, task: str, *, labels: bool = False) -> None:
         self._server = Server(url)
         try:
-            self._choose(name, task, instead)
+            self._choose(name, task, labels)
         except (KeyError, TypeError, AttributeError):
             raise _foreign(url, "unexpected facts about a model") from None
 
-    def _choose(self, name: str, task: str, instead: Sequence[str]) -> None:
+    def _choose(self, name: str, task: str, labels: bool) -> None:
         try:
             reply = self._server.ask("/api/models")
         except ArgumentError:  # the address has another path
@@ -100,8 +101,8 @@ class RemoteModel:
         models = {model["name"]: model for model in reply["models"]}
         if name not in models and name != BUILTIN:
             raise ArgumentError(f"--model is {name!r:.100}, but the server has only the models {', '.join(models)}")
-        named = [models[name]] if name in models else sorted(models.values(), key=lambda model: model["main"] != task)
-        capable = [model for other in (task, *instead) for model in named if other in model["tasks"]]
+        named = [models[name]] if name in models else models.values()
+        capable = _ENTRIES[task].capable(named, labels=labels)
         if not capable:
             tasks = "; ".join(f"{model['name']} ({', '.join(model['tasks'])})" for model in models.values())
             subject = f"the model {name} cannot" if name in models else "no model of the server can"

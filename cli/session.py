@@ -86,7 +86,7 @@ def load_or_ask(task: str, options: ServedOptions, chosen: TaskOptions | None = 
             )
     from mlxbert.cli.server_models import RemoteModel
 
-    return RemoteModel(options.server, options.model, task, find_task(task).instead(chosen))
+    return RemoteModel(options.server, options.model, task, labels=getattr(chosen, "labels", None) is not None)
 
 
 def results(

@@ -150,7 +150,8 @@ class EmbeddingServer:
                 hint="a proxy or the server drops texts; send one request by hand and compare",
             )
         try:
-            vectors = [np.asarray(row, np.float32) for row in rows]
+            with np.errstate(over="ignore"):  # vectors that are not finite are refused later
+                vectors = [np.asarray(row, np.float32) for row in rows]
         except (ValueError, TypeError, OverflowError):
             raise self._foreign(content) from None
         if any(vector.ndim != 1 or not vector.size for vector in vectors):

@@ -72,7 +72,8 @@ def unit_vectors(
             )
     else:
         try:
-            rows = np.array(vectors, np.float32)
+            with np.errstate(over="ignore"):  # infinite numbers are refused below
+                rows = np.array(vectors, np.float32)
         except (ValueError, TypeError):
             raise ArgumentError(f"vectors is {type(vectors).__name__}, expected numbers (N, W)") from None
         if rows.ndim != 2 or len(rows) != len(texts):

@@ -33,6 +33,7 @@ class RequestUsage:
     tokens: int = 0
     truncated: int = 0
     items: list[Any] = field(default_factory=list)
+    logged: bool = True
 
     def add(self, items: Sequence[Any], tokens: int, truncated: int) -> None:
         """Adds items that were computed for the request."""
@@ -153,7 +154,7 @@ class Access:
             seconds = time.perf_counter() - begun
             route = getattr(scope.get("route"), "path", "-")
             self._metrics.add(scope["method"], route, status, seconds)
-            if self._log.requests:
+            if self._log.requests and seen.logged:
                 texts = {"items": seen.items} if self._log.texts else {}
                 self._log.write(
                     id=name, method=scope["method"], route=route, status=status, seconds=round(seconds, 6),

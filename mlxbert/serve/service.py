@@ -57,6 +57,7 @@ class ModelFacts:
         name: The name that clients use.
         main: The task that the model was trained for.
         tasks: All tasks that the model can do, by their names on the command line.
+        any_labels: The tasks that it can do with labels of the request.
         max_length: The maximum number of tokens of a text.
         size: The size of the vectors; 0 for a model without vectors.
         pooling: How token vectors are combined into one vector.
@@ -76,6 +77,7 @@ class ModelFacts:
     name: str
     main: str
     tasks: tuple[str, ...]
+    any_labels: tuple[str, ...]
     max_length: int
     size: int
     pooling: str
@@ -128,8 +130,8 @@ class Service:
 
         self.engine.watch(on_change)
 
-    def find(self, name: str | None, *tasks: str) -> str:
-        """Finds the model of a request: the named one, or the first that can do the first of the tasks that any can do.
+    def find(self, name: str | None, task: str | None = None, *, labels: bool = False) -> str:
+        """Finds the model of a request: the named one, or the first that can do the task, with labels if it has some.
 
         A model whose main task is that task is preferred.
         """
@@ -138,14 +140,12 @@ class Service:
                 "not_found", f"model is {name!r:.100}, expected one of {', '.join(self.facts)}", param="model"
             )
         candidates = [self.facts[name]] if name is not None else [*self.facts.values()]
-        if not tasks:
+        if task is None:
             return candidates[0].name
-        for task in tasks:
-            capable = [facts for facts in candidates if task in facts.tasks]
-            if capable:
-                return min(capable, key=lambda facts: facts.main != task).name
+        if capable := CATALOGUE[task].capable([*map(vars, candidates)], labels=labels):
+            return str(capable[0]["name"])
         for facts in candidates:
-            if len(facts.labels) > 1 and any(CATALOGUE[task].items.ranked for task in tasks):
+            if len(facts.labels) > 1 and CATALOGUE[task].items.ranked:
                 raise RequestError(
                     "invalid",
                     f"the model {facts.name} has {len(facts.labels)} labels, expected a reranker with a single score",
@@ -153,7 +153,7 @@ class Service:
                 )
         names = "; ".join(f"{facts.name} ({', '.join(facts.tasks)})" for facts in self.facts.values())
         subject = "no model can" if name is None else f"the model {name} cannot"
-        message, hint = f"{subject} do {' or '.join(tasks)}", f"the served models are {names}"
+        message, hint = f"{subject} do {task}", f"the served models are {names}"
         raise RequestError("invalid", message, hint=hint, param="model")
 
     def check_size(self, texts: int, characters: int) -> None:
@@ -241,7 +241,8 @@ def measure(items: Sequence[Any], options: TaskOptions, max_length: int) -> tupl
 
 def read_facts(name: str, model: Model) -> ModelFacts:
     """Collects the facts about a model; runs on the thread that the model belongs to."""
-    tasks = {name: task for name, entry in CATALOGUE.items() if (task := _make_default(entry, model)) is not None}
+    tasks = {name: task for name, entry in CATALOGUE.items() if (task := _make(entry, model)) is not None}
+    labelled = [entry for entry in CATALOGUE.values() if hasattr(entry.options, "labels")]
     main = _main(tasks, model)
     size = model.embedder.size if EMBED.name in tasks else 0
     vectors = None
@@ -253,6 +254,7 @@ def read_facts(name: str, model: Model) -> ModelFacts:
         name=name,
         main=main,
         tasks=tuple(tasks),
+        any_labels=tuple(entry.name for entry in labelled if _make(entry, model, labels=("label",)) is not None),
         max_length=_tokenizer(main, model).max_length,
         size=size,
         pooling="+".join(model.embedder.config.poolings) if size else "",
@@ -271,12 +273,12 @@ def read_facts(name: str, model: Model) -> ModelFacts:
     )
 
 
-def _make_default(entry: TaskEntry, model: Model) -> Any:
-    """Makes a task with its default options; `None` if the model cannot do the task, or is not made for it."""
+def _make(entry: TaskEntry, model: Model, **options: Any) -> Any:
+    """Makes a task; `None` if the model cannot do it with these options, or is not made for it."""
     if entry.vectors is not None and entry.vectors not in model.vectors:
         return None
     try:
-        return entry.make(model, entry.options())
+        return entry.make(model, entry.options(**options))
     except MlxbertError:
         return None
 

@@ -4,7 +4,7 @@ Importing this module imports neither MLX nor the tasks: classes are given by na
 """
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
@@ -36,8 +36,8 @@ class TaskEntry:
         about: The help of the command: a sentence, paragraphs, and an example. `None` if an option of another command
             chooses the task.
         needs: The name of the required head in `mlxbert.load`, if it differs from the name of the task.
-        needs_with_labels: What a model without that head must be loaded for, if the options have `labels`; `None` if
-            labels change nothing.
+        needs_with_labels: The other task that a model may be made for, if the options have `labels`; `None` if labels
+            change nothing.
         hint: The hint in the error for a model without the required head.
         hint_with_labels: The same if the options have `labels`; `None` if labels change nothing.
         pipeline: The name of the task on the Hugging Face hub; `None` if the hub has no such task.
@@ -58,24 +58,32 @@ class TaskEntry:
     pipeline: str | None = None
     vectors: str | None = None
 
-    def instead(self, options: task_options.TaskOptions | None) -> tuple[str, ...]:
-        """Returns the names of other tasks; with these options, a model that can do one of them can do this task."""
-        labels = getattr(options, "labels", None)
-        return () if labels is None or self.needs_with_labels is None else (self.needs_with_labels,)
+    def capable(self, models: Iterable[Mapping[str, Any]], *, labels: bool) -> list[Mapping[str, Any]]:
+        """Returns the models of a server that can do this task, the one made for it first (see `ModelFacts`).
+
+        If no model can do it with labels, returns those that can do it without: their errors name what is missing.
+        """
+        models = sorted(models, key=lambda model: self._distance(model, labels=labels))
+        able = [model for model in models if labels and self.name in model["any_labels"]]
+        return able or [model for model in models if self.name in model["tasks"]]
+
+    def _distance(self, model: Mapping[str, Any], *, labels: bool) -> tuple[bool, bool]:
+        needs_labels = self.name in model["any_labels"] and not model["labels"]
+        return model["main"] != self.name, model["main"] != self.needs_with_labels if labels else needs_labels
 
     def load(self, ref: "ModelRef", options: task_options.TaskOptions | None, **arguments: Any) -> "Model":
         """Loads a model for the task with these options; see `mlxbert.load` for the other arguments."""
         from mlxbert.loading import load
 
-        *names, last = (self.needs or self.name, *self.instead(options))
-        for name in names:
+        labels, name = getattr(options, "labels", None) is not None, self.needs or self.name
+        if labels and self.needs_with_labels is not None:
             with suppress(MissingHeadError):
                 return load(ref, task=name, **arguments)
+            name = self.needs_with_labels
         try:
-            return load(ref, task=last, **arguments)
+            return load(ref, task=name, **arguments)
         except MissingHeadError as problem:
-            with_labels = None if getattr(options, "labels", None) is None else self.hint_with_labels
-            problem.hint = with_labels or self.hint or problem.hint
+            problem.hint = (self.hint_with_labels if labels else None) or self.hint or problem.hint
             raise
 
     def read_options(self, values: Mapping[str, Any]) -> task_options.TaskOptions:

@@ -10,6 +10,7 @@ Shapes: C labels, S sentences, W size of a vector.
 import math
 import weakref
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from mlxbert.errors import InputError
@@ -69,7 +70,6 @@ class LabelSimilarityTask(Task[Item, PreparedItem[str], "Vector", Classification
         self.tokenizer = self._embed.tokenizer
         self._similarity = self._embed.similarity
         self._labels = self._vectors(template.replace(SLOT, label) for label in self.labels)
-        self._mean, self._deviation = self._unrelated()
 
     def _vectors(self, texts: Iterable[str]) -> "Vector":
         import numpy as np
@@ -77,6 +77,7 @@ class LabelSimilarityTask(Task[Item, PreparedItem[str], "Vector", Classification
         jobs = [self._embed.prepare(text) for text in texts]
         return np.stack([result.embedding for result in self._embed.compute(jobs)])
 
+    @cached_property
     def _unrelated(self) -> tuple["Vector", "Vector"]:
         """Returns the mean and the standard deviation (C,) of the similarity of each label to sentences."""
         kept, prompt = _SENTENCES.setdefault(self.model, {}), self._embed.prompt
@@ -120,7 +121,8 @@ class LabelSimilarityTask(Task[Item, PreparedItem[str], "Vector", Classification
         """Makes the result: the labels, best first."""
         vector = self._embed.result(job, outputs).embedding
         similarities = scores_of_all(self._similarity, vector[None], self._labels)[0]
-        above = ((similarities - self._mean) / self._deviation).clip(-_LARGEST, _LARGEST).tolist()
+        mean, deviation = self._unrelated
+        above = ((similarities - mean) / deviation).clip(-_LARGEST, _LARGEST).tolist()
         if self.options.multi or len(self.labels) == 1:
             scores = [1 / (1 + math.exp(_MIDDLE - value)) for value in above]
         else:

@@ -123,8 +123,9 @@ def test_bad_arguments(name: str) -> None:
     for ragged in ([[1, 2], [1]], ["a", "b"]):
         with pytest.raises(ArgumentError, match="vectors"):
             function(None, ["a", "b"], vectors=ragged)
-    with pytest.raises(InputError, match="text 1"):
-        function(None, ["a", "b"], vectors=[[1, 1], [1, np.nan]])
+    for unusable in (np.nan, 1e300):
+        with pytest.raises(InputError, match="text 1"):
+            function(None, ["a", "b"], vectors=[[1, 1], [1, unusable]])
     with pytest.raises(InputError, match="text 1"):
         function(None, ["a", 5], vectors=np.ones((2, 2)))
     with pytest.raises(ArgumentError, match="texts"):

@@ -469,8 +469,10 @@ def test_health_says_whether_requests_are_answered(server: Server, tiny_folder: 
     server.service.ready = False
     found = server.get("/health")
     assert (found.status, found.headers["retry-after"]) == (503, "1")
+    assert [server.get("/v1/models").status, server.post().status] == [503, 503]
     server.service.ready = True
+    assert [(line["route"], line["status"]) for line in server.lines] == [("/health", 200), (EMBED, 503)]
     with Engine([str(tiny_folder)]) as ended:
         pass
     server.service.engine = ended
-    assert server.get("/health").status == 503
+    assert server.get("/health").status == 503 == server.lines[-1]["status"] and len(server.lines) == 3

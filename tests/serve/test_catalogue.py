@@ -17,10 +17,11 @@ from mlxbert.serve.http.app import PROTOCOLS, _description, make_app
 from mlxbert.tasks.catalogue import CATALOGUE, SIMILARITY, TaskEntry, imported
 from mlxbert.tasks.options import TaskOptions, deciding_options
 from tests.cli.test_server import URL, connect
+from tests.cli.test_tag import GLINER
 from tests.helpers import token_folders
 from tests.helpers.serving import save_discriminator, serving
 from tests.helpers.sparse_folder import save_splade
-from tests.serve.test_own import CONTEXT, LONG, MASKED, PAIRS, QUESTIONS, TEXTS, assert_same
+from tests.serve.test_own import CONTEXT, LONG, MASKED, PAIRS, QUESTIONS, TEXTS, assert_same, post
 
 ROOT = Path(__file__).parents[2]
 ENTRIES = {**CATALOGUE, SIMILARITY.name: SIMILARITY}
@@ -118,6 +119,30 @@ def test_a_server_gives_what_this_process_gives(
     found = list(server_models.RemoteModel(URL, name, task).run(entry.name, items, on_error="raise"))
     assert {type(one) for one in found} == {imported(entry.result)} == {type(one) for one in expected}
     assert_same([values_of(one) for one in found], [values_of(one) for one in expected])
+
+
+@pytest.mark.parametrize("names", [("sentiment", "fill-mask", "embed"), ("sentiment", "embed", "nli")])
+def test_labels_go_to_the_first_model_that_takes_some(
+    names: tuple[str, ...], folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels = ["cat", "city"]
+    with serving({name: folders[name] for name in names}) as service:
+        client = TestClient(make_app(service))
+        connect(monkeypatch, client)
+        assert post(client, "classify", texts=["cat"])["model"] == "sentiment"
+        assert post(client, "classify", texts=["cat"], labels=labels)["model"] == names[-1]
+        assert server_models.RemoteModel(URL, "builtin", "classify", labels=True).source == names[-1]
+        body = {"inputs": "cat", "parameters": {"candidate_labels": labels}}
+        assert client.post("/", json=body).status_code == 200
+        error = post(client, "classify", 400, texts=["cat"], model="sentiment", labels=labels)
+        assert "entail" in error["error"] and error["hint"]
+
+
+def test_entities_of_any_labels_are_found_by_the_model_that_takes_them(folders: dict[str, Path]) -> None:
+    with serving({"gliner": Path(GLINER), "tag": folders["tag"]}) as service:
+        client = TestClient(make_app(service))
+        assert post(client, "tag", texts=["the cat"])["model"] == "tag"
+        assert post(client, "tag", texts=["the cat"], labels=["animal"])["model"] == "gliner"
 
 
 def values_of(result: Any) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from starlette.routing import Route as Address, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mlxbert.errors import MlxbertError
+from mlxbert.serve.access_log import USAGE, RequestUsage
 from mlxbert.serve.engine.answer_memory import BUDGET, Budget, Room
 from mlxbert.serve.http import metrics
 from mlxbert.serve.http.openapi import describe
@@ -142,6 +143,7 @@ def _address(service: Service, protocol: Protocol, route: Route) -> Address:
     async def endpoint(request: Request) -> Response:
         try:
             if not service.ready:
+                USAGE.get(RequestUsage()).logged = route.method != "GET"  # scripts ask until it is ready
                 raise RequestError("unavailable", "the server is not ready")
             body: Any = request.path_params
             if reader is not None:

@@ -274,9 +274,7 @@ def _choose(service: Service, body: PipelineBody) -> tuple[str, _Pipeline]:
     keys = {*first, *(body.parameters or ())} if isinstance(first, dict) else {*(body.parameters or ())}
     for key, pipeline in {"question": _ANSWERS, "candidate_labels": _ZERO_SHOT}.items():
         if key in keys:
-            # Only that there are labels matters; the parameters are checked when the model is known.
-            asked = ClassifyOptions(labels=("",)) if pipeline is _ZERO_SHOT else None
-            return service.find(body.model, pipeline.entry.name, *pipeline.entry.instead(asked)), pipeline
+            return service.find(body.model, pipeline.entry.name, labels=pipeline is _ZERO_SHOT), pipeline
     model = service.find(body.model)
     return model, _PIPELINES[service.facts[model].main]
 

@@ -265,7 +265,7 @@ def _to_dict(result: Any) -> dict[str, Any]:
 async def answer(entry: TaskEntry, service: Service, body: Any) -> Reply:
     """Returns the result of each item, in order."""
     options = read_options(entry, body)
-    model = service.find(body.model, entry.name, *entry.instead(options))
+    model = service.find(body.model, entry.name, labels=getattr(options, "labels", None) is not None)
     answered = await service.run(model, entry, body.items(), options, body.on_error)
     return _reply(model, answered, answered.results)
 
