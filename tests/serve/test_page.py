@@ -1,6 +1,7 @@
 """The page at `/`: its files, and every panel used in a browser as a person would, with the results of the library."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -176,16 +177,17 @@ def test_numbers_in_the_place_of_labels(page: Browser, loaded: Loaded) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("multi", [False, True])
-def test_labels_that_are_typed_in(page: Browser, loaded: Loaded, multi: bool) -> None:
+@pytest.mark.parametrize(("model", "multi"), [("nli", False), ("nli", True), ("embed", False)])
+def test_labels_that_are_typed_in(page: Browser, loaded: Loaded, model: str, multi: bool) -> None:
     page.go("Your labels")
+    page.pick("Model", model)
     page.type("Text", TEXTS[1])
     page.type("Labels", "cat\n\n city \ndog")
     page.type("Hypothesis", "a {} .")
     if multi:
         page.field("Several may fit").click()
     page.press("Classify")
-    found = mlxbert.classify(loaded("nli"), TEXTS[1], labels=["cat", "city", "dog"], hypothesis="a {} .", multi=multi)
+    found = mlxbert.classify(loaded(model), TEXTS[1], labels=["cat", "city", "dog"], hypothesis="a {} .", multi=multi)
     assert isinstance(found, Classification)
     assert_bars([(name.removesuffix(" ✓"), number) for name, number in page.bars()],
                 [(one.label, 100 * one.score) for one in found.labels])  # fmt: skip
@@ -299,7 +301,9 @@ def test_search(page: Browser, index: Path, name: str, mode: str) -> None:
         short.click()
     marks = str.maketrans("", "", "#")
     assert list(map(str.split, page.texts(".hits .text"))) == [hit.text.translate(marks).split() for hit in hits]
-    assert page.texts(".hits b") == [hit.path for hit in hits]
+    folder = os.path.commonpath([os.path.dirname(hit.path or "") for hit in hits])
+    assert page.texts(".hits b") == [os.path.relpath(hit.path or "", folder) for hit in hits]
+    assert len(page.all(".hits .bar")) == len(hits)
     assert page.texts(".hits h3") == [hit.title for hit in hits if hit.title]
     for hit, where in zip(hits, page.texts(".where"), strict=True):
         lines = [hit.start_line, hit.end_line] if hit.start_line else [hit.place]  # records have a place

@@ -144,6 +144,13 @@ function passage(path, { query, text, title, vector_score: near, word_score: sha
   return make("details", "passage", summary, make("p", "text", ...highlighted(plain, words)), told);
 }
 
+// The folder that holds all of these files, with a slash at its end.
+function folderOf([first = "", ...others]) {
+  let end = first.lastIndexOf("/") + 1;
+  while (!others.every((path) => path.startsWith(first.slice(0, end)))) end = first.lastIndexOf("/", end - 2) + 1;
+  return first.slice(0, end);
+}
+
 /* ---- Views: the elements for a reply, and a sentence, which only screen readers read out if it is `quiet` ---- */
 
 const VIEWS = {
@@ -243,14 +250,19 @@ const VIEWS = {
   },
 
   search({ results }) {
+    const skipped = folderOf(results.map(({ path }) => path).filter(Boolean)).length;
+    const best = Math.max(...results.map((one) => one.score));
     const hits = results.map(({ path, place, page, start_line: first, end_line: last, ...hit }) => {
       const lines = first === null ? "" : first === last ? `line ${first}` : `lines ${first}–${last}`;
       const where = [place, page === null ? "" : `page ${page}`, lines].filter(Boolean).join(", ");
-      const from = [`${hit.rank}. `, make("b", "", path ?? "added"), where && `, ${where}`];
+      const file = make("b", "", path?.slice(skipped) ?? "added");
+      if (path) file.title = path;
+      const from = make("p", "where", `${hit.rank}. `, file, where && `, ${where}`);
       const titles = hit.title ? [make("h3", "", hit.title)] : [];
-      return make("li", "", make("p", "where", ...from), ...titles, passage(path, hit));
+      return make("li", "", from, bar(best > 0 ? hit.score / best : 0), ...titles, passage(path, hit));
     });
-    return { said: `${plural(hits.length, "passage")} found`, nodes: [make("ol", "hits", ...hits)] };
+    const far = results.every((one) => one.is_close === false) ? "Nothing close; the nearest: " : "";
+    return { said: `${far}${plural(hits.length, "passage")} found`, nodes: [make("ol", "hits", ...hits)] };
   },
 };
 
@@ -377,11 +389,9 @@ function describe({ type, parameters, dtype, max_length: longest }) {
 }
 
 // The names to choose from in a panel: models that can do its task, with models trained for it first; or indexes.
-function usable({ dataset: { task, entails } }, indexes) {
+function usable({ dataset: { task, labels } }, indexes) {
   if (task === "search") return indexes;
-  const fits = ({ tasks, labels }) => {
-    return tasks.includes(task) && (entails === undefined || labels.some((name) => /^entail/i.test(name)));
-  };
+  const fits = (model) => (labels === undefined ? model.tasks : model.any_labels).includes(task);
   const able = models.filter(fits).sort((a, b) => (b.main === task) - (a.main === task));
   return able.map((one) => one.name);
 }
