@@ -230,9 +230,9 @@ def attention(
 def classify(  # type: ignore[overload-overlap]
     model: Model, texts: str | tuple[str, str], *,
     overflow: Literal["truncate", "head-tail", "window", "window-max", "error"] = "truncate", top_k: int | None = None,
-    labels: Iterable[str] | None = None, hypothesis: str | None = None, multi: bool = False,
-    batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise", "return"] = "raise"
-) -> Classification | Regression:
+    labels: Iterable[str], hypothesis: str | None = None, multi: bool = False, batch_tokens: int | None = None,
+    usage: Usage | None = None, on_error: Literal["raise", "return"] = "raise"
+) -> Classification:
     """Classifies texts or pairs of texts with a fine-tuned model, or texts with any labels without training.
 
     Example:
@@ -273,18 +273,39 @@ def classify(  # type: ignore[overload-overlap]
         CheckpointError: The model has no label for entailment or contradiction, which `labels` need.
     """
 @overload
+def classify(  # type: ignore[overload-overlap]
+    model: Model, texts: str | tuple[str, str], *,
+    overflow: Literal["truncate", "head-tail", "window", "window-max", "error"] = "truncate", top_k: int | None = None,
+    labels: None = None, hypothesis: str | None = None, multi: bool = False, batch_tokens: int | None = None,
+    usage: Usage | None = None, on_error: Literal["raise", "return"] = "raise"
+) -> Classification | Regression: ...
+@overload
 def classify(
     model: Model, texts: Iterable[str | tuple[str, str] | InputError], *,
     overflow: Literal["truncate", "head-tail", "window", "window-max", "error"] = "truncate", top_k: int | None = None,
-    labels: Iterable[str] | None = None, hypothesis: str | None = None, multi: bool = False,
-    batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise"] = "raise"
+    labels: Iterable[str], hypothesis: str | None = None, multi: bool = False, batch_tokens: int | None = None,
+    usage: Usage | None = None, on_error: Literal["raise"] = "raise"
+) -> Iterator[Classification]: ...
+@overload
+def classify(
+    model: Model, texts: Iterable[str | tuple[str, str] | InputError], *,
+    overflow: Literal["truncate", "head-tail", "window", "window-max", "error"] = "truncate", top_k: int | None = None,
+    labels: None = None, hypothesis: str | None = None, multi: bool = False, batch_tokens: int | None = None,
+    usage: Usage | None = None, on_error: Literal["raise"] = "raise"
 ) -> Iterator[Classification | Regression]: ...
 @overload
 def classify(
     model: Model, texts: Iterable[str | tuple[str, str] | InputError], *,
     overflow: Literal["truncate", "head-tail", "window", "window-max", "error"] = "truncate", top_k: int | None = None,
-    labels: Iterable[str] | None = None, hypothesis: str | None = None, multi: bool = False,
-    batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise", "return"]
+    labels: Iterable[str], hypothesis: str | None = None, multi: bool = False, batch_tokens: int | None = None,
+    usage: Usage | None = None, on_error: Literal["raise", "return"]
+) -> Iterator[Classification | Failure]: ...
+@overload
+def classify(
+    model: Model, texts: Iterable[str | tuple[str, str] | InputError], *,
+    overflow: Literal["truncate", "head-tail", "window", "window-max", "error"] = "truncate", top_k: int | None = None,
+    labels: None = None, hypothesis: str | None = None, multi: bool = False, batch_tokens: int | None = None,
+    usage: Usage | None = None, on_error: Literal["raise", "return"]
 ) -> Iterator[Classification | Regression | Failure]: ...
 
 # from mlxbert.explore.topics import cluster as cluster

@@ -112,6 +112,12 @@ def declaration(function: Callable[..., Any]) -> str:
     """The overloads of a function; the first has its docstring."""
     signature, name, lines = inspect.signature(function), function.__name__, list[str]()
     variants = [*overloads(signature)]
+    if "labels" in signature.parameters and "Regression" in variants[0][1]:  # labels are chosen, so nothing is a number
+        variants = [
+            ({**different, "labels": f"labels: {kind}"}, result.replace(" | Regression", "") if chosen else result)
+            for different, result in variants
+            for kind, chosen in (("Iterable[str]", True), ("None = None", False))
+        ]
     for number, (different, result) in enumerate(variants):
         parameters = [
             different.get(parameter.name) or _parameter(parameter) for parameter in signature.parameters.values()
@@ -119,7 +125,7 @@ def declaration(function: Callable[..., Any]) -> str:
         keywords = [parameter.kind is parameter.KEYWORD_ONLY for parameter in signature.parameters.values()]
         parameters.insert(keywords.index(True), "*")
         # A text is also an iterable of texts.
-        overlaps = len(variants) == 3 and number == 0 and "str" in next(iter(different.values())).split(" ")
+        overlaps = number < len(variants) // 3 and "str" in next(iter(different.values())).split(" ")
         lines += ["@overload"] * (len(variants) > 1)
         lines += [f"def {name}(" + "  # type: ignore[overload-overlap]" * overlaps]
         joined = ", ".join(parameter.replace(" ", _SPACE) for parameter in parameters)

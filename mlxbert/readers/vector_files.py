@@ -165,7 +165,7 @@ def open_array(path: Path) -> "NDArray[Any]":
 
     try:
         with warnings.catch_warnings(action="ignore"):  # about the header: of Python 2, or with sizes that overflow
-            return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
+            return np.load(path, mmap_mode="r", allow_pickle=False)
     except _DAMAGED_HEADER:
         raise ValueError("the header of the file is damaged") from None
 

@@ -168,7 +168,7 @@ class Service:
 
     async def run(
         self, model: str, entry: TaskEntry, items: Sequence[Any], options: TaskOptions, on_error: str = "raise"
-    ) -> Answered:
+    ) -> Answered[Any]:
         """Computes items.
 
         Args:
@@ -207,7 +207,7 @@ class Service:
 
     async def rerank(
         self, model: str, query: str, texts: Sequence[str], options: RerankOptions, on_error: str = "raise"
-    ) -> tuple[Sequence[RankedText], Sequence[Failure], Answered]:
+    ) -> tuple[Sequence[RankedText], Sequence[Failure], Answered[Any]]:
         """Ranks texts like `mlxbert.rerank`; returns the best texts, the failures, and the answer of `run`."""
         shared = replace(options, top_k=None)  # requests with different `top_k` share batches
         answered = await self.run(model, RERANK, [(query, text) for text in texts], shared, on_error)

@@ -107,10 +107,11 @@ def imported(place: str) -> Any:
 
 
 def find_task(name: str) -> TaskEntry:
-    """Returns the task with this name; raises ArgumentError with the list of all names if there is none."""
-    if name not in [*CATALOGUE]:
+    """Returns the task with this name, or its function's; raises ArgumentError with all names if there is none."""
+    task = name.replace("_", "-") if isinstance(name, str) else name
+    if task not in [*CATALOGUE]:
         raise not_one_of("task", name, CATALOGUE)
-    return CATALOGUE[name]
+    return CATALOGUE[task]
 
 
 # The most used tasks come first: this is the order in the help of the command line.

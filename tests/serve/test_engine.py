@@ -3,10 +3,12 @@
 import asyncio
 import contextlib
 import gc
+import re
 import shutil
 import sys
 import threading
 import time
+import typing
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +25,7 @@ from mlxbert.serve.engine.request_queue import Key, QueuedItem, Request, choose
 from mlxbert.serve.engine.serving_options import EngineOptions
 from mlxbert.serve.engine.shared_state import EngineState
 from mlxbert.serve.service import Service, read_facts
-from mlxbert.tasks.catalogue import find_task
+from mlxbert.tasks.catalogue import CATALOGUE, find_task
 from mlxbert.tasks.task import PreparedItem
 from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config
 
@@ -57,13 +59,25 @@ def test_vectors_are_those_of_embed(engine: Engine, model: mlxbert.Model) -> Non
 
 def test_other_tasks_give_what_their_functions_give(engine: Engine, model: mlxbert.Model) -> None:
     masked = "tokyo is the largest city in [MASK]."
-    found = engine.submit("one", "fill-mask", [masked], top_k=3).result().results[0]
+    found = engine.submit("one", "fill_mask", [masked], top_k=3).result().results[0]
     expected = mlxbert.fill_mask(model, masked, top_k=3)
+    assert isinstance(found, mlxbert.FillMask)
     assert [fill.token for fill in found.masks[0].fills] == [fill.token for fill in expected.masks[0].fills]
     words = engine.submit("one", "embed-words", ["A man eats."]).result().results[0]
+    assert isinstance(words, mlxbert.Words)
     assert [word.word for word in words.words] == ["A", "man", "eats", "."]
     with pytest.raises(MissingHeadError):
         engine.submit("one", "rerank", [("a query", "a text")]).result()
+
+
+def test_type_checkers_know_the_result_of_every_task_by_both_its_names() -> None:
+    known: dict[str, str] = {}
+    for overload in typing.get_overloads(Engine.submit):
+        known |= dict.fromkeys(typing.get_args(overload.__annotations__["task"]), overload.__annotations__["return"])
+    assert known.keys() == {*CATALOGUE} | {name.replace("-", "_") for name in CATALOGUE}
+    for name, entry in CATALOGUE.items():
+        result = "Scored" if entry.items.ranked else entry.result.partition(":")[2]
+        assert known[name] == known[name.replace("-", "_")] and re.search(rf"\b{result}\b.* \| Failure\b", known[name])
 
 
 def test_many_threads_get_their_own_answers(engine: Engine, model: mlxbert.Model) -> None:
@@ -503,6 +517,7 @@ def test_a_long_answer_is_whole_although_its_batch_failed(tmp_path: Path, monkey
         found = asked[0].result().results[0]
         with pytest.raises(ZeroDivisionError):
             asked[1].result()
+    assert isinstance(found, mlxbert.Answer) and isinstance(expected, mlxbert.Answer)
     assert [(one.start, one.end) for one in found.spans] == [(one.start, one.end) for one in expected.spans]
 
 

@@ -115,6 +115,13 @@ reveal_type(model.fill_mask(["a [MASK]"], on_error="return"))
 reveal_type(mlxbert.similarity(model, "a", ["b"]))
 mlxbert.fill_mask(model, "a [MASK]", top_kk=3)
 model.embed("a", overflow="cut")
+reveal_type(mlxbert.classify(model, "a", labels=["b"]))
+reveal_type(model.classify(["a"], labels=["b"]))
+reveal_type(mlxbert.classify(model, "a"))
+engine = mlxbert.Engine()
+reveal_type(engine.submit("builtin", "fill_mask", ["a [MASK]"], top_k=3).result().results[0])
+async def asked() -> None:
+    reveal_type((await engine.ask("builtin", "embed", ["a"])).results[0])
 """
 
 
@@ -133,6 +140,11 @@ def test_type_checkers_know_the_results_and_the_keywords(tmp_path: Path) -> None
         "typing.Iterator[fill_mask.FillMask]",
         "typing.Iterator[fill_mask.FillMask | result.Failure]",
         "list[text_relations.Similarity]",
+        "classify.Classification",
+        "typing.Iterator[classify.Classification]",
+        "classify.Classification | classify.Regression",
+        "fill_mask.FillMask | result.Failure",
+        "embed.Embedding | result.Failure",
     ]
     errors = [line for line in said if " error: " in line]
     assert any(line.startswith("8:") and "top_kk" in line for line in errors)

@@ -10,10 +10,10 @@ import json
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from functools import partial
-from typing import Any, TypeVar
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 from mlxbert.errors import ArgumentError, MlxbertError, OverloadedError
 from mlxbert.model import Model
@@ -28,9 +28,30 @@ from mlxbert.tasks.catalogue import find_task
 from mlxbert.tasks.options import TaskOptions
 from mlxbert.weights.model_source import BUILTIN, ModelRef
 
+if TYPE_CHECKING:
+    from mlxbert.results.answer import Answer
+    from mlxbert.results.classify import Classification, Regression
+    from mlxbert.results.embed import Embedding, SparseEmbedding, TokenVectors, Words
+    from mlxbert.results.fill_mask import FillMask
+    from mlxbert.results.result import Failure
+    from mlxbert.results.tag import Tagged
+    from mlxbert.results.text_relations import NextSentence
+    from mlxbert.results.tokens import Replaced
+    from mlxbert.tasks.query_ranking import Scored
+
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
 _DEFAULTS = EngineOptions()
 _MAX_OPTIONS = 262_144  # bytes of a request's options, which the engine keeps for recent tasks
+
+
+def _awaited(submit: Callable[_P, "Future[_T]"]) -> Callable[_P, Coroutine[Any, Any, _T]]:
+    @wraps(submit, assigned=())
+    async def ask(*arguments: _P.args, **options: _P.kwargs) -> _T:
+        """Computes items for a coroutine (see `submit`). Cancelling the coroutine takes the request off the queue."""
+        return await asyncio.wrap_future(submit(*arguments, **options))
+
+    return ask
 
 
 class Engine:
@@ -117,14 +138,62 @@ class Engine:
         """
         self._owner.on_change = on_change
 
+    @overload
+    def submit(
+        self, model: str, task: Literal["embed"], items: Sequence[Any], **options: Any
+    ) -> "Future[Answered[Embedding | Failure]]": ...
+    @overload
+    def submit(
+        self, model: str, task: Literal["embed-words", "embed_words"], items: Sequence[Any], **options: Any
+    ) -> "Future[Answered[Words | Failure]]": ...
+    @overload
+    def submit(
+        self, model: str, task: Literal["embed-sparse", "embed_sparse"], items: Sequence[Any], **options: Any
+    ) -> "Future[Answered[SparseEmbedding | Failure]]": ...
+    @overload
+    def submit(
+        self, model: str, task: Literal["embed-tokens", "embed_tokens"], items: Sequence[Any], **options: Any
+    ) -> "Future[Answered[TokenVectors | Failure]]": ...
+    @overload
+    def submit(
+        self, model: str, task: Literal["classify"], items: Sequence[Any], **options: Any
+    ) -> "Future[Answered[Classification | Regression | Failure]]": ...
+    @overload
+    def submit(
+        self, model: str, task: Literal["tag"], items: Sequence[Any], **options: Any
+    ) -> "Future[Answered[Tagged | Failure]]": ...
+    @overload
+    def submit(
+        self, model: str, task: Literal["answer"], items: Sequence[Any], **options: Any
+    ) -> "Future[Answered[Answer | Failure]]": ...
+    @overload
+    def submit(
+        self, model: str, task: Literal["rerank"], items: Sequence[Any], **options: Any
+    ) -> "Future[Answered[Scored | Failure]]": ...
+    @overload
+    def submit(
+        self, model: str, task: Literal["fill-mask", "fill_mask"], items: Sequence[Any], **options: Any
+    ) -> "Future[Answered[FillMask | Failure]]": ...
+    @overload
+    def submit(
+        self, model: str, task: Literal["next-sentence", "next_sentence"], items: Sequence[Any], **options: Any
+    ) -> "Future[Answered[NextSentence | Failure]]": ...
+    @overload
+    def submit(
+        self, model: str, task: Literal["replaced"], items: Sequence[Any], **options: Any
+    ) -> "Future[Answered[Replaced | Failure]]": ...
+    @overload
+    def submit(self, model: str, task: str, items: Sequence[Any], **options: Any) -> "Future[Answered[Any]]": ...
+
     def submit(
         self, model: str, task: str, items: Sequence[Any], *, budget: Budget | None = None, **options: Any
-    ) -> "Future[Answered]":
+    ) -> "Future[Answered[Any]]":
         """Submits items to be computed, from any thread.
 
         Args:
             model: The name of one of the models.
-            task: The name of a task. Its entry in `mlxbert.tasks.catalogue.CATALOGUE` says what an item is.
+            task: The name of a task or its function. Its entry in `mlxbert.tasks.catalogue.CATALOGUE` says what an item
+                is.
             items: Any number of items: texts, or pairs of texts with the query or question first.
             budget: The memory that the results may take, for a server; `None` for no limit. Larger results are an
                 error. The request waits while too little memory is free.
@@ -143,7 +212,7 @@ class Engine:
         entry = find_task(task)
         return self.enqueue(Key(model, entry, entry.read_options(options)), items, budget)
 
-    def enqueue(self, key: Key, items: Sequence[Any], budget: Budget | None = None) -> "Future[Answered]":
+    def enqueue(self, key: Key, items: Sequence[Any], budget: Budget | None = None) -> "Future[Answered[Any]]":
         """Submits items with options that are already checked (see `submit`)."""
         _check_plain(key.options)
         if isinstance(items, str):
@@ -174,9 +243,7 @@ class Engine:
             state.arrive(request)
         return request.future
 
-    async def ask(self, model: str, task: str, items: Sequence[Any], **options: Any) -> Answered:
-        """Computes items for a coroutine (see `submit`). Cancelling the coroutine takes the request off the queue."""
-        return await asyncio.wrap_future(self.submit(model, task, items, **options))
+    ask = _awaited(submit)
 
     def call(self, model: str | None, work: Callable[..., _T]) -> "Future[_T]":
         """Runs a function on the model thread, between two batches.

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from mlxbert.results.short_repr import Brief
 from mlxbert.serve.engine.answer_memory import Budget, Claim
@@ -11,6 +11,7 @@ from mlxbert.tasks.catalogue import TaskEntry
 from mlxbert.tasks.options import TaskOptions
 from mlxbert.tasks.task import PreparedItem, Task
 
+_Result = TypeVar("_Result")
 AnyTask = Task[Any, Any, Any, Any]
 _MAX_SIZE = 2**24  # bytes of the results of a batch, unless a single item has more
 
@@ -27,7 +28,7 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Answered(Brief):
+class Answered(Brief, Generic[_Result]):
     """The answer of an engine to a request.
 
     Attributes:
@@ -36,7 +37,7 @@ class Answered(Brief):
         truncated: The indices of the items that were truncated to fit the model.
     """
 
-    results: Sequence[Any]
+    results: Sequence[_Result]
     tokens: int
     truncated: Sequence[int]
 
@@ -64,7 +65,7 @@ class Request:
     items: Sequence[Any]
     served: float
     budget: Budget | None = None
-    future: "Future[Answered]" = field(default_factory=Future)
+    future: "Future[Answered[Any]]" = field(default_factory=Future)
     results: list[Any] = field(default_factory=list)
     unfinished: int = 0
     prepared: int = 0
@@ -81,7 +82,7 @@ class Request:
         """Whether the request is answered, cancelled, or failed."""
         return not self.unfinished or self.future.done()
 
-    def answered(self) -> Answered:
+    def answered(self) -> Answered[Any]:
         """Returns the answer for the caller."""
         return Answered(self.results, self.tokens, sorted(self.truncated))
 

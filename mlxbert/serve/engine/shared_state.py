@@ -140,7 +140,7 @@ class EngineState:
                 self.completions.append(partial(future.set_exception, problem))
         self.calls.clear()
 
-    def forget(self, reference: "weakref.ref[Request]", future: "Future[Answered]") -> None:
+    def forget(self, reference: "weakref.ref[Request]", future: "Future[Answered[Any]]") -> None:
         """Removes a cancelled request from the queue."""
         request = reference()
         if request is not None and future.cancelled():

@@ -120,7 +120,7 @@ class CohereEmbeddings(Struct):
     response_type: Literal["embeddings_floats", "embeddings_by_type"]
 
 
-def _notes(version: int, answered: Answered, units: dict[str, int]) -> ResponseMeta:
+def _notes(version: int, answered: Answered[Any], units: dict[str, int]) -> ResponseMeta:
     texts = ", ".join(map(str, answered.truncated))
     warnings = [f"texts {texts} are truncated to the limit of the model"] if texts else []
     return ResponseMeta({"version": str(version)}, units, warnings)

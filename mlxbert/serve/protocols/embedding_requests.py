@@ -82,7 +82,7 @@ def prompt_of(service: Service, model: str, name: str | None, param: str) -> str
 
 async def compare(
     service: Service, model: str, query: str, texts: Sequence[str], options: SimilarityOptions, on_error: str = "raise"
-) -> tuple[Answered, Answered, list[Scored | Failure]]:
+) -> tuple[Answered[Any], Answered[Any], list[Scored | Failure]]:
     """Embeds a query and texts; returns both answers, and the similarities as in `mlxbert.similarity`.
 
     Args:
@@ -119,7 +119,7 @@ async def similarities(service: Service, model: str, body: SentencesToCompare, o
     return Reply(scores, asked.tokens + answered.tokens, len(asked.truncated) + len(answered.truncated))
 
 
-def check_forms(forms: Sequence[Form], answered: Answered) -> None:
+def check_forms(forms: Sequence[Form], answered: Answered[Any]) -> None:
     """Raises ArgumentError if the vectors cannot have one of the formats; called before the first vector is sent."""
     for form in forms:
         in_form(answered.results[0].embedding, form)

@@ -239,7 +239,7 @@ class ServedModels(Struct):
 
 
 def _reply(
-    model: str, answered: Answered, results: Sequence[Any], truncated: int | None = None, *, coded: bool = False
+    model: str, answered: Answered[Any], results: Sequence[Any], truncated: int | None = None, *, coded: bool = False
 ) -> Reply:
     def value() -> Results:
         shown = each(results, lambda item: _encoded(item) if coded and isinstance(item, Embedding) else _to_dict(item))

@@ -190,7 +190,7 @@ class DecodeBody(OfModel, kw_only=True):
     skip_special_tokens: bool = True
 
 
-def _reply(value: Any, answered: Answered) -> Reply:
+def _reply(value: Any, answered: Answered[Any]) -> Reply:
     return Reply(value, answered.tokens, len(answered.truncated))
 
 
