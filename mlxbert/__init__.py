@@ -13,6 +13,7 @@ Importing the package loads nothing else; each name is imported on first use.
 import functools
 import importlib
 import re
+import sys
 from types import FunctionType
 
 _homes: dict[str, str] = {}  # the module of each name; read when the first name is used
@@ -33,9 +34,15 @@ def __getattr__(name: str) -> object:
     if name == "__all__":
         return sorted(homes)
     if name not in homes:
-        from mlxbert.other_libraries import no_attribute
+        from importlib.util import find_spec
 
-        raise no_attribute("module 'mlxbert'", name)
+        from mlxbert.other_libraries import instead_of
+
+        # For `from mlxbert import name`, Python looks for a submodule next, and replaces the message of this error.
+        instead, importing = instead_of(name, homes), sys._getframe(1).f_code.co_name == "_handle_fromlist"
+        if instead and importing and find_spec(f"mlxbert.{name}") is None:
+            raise ImportError(f"cannot import name {name!r} from 'mlxbert'{instead}", name=name)
+        raise AttributeError(f"module 'mlxbert' has no attribute {name!r}{instead}")
     return _public(getattr(importlib.import_module(homes[name]), name))
 
 

@@ -20,7 +20,6 @@ from mlxbert.nn.heads import HEADS, TASKS, Network, missing_parts, titles
 from mlxbert.nn.sparse_embedder import SparseEmbedder
 from mlxbert.nn.token_embedder import TokenEmbedder
 from mlxbert.nn.vector_settings import VectorSettings
-from mlxbert.other_libraries import no_attribute
 from mlxbert.results.short_repr import Brief
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.weights.adapters.task_adapters import own_adapters
@@ -121,11 +120,6 @@ class Model(Brief):
     # Written by hand.
     save = functions.save
     verify_vectors = functions.verify_vectors
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            raise no_attribute(f"{type(self).__name__!r} object", name)
 
     @property
     def dtype(self) -> str:

@@ -42,6 +42,7 @@ ATTRIBUTES: Mapping[str, str] = {
     "get_sentence_embedding_dimension": "model.embedder.size",
     "max_seq_length": "model.embed_tokenizer.max_length",
     "to": "mlxbert.load(name, device=…, dtype=…)",
+    "search": "mlxbert.open_index(file).search(query), or mlxbert.similarity(model, query, texts)",
     "half": "mlxbert.load(name, dtype='float16')",
     "quantize": "mlxbert.convert(name, folder, quantize=8), then mlxbert.load(folder)",
 }
@@ -101,10 +102,31 @@ VALUES: Mapping[str, str] = {
 }
 
 
-def no_attribute(owner: str, name: str) -> AttributeError:
-    """Returns the error for an attribute that the package or a model does not have."""
-    instead = f"; in mlxbert: {ATTRIBUTES[name]}" if name in ATTRIBUTES else ""
-    return AttributeError(f"{owner} has no attribute {name!r}{instead}")
+def instead_of(name: str, known: Iterable[str], inside: object = None) -> str:
+    """Returns the end of a message about an attribute that does not exist: what is probably meant, or nothing.
+
+    Args:
+        name: The name of the attribute.
+        known: The names that exist.
+        inside: An object whose fields may hold objects that have the attribute.
+    """
+    if name in ATTRIBUTES:
+        return f"; in mlxbert: {ATTRIBUTES[name]}"
+    path, public = _path_to(name, inside), [] if name.startswith("_") else known
+    near = [f".{path}"] if path else difflib.get_close_matches(name, public, n=1, cutoff=0.7)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _path_to(name: str, value: object) -> str:
+    """Returns where an object, or the first object of a list in it, has an attribute; `top` is that first object."""
+    for field, held in getattr(value, "__dict__", {}).items():
+        several = isinstance(held, tuple) and len(held) > 0
+        place, held = (f"{field}[0]", held[0]) if several else (field, held)
+        if field == name or (several and name == "top"):
+            return place if name == "top" else name
+        if several and (path := _path_to(name, held)):
+            return f"{place}.{path}"
+    return ""
 
 
 def not_one_of(name: str, value: object, choices: Iterable[object]) -> ArgumentError:

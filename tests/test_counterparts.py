@@ -1,7 +1,10 @@
 """Names that users know from other libraries, and misspelled ones: the error says what is meant."""
 
+import copy
+import importlib.util
 import inspect
 import pickle
+import re
 from typing import Any
 
 import numpy as np
@@ -16,7 +19,8 @@ FUNCTIONS = {name: getattr(mlxbert, name) for name in dir(mlxbert) if inspect.is
 
 @pytest.mark.parametrize("name", ATTRIBUTES)
 def test_a_name_of_another_library_is_no_attribute_and_names_ours(name: str, tiny: mlxbert.Model) -> None:
-    for owner in (mlxbert, tiny):
+    is_package = importlib.util.find_spec(f"mlxbert.{name}") is not None
+    for owner in (tiny, *([] if is_package else [mlxbert])):
         assert not hasattr(owner, name) and getattr(owner, name, None) is None
         with pytest.raises(AttributeError) as caught:
             getattr(owner, name)
@@ -30,6 +34,45 @@ def test_an_unknown_attribute_of_a_model_is_none(tiny: mlxbert.Model) -> None:
     assert not hasattr(tiny, "nothing") and hasattr(tiny, "embed") and hasattr(tiny, "tokenizer")
     with pytest.raises(AttributeError, match="'Model' object has no attribute 'nothing'"):
         tiny.nothing  # type: ignore[attr-defined]  # noqa: B018
+
+
+LABELLED = mlxbert.Classification("a", (mlxbert.Label("b", 0.9),))
+FILLED = mlxbert.FillMask("a [MASK]", (mlxbert.Mask(2, 2, 8, (mlxbert.Fill("cat", 5, 0.9),)),))
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "meant"),
+    [
+        (mlxbert, "tokenise", "did you mean tokenize?"),
+        (LABELLED, "top", "did you mean .labels[0]?"),
+        (LABELLED, "label", "did you mean .labels[0].label?"),
+        (LABELLED, "txet", "did you mean text?"),
+        (FILLED, "score", "did you mean .masks[0].fills[0].score?"),
+        (FILLED, "nothing", ""),
+        (FILLED, "_txet", ""),
+    ],
+)
+def test_a_name_near_one_of_ours_is_suggested(owner: Any, name: str, meant: str) -> None:
+    with pytest.raises(AttributeError, match=f"has no attribute '{name}'.*{re.escape(meant)}$"):
+        getattr(owner, name)
+    if isinstance(owner, mlxbert.Classification | mlxbert.FillMask):
+        for key, expected in ((name, meant), (0, "")):
+            with pytest.raises(TypeError, match=f"is not subscriptable.*{re.escape(expected)}$"):
+                owner[key]  # type: ignore[index]
+        assert copy.deepcopy(owner) == owner == pickle.loads(pickle.dumps(owner)) and np.array([owner]).shape == (1,)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("pipeline", "mlxbert.load"), ("tokenise", "did you mean tokenize?"), ("nothing", "from 'mlxbert'")],
+)
+def test_an_import_of_a_name_of_another_library_names_ours(name: str, meant: str) -> None:
+    with pytest.raises(ImportError, match=f"cannot import name '{name}' from 'mlxbert'.*") as caught:
+        exec(f"from mlxbert import {name}", {})
+    assert meant in str(caught.value)
+    from mlxbert import errors, search  # packages and modules are found as always
+
+    assert errors.ArgumentError is mlxbert.ArgumentError and search.__name__ == "mlxbert.search"
 
 
 def test_names_and_arguments_of_ours_are_not_in_the_tables() -> None:

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from mlxbert.other_libraries import instead_of
 
 _WIDTH, _HEIGHT = 88, 24  # the size of a screen, in characters and lines
 _TEXT = 60  # characters of a text
@@ -23,6 +25,16 @@ class Brief:
 
     def __repr__(self) -> str:
         return brief(self)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            instead = instead_of(name, dir(self), self)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{instead}")
+
+        def __getitem__(self, name: object) -> Any:
+            instead = instead_of(name, dir(self), self) if isinstance(name, str) else ""
+            raise TypeError(f"{type(self).__name__!r} object is not subscriptable{instead}")
 
 
 def brief(value: object) -> str:
