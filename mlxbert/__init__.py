@@ -39,7 +39,7 @@ def __getattr__(name: str) -> object:
         from mlxbert.other_libraries import instead_of
 
         # For `from mlxbert import name`, Python looks for a submodule next, and replaces the message of this error.
-        instead, importing = instead_of(name, homes), sys._getframe(1).f_code.co_name == "_handle_fromlist"
+        instead, importing = instead_of(name, tuple(homes)), sys._getframe(1).f_code.co_name == "_handle_fromlist"
         if instead and importing and find_spec(f"mlxbert.{name}") is None:
             raise ImportError(f"cannot import name {name!r} from 'mlxbert'{instead}", name=name)
         raise AttributeError(f"module 'mlxbert' has no attribute {name!r}{instead}")

@@ -102,7 +102,7 @@ VALUES: Mapping[str, str] = {
 }
 
 
-def instead_of(name: str, known: Iterable[str], inside: object = None) -> str:
+def instead_of(name: str, known: tuple[str, ...], inside: object = None) -> str:
     """Returns the end of a message about an attribute that does not exist: what is probably meant, or nothing.
 
     Args:
@@ -112,9 +112,20 @@ def instead_of(name: str, known: Iterable[str], inside: object = None) -> str:
     """
     if name in ATTRIBUTES:
         return f"; in mlxbert: {ATTRIBUTES[name]}"
-    path, public = _path_to(name, inside), [] if name.startswith("_") else known
-    near = [f".{path}"] if path else difflib.get_close_matches(name, public, n=1, cutoff=0.7)
+    path = _path_to(name, inside)
+    near = [f".{path}"] if path else _near(name, known)
     return f"; did you mean {near[0]}?" if near else ""
+
+
+@functools.lru_cache  # programs ask every result for an attribute that only some kinds of results have
+def _near(name: str, known: tuple[str, ...]) -> list[str]:
+    return [] if name.startswith("_") else difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+
+
+@functools.cache
+def names_of(kind: type) -> tuple[str, ...]:
+    """Returns the names of the attributes of a dataclass's instances."""
+    return (*dir(kind), *getattr(kind, "__dataclass_fields__", ()))
 
 
 def _path_to(name: str, value: object) -> str:

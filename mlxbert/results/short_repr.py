@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
-from mlxbert.other_libraries import instead_of
+from mlxbert.other_libraries import instead_of, names_of
 
 _WIDTH, _HEIGHT = 88, 24  # the size of a screen, in characters and lines
 _TEXT = 60  # characters of a text
@@ -29,11 +29,11 @@ class Brief:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            instead = instead_of(name, dir(self), self)
+            instead = instead_of(name, names_of(type(self)), self)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{instead}")
 
         def __getitem__(self, name: object) -> Any:
-            instead = instead_of(name, dir(self), self) if isinstance(name, str) else ""
+            instead = instead_of(name, names_of(type(self)), self) if isinstance(name, str) else ""
             raise TypeError(f"{type(self).__name__!r} object is not subscriptable{instead}")
 
 
