@@ -18,6 +18,7 @@ from mlxbert.cli.program import Command, CommandGroup, explain, explain_command
 from mlxbert.cli.session import set_up_notes
 from mlxbert.cli.shared_options import flatten
 from mlxbert.cli.views import console
+from mlxbert.cli.views.help import HelpRow
 from mlxbert.cli.views.json_lines import OutputClosedError
 from mlxbert.durable_files import PRIVACY, is_forbidden
 from mlxbert.errors import ArgumentError, DeviceError, MlxbertError
@@ -59,7 +60,13 @@ _OTHER = re.compile(r"((?:works only with|cannot be combined with|is given witho
 
 
 class _Program(CommandGroup):
-    """The top-level command group."""
+    """The top-level command group; its help begins with `first_steps`."""
+
+    first_steps = (
+        HelpRow("search your notes", "", 'mlxbert search "who repairs the boiler" ~/notes'),
+        HelpRow("sort your tickets", "", "mlxbert classify --input tickets.csv --labels billing,login"),
+        HelpRow("serve a model", "", "mlxbert serve"),
+    )
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Returns the commands in the order in which the help shows them."""

@@ -27,6 +27,9 @@ _SUGGESTIONS = {  # names that other programs give to a command
     "find": "search",
     "grep": "search",
     "predict": "classify",
+    "ask": "answer",
+    "duplicates": "dedupe",
+    "topics": "cluster",
 }
 _OPTION = re.compile(r"-\w|--[a-z][\w-]*(=.*)?", re.DOTALL)
 _EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", re.DOTALL)

@@ -45,6 +45,9 @@ def draw(path: str, command: Any, *, whole: bool) -> Iterator["rich.Text"]:
     If `whole` is true, the whole text of each option is drawn; otherwise, only its first sentence.
     """
     width = min(console.stdout().width, _MAX_WIDTH)
+    for row in getattr(command, "first_steps", ()):
+        yield from _explained(row, width, 21 if width >= _WIDE else 6)
+    yield from [rich.Text()] if hasattr(command, "first_steps") else []
     yield rich.Text.assemble(("Usage: ", "bold"), " ".join([path, "[OPTIONS]", usage(command)]).rstrip())
     about = (command.help or "").split("\n\n")
     for paragraph in about if whole else [about[0], *about[1:][-1:]]:

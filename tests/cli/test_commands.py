@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -257,6 +258,9 @@ def test_version_is_that_of_the_package() -> None:
 def test_the_program_alone_shows_its_help() -> None:
     for outcome in (call(), call("models")):
         assert "Usage:" in outcome.out + outcome.err and "error: \n" not in outcome.err
+    first = (call().out + call().err).split("Usage:")[0].strip().splitlines()
+    assert [re.search(r"mlxbert (\w+)", line)[1] for line in first] == ["search", "classify", "serve"]  # type: ignore[index]
+    assert {"notes", "tickets"} <= {*re.findall(r"\w+", " ".join(first))}
 
 
 @together("command", COMMANDS)
