@@ -62,7 +62,7 @@ def _page(result: "Attention", model: str) -> str:
     data = {
         "model": model, "tokens": [token.token for token in result.tokens], "layers": result.layers,
         "heads": result.heads, "segments": [token.segment for token in result.tokens], "least": least,
-        "weights": weights,
+        "special": [token.start == token.end for token in result.tokens], "weights": weights,
     }  # fmt: skip
     template = Path(__file__).with_name("attention.html").read_text(encoding="utf-8")
     script = json.dumps(data).replace("<", "\\u003c")  # no token can end the script

@@ -110,6 +110,7 @@ def test_a_rollout_in_a_pipe_a_table_and_a_page(tiny_folder: Path, tmp_path: Pat
     assert "cat" in shown and "rollout" in shown
     assert call(*command, "--output", str(tmp_path / "out.html")).status == 0
     data, levels = unpacked(tmp_path / "out.html")
+    assert data["special"] == [token in ("[CLS]", "[SEP]") for token in data["tokens"]] and any(data["special"])
     assert data["heads"] == [] and np.abs(levels[1:] - np.array(found["attention"])[:, 0]).max() < 0.005
     call(*command, "--head", "0").fails(2, "--head")
 
@@ -119,6 +120,9 @@ _CLICKS = """<script>setTimeout(() => {
   const lines = () => document.querySelectorAll("line").length, found = [squares.length, left.length, lines()];
   squares[4].click(); left[2].click(); left[2].onmouseleave();
   found.push(document.getElementById("said").textContent, lines(), document.querySelectorAll(".left.on").length);
+  left[2].click(); left[2].onmouseleave(); squares[4].onmouseleave(); document.getElementById("mean").click();
+  document.getElementById("hide").click();
+  found.push(lines(), [...left].filter((one) => getComputedStyle(one).visibility === "hidden").length);
   document.title = "found " + JSON.stringify(found);
 }, 500)</script></body>"""
 
@@ -136,5 +140,6 @@ def test_a_head_and_a_token_are_chosen_by_clicking(tiny_folder: Path, tmp_path: 
     shown = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
     found = re.search("<title>found (.*)</title>", shown)
     assert found, shown
-    squares, tokens, lines, said, fewer, kept = json.loads(found[1])
+    squares, tokens, lines, said, fewer, kept, of_words, hidden = json.loads(found[1])
     assert (squares, tokens, said, kept) == (6, 7, "Layer 1, head 1", 1) and 0 < fewer <= tokens < lines
+    assert hidden == 2 and 0 < of_words <= (tokens - 2) ** 2 < tokens**2
