@@ -2,8 +2,8 @@
 
 The functions are those in `mlxbert.tasks` and `mlxbert.explore` that are decorated with `takes_keywords`. Their
 signatures and docstrings go into mlxbert/__init__.pyi, with an overload for each kind of result; their names go into
-`Model`, which has them as methods; their options go into the table in docs/python.md. A test checks that all three are
-up to date.
+`Model`, which has them as methods; their options go into the table in docs/python.md. The results of the tasks go into
+`Engine.submit`. A test checks that all four are up to date.
 """
 
 import importlib
@@ -21,6 +21,7 @@ import mlxbert.explore
 import mlxbert.tasks
 from mlxbert.errors import InputError
 from mlxbert.results.result import Failure
+from mlxbert.tasks.catalogue import CATALOGUE
 from mlxbert.tasks.keywords import describe, groups_of, keywords_of
 
 ROOT = Path(__file__).parents[1]
@@ -31,6 +32,7 @@ STUB = (
     "# fmt: on\n",
 )
 METHODS = "mlxbert/model.py", "    # Written by scripts/signatures.py.\n", "    # Written by hand.\n"
+ENGINE = ("mlxbert/serve/engine/engine.py", *METHODS[1:])
 TABLE = "docs/python.md", "<!-- options -->\n", "<!-- end of options -->\n"
 _WIDTH, _SPACE = 120, "\0"  # characters of a line; stands for a space within a parameter
 
@@ -149,6 +151,19 @@ def methods() -> str:
     return "".join(f"    {function.__name__} = functions.{function.__name__}\n" for function in functions())
 
 
+def engine() -> str:
+    """The overloads of `Engine.submit`: the result of each task, by the names of its command and of its function."""
+    text = ""
+    for name, entry in CATALOGUE.items():
+        names = shown(Literal[name, name.replace("-", "_")])
+        result = "Scored" if entry.items.ranked else entry.result.partition(":")[2]
+        result += " | Regression" * (result == "Classification")
+        text += "    @overload\n    def submit(\n"
+        text += f"        self, model: str, task: {names}, items: Sequence[Any], **options: Any\n"
+        text += f'    ) -> "Future[Answered[{result} | Failure]]": ...\n'
+    return text
+
+
 def table() -> str:
     """The table of the options, each with its functions."""
     rows: dict[tuple[str, str], list[str]] = {}
@@ -162,7 +177,7 @@ def table() -> str:
 
 def written() -> dict[str, str]:
     """The updated files, keyed by path."""
-    parts = {STUB: "\n".join(map(declaration, functions())), METHODS: methods(), TABLE: table()}
+    parts = {STUB: "\n".join(map(declaration, functions())), METHODS: methods(), ENGINE: engine(), TABLE: table()}
     files = {}
     for (path, start, end), part in parts.items():
         before, _, rest = (ROOT / path).read_text(encoding="utf-8").partition(start)

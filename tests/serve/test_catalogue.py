@@ -45,7 +45,7 @@ ITEMS: dict[str, tuple[str, list[Any]]] = {
 }
 # Names of tasks in the code of the server that are not keys of the catalogue, and why.
 NAMED = {
-    "mlxbert/serve/engine/engine.py": "type checkers read the results of a task there; a test compares the catalogue",
+    "mlxbert/serve/engine/engine.py": "the result of each task, for type checkers, as a script writes it",
     "mlxbert/serve/service.py": "the order in which the heads of a model say what it was made for",
     "mlxbert/serve/protocols/huggingface.py": "a pipeline for what a model was made for: its inputs, parameters, JSON",
     "mlxbert/serve/protocols/tei.py": "what TEI calls models, and two tasks that only its routes have",

@@ -3,12 +3,10 @@
 import asyncio
 import contextlib
 import gc
-import re
 import shutil
 import sys
 import threading
 import time
-import typing
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +23,7 @@ from mlxbert.serve.engine.request_queue import Key, QueuedItem, Request, choose
 from mlxbert.serve.engine.serving_options import EngineOptions
 from mlxbert.serve.engine.shared_state import EngineState
 from mlxbert.serve.service import Service, read_facts
-from mlxbert.tasks.catalogue import CATALOGUE, find_task
+from mlxbert.tasks.catalogue import find_task
 from mlxbert.tasks.task import PreparedItem
 from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config
 
@@ -68,16 +66,6 @@ def test_other_tasks_give_what_their_functions_give(engine: Engine, model: mlxbe
     assert [word.word for word in words.words] == ["A", "man", "eats", "."]
     with pytest.raises(MissingHeadError):
         engine.submit("one", "rerank", [("a query", "a text")]).result()
-
-
-def test_type_checkers_know_the_result_of_every_task_by_both_its_names() -> None:
-    known: dict[str, str] = {}
-    for overload in typing.get_overloads(Engine.submit):
-        known |= dict.fromkeys(typing.get_args(overload.__annotations__["task"]), overload.__annotations__["return"])
-    assert known.keys() == {*CATALOGUE} | {name.replace("-", "_") for name in CATALOGUE}
-    for name, entry in CATALOGUE.items():
-        result = "Scored" if entry.items.ranked else entry.result.partition(":")[2]
-        assert known[name] == known[name.replace("-", "_")] and re.search(rf"\b{result}\b.* \| Failure\b", known[name])
 
 
 def test_many_threads_get_their_own_answers(engine: Engine, model: mlxbert.Model) -> None:

@@ -138,6 +138,7 @@ class Engine:
         """
         self._owner.on_change = on_change
 
+    # Written by scripts/signatures.py.
     @overload
     def submit(
         self, model: str, task: Literal["embed"], items: Sequence[Any], **options: Any
@@ -182,6 +183,7 @@ class Engine:
     def submit(
         self, model: str, task: Literal["replaced"], items: Sequence[Any], **options: Any
     ) -> "Future[Answered[Replaced | Failure]]": ...
+    # Written by hand.
     @overload
     def submit(self, model: str, task: str, items: Sequence[Any], **options: Any) -> "Future[Answered[Any]]": ...
 
