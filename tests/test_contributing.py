@@ -46,7 +46,7 @@ EXAMPLES = [
     Example(
         "Add a task", "next_sentence", ("NextSentenceTask", "NextSentenceOptions", "NextSentence", "next-sentence"),
         also=("mlxbert/results/text_relations.py",), 
-        users=("mlxbert/nn/heads", "weights/model_source.py", "mlxbert/serve/engine/engine.py"),  # the last by the script
+        users=("mlxbert/nn/heads", "weights/model_source.py", "mlxbert/serve/engine/engine.py"),  # the last: a script
     ),
     Example("Add a command", "mcp", ("mcp",), users=("mlxbert/search",)),
     Example("Add a route", "ollama", ("ollama",), users=("mlxbert/serve/protocols/mlxbert_api.py",)),
