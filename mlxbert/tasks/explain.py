@@ -30,6 +30,7 @@ from mlxbert.tasks.options import ExplainOptions
 from mlxbert.tasks.prompted_task import choose_prompt
 from mlxbert.tasks.task import check_finite
 from mlxbert.text.encoding import Encoding
+from mlxbert.text.words import Span, split_words, trimmed, words_of_tokens
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,30 +68,39 @@ class _Explained:
         encoding: The input.
         score: Computes the score from the output of the encoder.
         target: The name of the target.
-        prompt: The number of code points before the text, which belong to a prompt.
+        texts: The text, or the pair, as it was tokenized, but without a prompt.
+        prompt: The number of code points of the prompt before each text.
         restore: Maps an offset in the tokenized text to the offset in the given text.
     """
 
     encoding: Encoding
     score: _Score
     target: str
+    texts: tuple[str, ...]
     prompt: int = 0
     restore: Callable[[int], int] = int
 
     @property
-    def own(self) -> list[bool]:
-        """Whether each token belongs to a text, and neither to a prompt nor to the special tokens (L,)."""
-        spans = zip(self.encoding.sequence_ids, self.encoding.offsets, strict=True)
-        return [text is not None and end > self.prompt for text, (_, end) in spans]
+    def spans(self) -> list[Span | None]:
+        """The offsets of each token in its text (L,); `None` for special tokens and those of a prompt."""
+        spans: list[Span | None] = []
+        for number, place in zip(self.encoding.sequence_ids, self.encoding.offsets, strict=True):
+            size = 0 if number is None else len(self.texts[number])
+            start, end = (at - self.prompt for at in place)
+            spans.append((max(start, 0), min(end, size)) if end > 0 and start < size else None)
+        return spans
 
     @property
     def words(self) -> list[list[int]]:
-        """The tokens of each word, in the order of the input."""
+        """The tokens of each word, in the order of the input; a blank token belongs to the word before it."""
         words: dict[tuple[int, int], list[int]] = {}
-        places = zip(self.encoding.sequence_ids, self.encoding.word_ids, self.own, strict=True)
-        for token, (text, word, own) in enumerate(places):
-            if own and text is not None and word is not None:
-                words.setdefault((text, word), []).append(token)
+        owned = [*zip(self.encoding.sequence_ids, self.spans, strict=True)]
+        for number, text in enumerate(self.texts):
+            spans = {token: span for token, (owner, span) in enumerate(owned) if owner == number and span is not None}
+            word = 0
+            for token, found in zip(spans, words_of_tokens(text, spans.values(), split_words(text)), strict=True):
+                word = word if found is None else found[0]
+                words.setdefault((number, word), []).append(token)
         return [*words.values()]
 
 
@@ -192,6 +202,11 @@ def _one_input(model: Model, text: str, pair: str | None) -> Encoding:
     return model.tokenizer.encode(text, pair, overflow="truncate")
 
 
+def _space(model: Model, pair: str | None) -> int:
+    """Returns how many code points the model's prompt adds before each text of a pair."""
+    return 0 if pair is None else model.tokenizer.inside("", pair)[1].index(pair)
+
+
 def _label(names: Sequence[str], target: str | None, logits: mx.array) -> int:
     """Returns the number of the label that is explained: the given one, or the one with the largest logit (C,)."""
     if target is None:
@@ -207,7 +222,9 @@ def _find_classify(model: Model, text: str, pair: str | None, options: ExplainOp
     encoding = _one_input(model, text, pair)
     names = model.labels.names
     number = _label(names, options.target, model.network.logits("sequence_classifier", _run(model, encoding))[0])
-    return [_Explained(encoding, _head_score(model, "sequence_classifier", number), names[number])]
+    texts = (text,) if pair is None else (text, pair)
+    score = _head_score(model, "sequence_classifier", number)
+    return [_Explained(encoding, score, names[number], texts, _space(model, pair))]
 
 
 def _find_rerank(model: Model, text: str, pair: str | None, options: ExplainOptions) -> list[_Explained]:
@@ -215,7 +232,7 @@ def _find_rerank(model: Model, text: str, pair: str | None, options: ExplainOpti
     if pair is None:
         raise ArgumentError("rerank ranks a text for a query, but only one text is given", hint="give the second text")
     score = _head_score(model, "sequence_classifier", 0)
-    return [_Explained(_one_input(model, text, pair), score, "relevance")]
+    return [_Explained(_one_input(model, text, pair), score, "relevance", (text, pair), _space(model, pair))]
 
 
 def _find_tag(model: Model, text: str, pair: str | None, options: ExplainOptions) -> list[_Explained]:
@@ -234,7 +251,8 @@ def _find_tag(model: Model, text: str, pair: str | None, options: ExplainOptions
         raise ArgumentError(f"at is {at!r:.60}, which is beyond the tokens that the model reads")
     logits = model.network.logits("token_classifier", _run(model, encoding))[0, token]
     number = _label(model.labels.names, options.target, logits)
-    return [_Explained(encoding, _head_score(model, "token_classifier", number, token), model.labels.names[number])]
+    score = _head_score(model, "token_classifier", number, token)
+    return [_Explained(encoding, score, model.labels.names[number], (text,))]
 
 
 def _find_fill_mask(model: Model, text: str, pair: str | None, options: ExplainOptions) -> list[_Explained]:
@@ -256,7 +274,7 @@ def _find_fill_mask(model: Model, text: str, pair: str | None, options: ExplainO
     else:
         (number,) = target_ids(tokenizer, [target])
     score = _head_score(model, "masked_lm", number, token)
-    return [_Explained(encoding, score, tokenizer.token(number), restore=restore)]
+    return [_Explained(encoding, score, tokenizer.token(number), (spelled,), restore=restore)]
 
 
 def _find_similarity(model: Model, text: str, pair: str | None, options: ExplainOptions) -> list[_Explained]:
@@ -275,8 +293,8 @@ def _find_similarity(model: Model, text: str, pair: str | None, options: Explain
 
     fixed = [vectors(_run(model, encoding)) for encoding in encodings]
     return [
-        _Explained(encoding, compared(other), SIMILARITY, len(prompt))
-        for encoding, other in zip(encodings, reversed(fixed), strict=True)
+        _Explained(encoding, compared(other), SIMILARITY, (one,), len(prompt))
+        for encoding, other, one in zip(encodings, reversed(fixed), (text, pair), strict=True)
     ]
 
 
@@ -322,7 +340,7 @@ def _attribute(model: Model, explained: _Explained, options: ExplainOptions) -> 
     table, encoding = model.network.encoder.embeddings.word, explained.encoding
     mask = model.tokenizer.token_id(model.tokenizer.mask_token or "")
     neutral = model.config.pad_token_id if options.method == "gradients" or mask is None else mask
-    kept = [not own or id == mask for own, id in zip(explained.own, encoding.ids, strict=True)]
+    kept = [span is None or id == mask for span, id in zip(explained.spans, encoding.ids, strict=True)]
     ids = mx.array([encoding.ids])
     here, there = table(ids), table(mx.where(mx.array([kept]), ids, neutral))
     ends = _scores(model, explained, mx.concatenate([here, there]))
@@ -395,19 +413,19 @@ def _result(
     words: list[Share] = []
     gap = 0.0
     for number, (one, part) in enumerate(zip(explained, parts, strict=True)):
-        encoding, shares = one.encoding, part.shares.tolist()
+        encoding, shares, spans = one.encoding, part.shares.tolist(), one.spans
         gap += part.score - part.baseline - sum(shares)
         for token, share in enumerate(shares):
             which = (encoding.sequence_ids[token] or 0) + number
-            start, end = (one.restore(max(place - one.prompt, 0)) for place in encoding.offsets[token])
+            start, end = map(one.restore, spans[token] or (0, 0))
             name = model.tokenizer.token(encoding.ids[token])
             tokens.append(Share(name, which, start, end, share))
         for members in one.words:
-            which = (encoding.sequence_ids[members[0]] or 0) + number
+            own = encoding.sequence_ids[members[0]] or 0
+            which, first, last = own + number, spans[members[0]], spans[members[-1]]
             text = texts[which]
-            assert text is not None  # a token of it was read
-            start = one.restore(max(encoding.offsets[members[0]][0] - one.prompt, 0))
-            end = one.restore(encoding.offsets[members[-1]][1] - one.prompt)
+            assert text is not None and first is not None and last is not None  # its tokens were read
+            start, end = map(one.restore, trimmed(one.texts[own], (first[0], last[1])))
             words.append(Share(text[start:end], which, start, end, sum(shares[token] for token in members)))
     return Explanation(
         texts[0],

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mlxbert.text.encoding import Encoding
+from mlxbert.text.words import trimmed, word_starts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 # Words as `max_words` counts them. Each ideograph or kana counts as a word, since nothing separates words there.
 _SINGLE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _WORD = re.compile(f"[{_SINGLE}]|[^\\s{_SINGLE}]+")
-_SURPLUS = 4  # candidates per kept span, because some differ only in whitespace
+_SURPLUS = 4  # candidates per kept span, because some differ only in whitespace or in the part of a word
 _BUFFER = 4096  # spans that are added before all but the best are dropped
 _BLOCK = 2**20  # spans whose scores are in memory together
 _BITS = 32  # a place is one number, the start times 2**32 plus the end, so that places sort in the order of the text
@@ -52,7 +53,7 @@ class Spans:
         self.count = count
         self.no_answer = 1.0
         self._parts: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []  # places (see `_BITS`) and scores
-        self._size = 0
+        self._size, self._new = 0, False  # all spans, and whether some were added since the last count
 
     def add(self, spans: Iterable[Candidate], no_answer: float) -> None:
         """Adds the spans of a window and its probability of "no answer"."""
@@ -74,7 +75,7 @@ class Spans:
 
     def _take(self, places: "NDArray[np.int64]", scores: "NDArray[np.float64]") -> None:
         self._parts.append((places, scores))
-        self._size += len(scores)
+        self._size, self._new = self._size + len(scores), True
         if self._size > 2 * self.count + _BUFFER:
             self._kept()
 
@@ -101,14 +102,14 @@ class Spans:
         """
         import numpy as np
 
-        if len(self._parts) != 1 or self._size > self.count:
+        if self._new or not self._parts:
             places = np.concatenate([np.zeros(0, np.int64), *(places for places, _ in self._parts)])
             scores = np.concatenate([np.zeros(0), *(scores for _, scores in self._parts)])
             order = np.argsort(places, kind="stable")  # linear time, because each part is sorted
             places, first = np.unique(places[order], return_index=True)
             scores = np.maximum.reduceat(scores[order], first) if len(first) else scores
             kept = _highest(scores, self.count)
-            self._parts, self._size = [(places[kept], scores[kept])], len(kept)
+            self._parts, self._size, self._new = [(places[kept], scores[kept])], len(kept), False
         return self._parts[0]
 
 
@@ -140,12 +141,13 @@ def window_spans(
     spans = Spans(count)
     spans.add((), float(shares[0, 0] * shares[0, 1]))
     offsets = ((before + start, before + end) for start, end in map(encoding.offsets.__getitem__, inside))
-    places = [_stripped(text, *place) for place in offsets]
-    # A token of only whitespace neither begins nor ends an answer.
+    places = [_stripped(text, place) for place in offsets]
+    # A blank token neither begins nor ends an answer; a token within a word begins one with the whole word.
     kept = [number for number, (start, end) in enumerate(places) if start < end]
     if not kept:
         return spans
-    places = [places[number] for number in kept]
+    token_starts, token_ends = zip(*(places[number] for number in kept), strict=True)
+    places = [*zip(word_starts(text, token_starts), token_ends, strict=True)]
     first, last = (shares[1:][kept, side] for side in (0, 1))
     starts, ends = np.array(places, np.int64).T
     for begin, further, scores in _best_products(first, last, *_words(text, places), max_words, count * _SURPLUS):
@@ -213,19 +215,12 @@ def _highest(scores: "NDArray[np.float64]", count: int) -> "NDArray[np.int64]":
     return np.flatnonzero(above)
 
 
-def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
-    """Corrects offsets: strips whitespace, which some vocabularies include, and adds marks that belong to a letter.
+def _stripped(text: str, place: tuple[int, int]) -> tuple[int, int]:
+    """Strips whitespace, which some vocabularies include, and adds marks that belong to the last letter.
 
     An accent that is a code point of its own has no token, or another one than its letter.
     """
-    part = text[start:end]
-    start, end = start + len(part) - len(part.lstrip()), end - len(part) + len(part.rstrip())
-    while 0 < start < end and _is_mark(text[start]):
-        start -= 1
-    while start < end < len(text) and _is_mark(text[end]):
+    start, end = trimmed(text, place)
+    while start < end < len(text) and unicodedata.category(text[end]).startswith("M"):
         end += 1
     return start, end
-
-
-def _is_mark(character: str) -> bool:
-    return unicodedata.category(character).startswith("M")

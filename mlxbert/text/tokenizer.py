@@ -19,6 +19,7 @@ from mlxbert.errors import ArgumentError, InputError, TokenizerError, TooLongErr
 from mlxbert.option_declarations import OVERLAP, is_whole
 from mlxbert.text.encoding import Encoding, Pieces, Template, assemble, starts_around
 from mlxbert.text.long_texts import SIZE, beginning, has_more_tokens, words_between_spaces
+from mlxbert.text.words import whole_spans
 from mlxbert.weights.chat_template import PairPrompt
 from mlxbert.weights.formats.static_table import MODEL2VEC
 from mlxbert.weights.model_folder import ModelFolder, open_folder
@@ -90,6 +91,8 @@ class Tokenizer:
         if files.segments is None and any(segment for _, segment in self._pair):
             self._warnings.append(_SEGMENTS_KEPT)
         self._mask_hides_space = separate == joined
+        ends = files.tokenizer.post_processor
+        self._trims = 0 if ends is None else ends.__getstate__().count(b'"trim_offsets":true')
         if self.max_length <= len(self._pair):
             raise TokenizerError(
                 f"the maximum input length is {self.max_length} tokens, but special tokens take {len(self._pair) - 2}"
@@ -345,6 +348,8 @@ class Tokenizer:
     def _pieces(self, text: str, encoded: Library) -> Pieces:
         self.check(text, ids := encoded.ids)
         offsets = encoded.offsets
+        if self._trims:
+            offsets = [*whole_spans(text, encoded.tokens, offsets, self._trims)]
         if len(text) >= SIZE and self._between_spaces:  # so that the text can be tokenized in blocks
             return Pieces(ids, offsets, words_between_spaces(text, offsets))
         return Pieces(ids, offsets, encoded.word_ids)

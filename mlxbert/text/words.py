@@ -115,5 +115,53 @@ def trimmed(text: str, span: Span) -> Span:
     return start, end
 
 
+def whole_spans(text: str, tokens: Iterable[str], spans: Iterable[Span], trims: int) -> Iterator[Span]:
+    """Gives byte-level tokens their first letters back, which the library takes for the spaces at their start.
+
+    The library removes one character for each space, but the tokenizer itself may have put the space there.
+
+    Args:
+        text: The text.
+        tokens: The tokens, in which spaces are "Ġ".
+        spans: The offsets of the tokens according to the library, in order.
+        trims: How many steps of the tokenizer remove a character for each space.
+    """
+    before = 0
+    for token, (start, end) in zip(tokens, spans, strict=True):
+        first = max(start - trims * (len(token) - len(token.lstrip("\u0120"))), before)
+        while start > first and not text[start - 1].isspace():
+            start -= 1
+        yield start, end
+        before = end
+
+
+def word_starts(text: str, places: Iterable[int]) -> Iterator[int]:
+    """Moves places in the middle of letters, digits and their marks to the start of these; keeps all other places.
+
+    Unlike the words of `split_words`, "1990-1995" has two parts.
+
+    Args:
+        text: The text.
+        places: Places in the text, in ascending order; the time is linear in their distance.
+    """
+    before = moved = -1
+    for place in places:
+        start = place
+        while start not in (0, before) and _is_within(text, start):
+            start -= 1
+        before, moved = place, moved if start == before else start
+        yield moved
+
+
+def _is_within(text: str, place: int) -> bool:
+    """Whether a place is in the middle of letters; every character of a script without spaces is a word."""
+    return _is_attached(text, place) or all(
+        _is_attached(text, at) and text[at] not in _INVISIBLE
+        if not text[at].isalnum()
+        else not _UNSPACED.match(text, at)
+        for at in (place - 1, place)
+    )
+
+
 def _is_blank(letter: str) -> bool:
     return letter.isspace() or letter in _INVISIBLE

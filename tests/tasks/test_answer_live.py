@@ -58,6 +58,8 @@ def pipeline(model: Any, tokenizer: Any, question: str, context: str, length: in
                 if not all(context[slice(*offsets[token])].strip() for token in (i, j)) or words(part) > WORDS:
                     continue
                 start, end = start + len(part) - len(part.lstrip()), end - len(part) + len(part.rstrip())
+                while start > 0 and re.fullmatch(r"[^\W_\u4e00-\u9fff]{2}", context[start - 1 : start + 1]):
+                    start -= 1  # the first word whole
                 found[start, end] = max(found.get((start, end), 0.0), float(first[i] * last[j]))
     return found, none
 

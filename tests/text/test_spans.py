@@ -41,7 +41,10 @@ def all_spans(
         if not all(ends) or len(part.split()) > max_words:
             continue
         start = encoding.offsets[first][0] + len(part) - len(part.lstrip())
-        place = start, start + len(part.strip())
+        end = start + len(part.strip())
+        while start > 0 and text[start - 1 : start + 1].isalnum():
+            start -= 1  # the answer begins with the whole word
+        place = start, end
         found[place] = max(found.get(place, 0.0), shares[0][first] * shares[1][last])
     return found, shares[0][0] * shares[1][0]
 
