@@ -1,7 +1,7 @@
 """Draws what `mlxbert inspect` finds out about a model."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -41,6 +41,7 @@ def _short_rows(model: "Inspection") -> _Rows:
         "size",
         f"{model.parameters['total']:,} parameters, {console.size(weights.bytes)} of {weights.format}{here}",
     )
+    yield from _not_numbers(weights.with_nan)
     yield from _adapter(model)
     commands, lacking = _commands(model)
     yield "can", _as_text(commands)
@@ -206,11 +207,17 @@ def _summary(model: "Inspection") -> _Rows:
         yield "for vectors", f"{embedding.max_length} tokens, by its sentence-transformers files"
     where = "" if weights.here else ", on the hub, not downloaded"
     yield "weights", f"{weights.format}, {weights.storage}, {console.size(weights.bytes)} in {files}{where}"
+    yield from _not_numbers(weights.with_nan)
     yield from _adapter(model)
     if model.adapters:
         yield "adapters", _as_text(model.adapters)
     if model.labels or _finds_any(model):
         yield "labels", _ANY if _finds_any(model) else _as_text(model.labels)
+
+
+def _not_numbers(names: Sequence[str]) -> _Rows:
+    if names:
+        yield "damaged", f"NaN in {console.counted(len(names), 'tensor')}, the first {names[0]}"
 
 
 def _adapter(model: "Inspection") -> _Rows:

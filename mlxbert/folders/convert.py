@@ -155,7 +155,7 @@ def _write(plan: _ConversionPlan, partial: Path, shard_limit: int, on_written: O
     folder, checkpoint = plan.source.folder, plan.source.checkpoint
     own = plan.export is None and folder.has_modules and has_own(checkpoint.parts, checkpoint.config.labels)
     embeds = folder.has_modules and (plan.export is None or plan.export.head is None)
-    inner = copied_files.place_of_encoder(folder, own=own)
+    inner = copied_files.place_of_encoder(folder if plan.export is None or embeds else None, own=own)
     read = [*checkpoint.weights.files, checkpoint.config_json.path]
     read += copied_files.copy_files(folder, partial, inner, vectors=embeds or not folder.has_modules)
     # An adapter makes another model of its base: what is known of the training is in its own folder.
@@ -203,7 +203,7 @@ def _write_manifest(
         family=checkpoint.family_name,
         format=checkpoint.weights.format,
         changed=sentences,
-        left_out=() if plan.export else tuple(save.left_out(checkpoint, plan.tensors)),
+        left_out=plan.export.left_out if plan.export else tuple(save.left_out(checkpoint, plan.tensors)),
         read=_hashes(folder.path, read),
         written=_hashes(partial, written),
         bytes=sum(path.stat().st_size for path in written),
@@ -268,11 +268,9 @@ def _check_result(plan: _ConversionPlan, result: Path, exported: Path) -> Verifi
     for difference in differences:
         advice = f"; {more_bits(plan.quantization)}" if plan.quantization is not None else ""
         _LOG.warning("%s: the outputs of the result differ: %s%s", source, difference.text, advice)
-    if not comparable:
-        _LOG.warning(
-            "%s: outputs cannot be compared, because both the source and the result compute NaN or infinite numbers",
-            source,
-        )
+    for note in verification.notes:
+        if "NaN" in note or not comparable:
+            _LOG.warning("%s: %s", source, note)
     return replace(verification, b=str(plan.target))
 
 

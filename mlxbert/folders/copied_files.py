@@ -16,7 +16,7 @@ from mlxbert.weights.formats import safetensors
 from mlxbert.weights.formats.config_json import read_config, read_json, read_json_list
 from mlxbert.weights.formats.weight_files import open_weights
 from mlxbert.weights.hub.file_hashes import is_commit
-from mlxbert.weights.hub.needed_files import CONFIG, MODULES, SMALL, TRANSFORMER_SETTINGS, VOCABULARY
+from mlxbert.weights.hub.needed_files import CONFIG, MODULES, ROUTER, SMALL, TRANSFORMER_SETTINGS, VOCABULARY
 from mlxbert.weights.model_folder import SETTINGS as ST_SETTINGS, ModelFolder
 from mlxbert.weights.module_layouts import CUSTOM, STATIC, WITH_WEIGHTS
 from mlxbert.weights.sentence_transformers import read_embedder
@@ -25,7 +25,7 @@ from mlxbert.weights.write_sentence_transformers import write_embedder
 
 CARD, SETTINGS = "README.md", "tokenizer_config.json"
 ENCODER = "encoder"  # the folder of an encoder whose head does not exist in transformers
-_VECTOR_FILES = (MODULES, ST_SETTINGS)
+_VECTOR_FILES = (MODULES, ROUTER, ST_SETTINGS)
 LICENSES = ("LICENSE*", "LICENCE*", "NOTICE*")
 
 

@@ -50,8 +50,9 @@ def inspect(
     offline: bool = False,
     on_progress: OnProgress | None = None,
 ) -> Inspection:
-    """Describes a model from its configuration and the headers of its weights, without reading the weights.
+    """Describes a model from its configuration and the headers of its weights.
 
+    The weights are read only to look for NaN, and only if they are on this machine.
     For a model on the hub, only the headers of safetensors files are downloaded.
 
     Example:
@@ -231,12 +232,14 @@ def _weights(folder: ModelFolder, checkpoint: Checkpoint, modules: Iterable[Modu
     for module in modules:
         if module.parameters:
             headers |= open_weights(folder.path / module.folder, elsewhere=folder.headers).headers
+    here = folder.headers.keys().isdisjoint(headers)
     return WeightFacts(
         format=checkpoint.weights.format,
         storage=inventory.storage_name(checkpoint),
         bytes=sum(header.size for header in headers.values()),
         files=FrozenDict({path.relative_to(folder.path).as_posix(): header.size for path, header in headers.items()}),
-        here=folder.headers.keys().isdisjoint(headers),
+        here=here,
+        with_nan=inventory.with_nan(checkpoint) if here else (),
     )
 
 

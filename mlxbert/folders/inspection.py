@@ -93,6 +93,7 @@ class WeightFacts(Shown):
         bytes: The total size of the weight files in bytes.
         files: The size of each weight file in bytes, by name.
         here: Whether all weight files are on this machine.
+        with_nan: The tensors of the network that have NaN, by their names in the files, if the files are here.
     """
 
     format: str
@@ -100,6 +101,7 @@ class WeightFacts(Shown):
     bytes: int
     files: FrozenDict[int]
     here: bool
+    with_nan: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from math import prod
 
 from mlxbert.errors import CheckpointError
 from mlxbert.folders.inspection import PartFacts, TensorFacts, UnusedTensor
+from mlxbert.machine.device import mx
 from mlxbert.weights import checkpoint_problems
 from mlxbert.weights.build import shapes
 from mlxbert.weights.checkpoint import Checkpoint
@@ -86,3 +87,12 @@ def tensors(checkpoint: Checkpoint) -> tuple[TensorFacts, ...]:
         stored_as = None if info.stored_as == name else info.stored_as
         rows.append(TensorFacts(name, stored_as, info.dtype, info.shape, use[plain]))
     return tuple(rows)
+
+
+def with_nan(checkpoint: Checkpoint) -> tuple[str, ...]:
+    """Returns the names of the used tensors that have NaN. Reads all of them, one after the other."""
+    arrays = checkpoint.arrays(mx.float32)
+    used = ((plain, name) for plain, name in checkpoint.names.items() if plain not in checkpoint.ignored)
+    found = tuple(name for plain, name in used if mx.isnan(arrays[plain]).any().item())
+    checkpoint.weights.release()
+    return found

@@ -185,6 +185,9 @@ def _notes(a: OpenedModel, b: OpenedModel, compared: TensorComparison) -> Iterat
             f"A is stored in {storage_a} and B in {storage_b}; {compared.equal} of {compared.compared} tensors are "
             f"equal, and {compared.rounded} more are equal after rounding to the same dtype"
         )
+    if names := compared.with_nan:
+        more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+        yield f"A has NaN in the weights {', '.join(names[:_MAX_NAMES])}{more}"
     yield from facts.idle_differences(a, b)
     for part, problem in a.problems.items():
         if b.problems.get(part) == problem:

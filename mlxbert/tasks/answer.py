@@ -155,7 +155,7 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
         """Returns the best spans of each row."""
         import numpy as np
 
-        logits = check_finite(np.array(arrays))
+        logits = np.array(arrays)
         limits = {"count": self.options.top_k, "max_words": self.options.max_words}
         return [
             window_spans(row, job.encodings[number], job.item[1], before=job.before, **limits)
@@ -166,6 +166,7 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
         """Makes the result from the best spans: the best one is the answer, unless the text has no answer."""
         question, context = job.item
         (best_spans,) = outputs
+        check_finite([best_spans.no_answer])
         spans = tuple(self._with_texts(context, best_spans.best))
         answered = bool(spans) and best_spans.no_answer_share <= self.threshold
         answer, start, end = (spans[0].answer, spans[0].start, spans[0].end) if answered else (None, None, None)

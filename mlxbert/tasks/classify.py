@@ -8,6 +8,7 @@ Shapes: B batch, C outputs.
 """
 
 import logging
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, cast
 
@@ -107,10 +108,11 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
 
     def read(self, arrays: tuple[mx.array, mx.array], parts: Sequence[tuple[ClassifyJob, int]]) -> list[list[float]]:
         """Returns the scores (C,) of each row."""
-        scores, logits = arrays
-        for row in cast(list[list[float]], logits.tolist()):
-            check_finite(row)  # checks the logits, as the sigmoid of infinity is 1
-        return cast(list[list[float]], scores.tolist())
+        rows, logits = (cast(list[list[float]], array.tolist()) for array in arrays)
+        for row, row_logits in zip(rows, logits, strict=True):
+            if not all(map(math.isfinite, row_logits)):
+                row[0] = math.nan  # for `result`: the sigmoid of infinity is 1
+        return rows
 
     def result(self, job: ClassifyJob, outputs: Sequence[list[float]]) -> Classification | Regression:
         """Makes the result: the labels, best first, or the values of a regression.
@@ -118,6 +120,8 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
         The scores of windows are averaged, weighted by their tokens, or the largest of each label is taken.
         """
         text, pair = job.item
+        for output in outputs:
+            check_finite(output)
         if self.options.overflow == "window-max":
             numbers = [*map(max, zip(*outputs, strict=True))]
         else:

@@ -108,7 +108,7 @@ class EmbedTask(PromptedTask["Vector", Embedding]):
         if self.usage is not None and encodings:
             self.usage.add([*map(len, encodings)], 1, sum(map(len, encodings)))  # without padding
         computed = static.compute([encoding.ids for encoding in encodings], static.table())
-        vectors = iter(check_finite(computed, "vectors"))
+        vectors = iter(computed)
         for job in jobs:
             yield [next(vectors) for _ in job.encodings]
 
@@ -164,12 +164,12 @@ class EmbedTask(PromptedTask["Vector", Embedding]):
 
         if arrays is None:
             return cast(Sequence["Vector"], [None] * len(parts))
-        return list(check_finite(np.array(arrays), "vectors"))
+        return list(np.array(arrays))
 
     def result(self, job: PreparedItem[str], outputs: Sequence["Vector"]) -> Embedding:
         """Makes the result from the vector of a text, or from the mean of the vectors of its windows."""
         vector = outputs[0] if len(outputs) == 1 else self._mean(outputs, job.encodings)
-        stored = cast("Vector", as_dtype(vector, self.options.output_dtype))
+        stored = cast("Vector", as_dtype(check_finite(vector, "vectors"), self.options.output_dtype))
         tokens = sum(map(len, job.encodings))
         return Embedding(job.item, stored, tokens, job.truncated, job.unknown, job.only_unknown)
 

@@ -96,7 +96,7 @@ class EmbedSparseTask(PromptedTask["Weights", SparseEmbedding]):
         """Returns the ids and the weights of each row that are not 0."""
         import numpy as np
 
-        rows = check_finite(np.array(arrays), "weights")
+        rows = np.array(arrays)
         if isinstance(self.weights, SpladePooling):
             ids = map(np.flatnonzero, rows)
             return [(found.astype(np.int32), row[found]) for found, row in zip(ids, rows[: len(parts)], strict=False)]
@@ -117,6 +117,8 @@ class EmbedSparseTask(PromptedTask["Weights", SparseEmbedding]):
         """Makes the result; a token in several windows has its largest weight, or the sum if the model sums."""
         import numpy as np
 
+        for _, each in outputs:
+            check_finite(each, "weights")
         ids, weights = outputs[0] if len(outputs) == 1 else _joined(outputs, largest=self._largest)
         if self._top_k is not None and len(ids) > self._top_k:
             kept = np.sort(np.argsort(-weights, kind="stable")[: self._top_k])

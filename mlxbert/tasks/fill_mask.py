@@ -166,7 +166,7 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
 
     def _words(self, columns: "memoryview[int]", scores: "memoryview[float]") -> Words:
         """Returns words and their scores, best first; words with equal scores are in the order of the vocabulary."""
-        ids, values = columns.tolist(), check_finite(cast(list[float], scores.tolist()))
+        ids, values = columns.tolist(), cast(list[float], scores.tolist())
         if self.candidates is not None:
             ids = [self.candidates[column] for column in ids]
         order = sorted(range(len(ids)), key=lambda place: (-values[place], ids[place]))
@@ -174,6 +174,7 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
 
     def result(self, job: MaskJob, outputs: Sequence[list[Words]]) -> FillMask:
         """Makes the result: the masks of the text with their words."""
+        check_finite([score for best in outputs for _, scores in best for score in scores])
         pairs = (
             (mask, words)
             for places, best in zip(job.masks, outputs, strict=True)

@@ -3,6 +3,7 @@
 Shapes: B batch, W words of a window, S span widths, C labels of a group.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -135,7 +136,9 @@ class OpenTagTask(Task[Item, OpenTagJob, list[Found], Tagged]):
         for scores, (job, number) in zip(np.array(arrays), parts, strict=True):
             window, labels = job.windows[number], job.labels[number]
             scores = scores[: window.end - window.first, :, : len(labels)]
-            check_finite([float(scores.sum())])
+            if not math.isfinite(total := float(scores.sum())):
+                rows.append([(total, 0, 0, "")])  # for `result`
+                continue
             found = found_in(scores, self._facts, self.threshold)
             first, (low, high) = window.first, window.judged
             if not job.truncated:
@@ -145,7 +148,9 @@ class OpenTagTask(Task[Item, OpenTagJob, list[Found], Tagged]):
 
     def result(self, job: OpenTagJob, outputs: Sequence[list[Found]]) -> Tagged:
         """Makes the result: the best spans that do not overlap, in the order of the text."""
-        chosen = choose([found for output in outputs for found in output], nested=self.options.nested)
+        found = [each for output in outputs for each in output]
+        check_finite([score for score, *_ in found])
+        chosen = choose(found, nested=self.options.nested)
         entities = []
         for score, first, last, label in chosen:
             start, end = job.words[first][0], job.words[last][1]

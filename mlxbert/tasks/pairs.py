@@ -6,10 +6,11 @@ Shapes: N queries, M texts.
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.model import Model
+from mlxbert.results.embed import Embedding
 from mlxbert.results.result import Failure
 from mlxbert.results.text_relations import PairSimilarity
 from mlxbert.tasks.argument_checks import check_inputs, check_model
@@ -20,7 +21,7 @@ from mlxbert.tasks.prompted_task import check_texts, choose_prompt
 from mlxbert.tasks.query_ranking import scores_of_all
 from mlxbert.tasks.runner import check_on_error, run
 from mlxbert.tasks.similarity import embed_tasks, embedding_tasks
-from mlxbert.tasks.task import PreparedItem
+from mlxbert.tasks.task import PreparedItem, usable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,20 +69,17 @@ def similarity_pairs(
         with first.together([a for a, _ in usable]), second.together([b for _, b in usable]):
             yield
 
-    def compute(jobs: Sequence[PairJob]) -> Iterator[PairSimilarity]:
+    def compared(a: Embedding | InputError, b: Embedding | InputError) -> PairSimilarity | InputError:
+        if isinstance(a, InputError) or isinstance(b, InputError):
+            return a if isinstance(a, InputError) else cast(InputError, b)
+        return PairSimilarity(a.text, b.text, first.score(a, b), a.truncated or b.truncated)
+
+    def compute(jobs: Sequence[PairJob]) -> Iterator[PairSimilarity | InputError]:
         embedded = zip(first.results([a for a, _ in jobs]), second.results([b for _, b in jobs]), strict=True)
-        return (
-            PairSimilarity(
-                a.text,
-                b.text,
-                first.score(a, b),
-                a.truncated or b.truncated,
-            )
-            for a, b in embedded
-        )
+        return (compared(a, b) for a, b in embedded)
 
     if isinstance(pairs, tuple) and len(pairs) == 2 and all(isinstance(text, str) for text in pairs):
-        return next(compute([prepare((str(pairs[0]), str(pairs[1])))]))
+        return usable(next(compute([prepare((str(pairs[0]), str(pairs[1])))])))
     return run(
         check_inputs(pairs, "pairs", "one pair or an iterable of pairs"),
         prepare,

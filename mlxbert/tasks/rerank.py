@@ -82,11 +82,11 @@ class RerankTask(Task[Pair, PreparedItem[Pair], tuple[float, float], Scored]):
     ) -> list[tuple[float, float]]:
         """Returns the logit and the score of each row."""
         logits, scores = (cast(list[float], array.tolist()) for array in arrays)
-        check_finite(logits)
         return [*zip(logits, scores, strict=True)]
 
     def result(self, job: PreparedItem[Pair], outputs: Sequence[tuple[float, float]]) -> Scored:
         """Returns the text with the score of its best window."""
+        check_finite([logit for logit, _ in outputs])
         logit, score = max(outputs)
         return Scored(score, job.item[1], job.truncated, logit=logit)
 

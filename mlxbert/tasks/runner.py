@@ -31,7 +31,7 @@ Output = TypeVar("Output")
 Result = TypeVar("Result")
 T = TypeVar("T")
 Arrays = TypeVar("Arrays")  # an MLX array, or several
-_Window = tuple[list[Job | InputError], Iterator[Result]]
+_Window = tuple[list[Job | InputError], Iterator[Result | InputError]]
 
 # Takes the key of a batch and a function that computes its outputs; returns the outputs, perhaps of an interrupted run.
 Remember = Callable[[str, Callable[[], Sequence[Any]]], Sequence[Any]]
@@ -69,7 +69,7 @@ def check_on_error(on_error: str) -> None:
 def run(
     items: Iterable[Item | InputError],
     prepare: Callable[[Item], Job],
-    compute: Callable[[Sequence[Job]], Iterable[Result]],
+    compute: Callable[[Sequence[Job]], Iterable[Result | InputError]],
     on_error: str,
     window: int = WINDOW,
     together: Callable[[Sequence[Item]], AbstractContextManager[None]] = lambda items: nullcontext(),
@@ -83,7 +83,8 @@ def run(
         items: Any number of items. If the reader of the items yields an InputError in place of an item, it is treated
             like an unusable item: it keeps its place, so that batches do not depend on which items could be read.
         prepare: Makes a job of an item; raises InputError if the item is unusable.
-        compute: Returns one result per job, in order. On a GPU, the call itself starts the first batch.
+        compute: Returns one result per job, in order, or an error in its place. On a GPU, the call itself starts the
+            first batch.
         on_error: `raise` (the error names the item, if there are several), or `return` a Failure in place of the
             result.
         window: The number of items that are prepared and computed together.
@@ -115,7 +116,7 @@ class _Sizes:
 def _run(
     items: Iterable[Item | InputError],
     prepare: Callable[[Item], Job],
-    compute: Callable[[Sequence[Job]], Iterable[Result]],
+    compute: Callable[[Sequence[Job]], Iterable[Result | InputError]],
     on_error: str,
     together: Callable[[Sequence[Item]], AbstractContextManager[None]],
     sizes: _Sizes,
@@ -140,12 +141,13 @@ def _run(
     index = 0
     for prepared, results in _one_behind(started(), at_once=sizes.grows):
         for place, job in enumerate(prepared, index):
-            if not isinstance(job, InputError):
-                yield next(results)
+            outcome = job if isinstance(job, InputError) else next(results)
+            if not isinstance(outcome, InputError):
+                yield outcome
             elif on_error == "raise":
-                raise job if is_single else InputError(f"input {place}: {job.message}", hint=job.hint)
+                raise outcome if is_single else InputError(f"input {place}: {outcome.message}", hint=outcome.hint)
             else:
-                yield Failure(place, job)
+                yield Failure(place, outcome)
         index += len(prepared)
         del prepared, results  # frees the memory before another window is read
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
-from mlxbert.errors import InputError, MlxbertError, TooLargeError
+from mlxbert.errors import InputError, TooLargeError
 from mlxbert.machine.cores import inference
 from mlxbert.machine.device import nn
 from mlxbert.model import Model
@@ -204,19 +204,26 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
 
     def compute(self, jobs: Sequence[AnyJob]) -> list[Result]:
         """Computes the results of jobs, in order, with the network in evaluation mode."""
-        return list(self.results(jobs))
+        return [usable(result) for result in self.results(jobs)]
 
-    def results(self, jobs: Sequence[AnyJob]) -> Iterator[Result]:
-        """Yields the results of jobs, each as soon as it is known; on a GPU, the call itself starts the first batch."""
+    def results(self, jobs: Sequence[AnyJob]) -> Iterator[Result | InputError]:
+        """Yields the results of jobs, each as soon as it is known; on a GPU, the call itself starts the first batch.
+
+        An item for which the model computes no numbers has an error in place of its result.
+        """
         return self._results(jobs, self.outputs(jobs))
 
-    def _results(self, jobs: Sequence[AnyJob], outputs: Iterator[Sequence[Output]]) -> Iterator[Result]:
+    def _results(self, jobs: Sequence[AnyJob], outputs: Iterator[Sequence[Output]]) -> Iterator[Result | InputError]:
         for job, job_outputs in zip(jobs, outputs, strict=True):
             if self.usage is not None:
                 self.usage.texts += 1
                 self.usage.truncated += job.truncated
                 self.usage.only_unknown += job.only_unknown
-            yield self.result(job, job_outputs)
+            try:
+                result: Result | InputError = self.result(job, job_outputs)
+            except InputError as problem:
+                result = problem
+            yield result
 
     def outputs(self, jobs: Sequence[AnyJob]) -> Iterator[Sequence[Output]]:
         """Yields the outputs of the encodings of each job, in order, each as soon as it is known."""
@@ -245,6 +252,13 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
         return run(
             items, self.job, self.results, on_error, self.window, self.together, usual=usual, early=early
         )  # fmt: skip
+
+
+def usable(result: Result | InputError) -> Result:
+    """Returns a result; raises the error in place of a result."""
+    if isinstance(result, InputError):
+        raise result
+    return result
 
 
 def one_or_many(
@@ -318,6 +332,10 @@ def check_no_window(options: OptionsWithOverflow) -> None:
         raise not_one_of("overflow", options.overflow, ("truncate", "error"))
 
 
+class NotFiniteError(InputError):
+    """A model computes NaN or infinite numbers for an item."""
+
+
 def check_finite(values: Numbers, what: str = "scores") -> Numbers:
     """Returns the numbers (a list or a NumPy array) that a model computed; raises an error unless all are finite."""
     if isinstance(values, list):
@@ -327,7 +345,7 @@ def check_finite(values: Numbers, what: str = "scores") -> Numbers:
 
         finite = bool(np.isfinite(cast(Any, values)).all())
     if not finite:
-        raise MlxbertError(
+        raise NotFiniteError(
             f"the model computed {what} that are not finite (NaN or infinite)",
             hint="if it was loaded in float16, load it with dtype='bfloat16', which takes as little memory and holds "
             "numbers as large as float32 does; otherwise check whether its weights are finite",

@@ -86,11 +86,11 @@ class TokenVectorsTask(Task[str, PreparedItem[str], "Vectors", TokenVectors]):
 
         rows = np.array(arrays)
         places = (self.inputs_of.places(job.encodings[number]) for job, number in parts)
-        return [check_finite(row[kept], "vectors") for row, kept in zip(rows, places, strict=False)]
+        return [row[kept] for row, kept in zip(rows, places, strict=False)]
 
     def result(self, job: PreparedItem[str], outputs: Sequence["Vectors"]) -> TokenVectors:
         """Makes the result from the vectors of a text."""
-        stored = rows_as_dtype(outputs[0], self.options.output_dtype)
+        stored = rows_as_dtype(check_finite(outputs[0], "vectors"), self.options.output_dtype)
         tokens = len(job.encodings[0])
         return TokenVectors(job.item, stored, tokens, job.truncated, job.unknown, job.only_unknown)
 

@@ -81,10 +81,11 @@ class ZeroShotTask(Task[Item, PreparedItem[str], Logits, Classification | Regres
     def read(self, arrays: mx.array, parts: Sequence[tuple[PreparedItem[str], int]]) -> list[Logits]:
         """Returns the logits for entailment and for contradiction in each row."""
         rows = cast(list[list[float]], arrays.tolist())
-        return [(row[self.entailment], row[self.contradiction]) for row in map(check_finite, rows)]
+        return [(row[self.entailment], row[self.contradiction]) for row in rows]
 
     def result(self, job: PreparedItem[str], outputs: Sequence[Logits]) -> Classification:
         """Makes the result: the labels, best first."""
+        check_finite([logit for pair in outputs for logit in pair])
         scores = [_softmax(pair)[0] for pair in outputs] if self._binary else _softmax([pair[0] for pair in outputs])
         thresholds = [THRESHOLD] * len(scores) if self.options.multi else None
         labels = ranked(self.labels, scores, self.options.top_k, thresholds)

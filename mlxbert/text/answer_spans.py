@@ -46,7 +46,7 @@ class Spans:
 
     Attributes:
         count: The number of spans to keep.
-        no_answer: The lowest probability of "no answer" in a window so far.
+        no_answer: The lowest probability of "no answer" in a window so far; NaN if scores are not finite.
     """
 
     def __init__(self, count: int) -> None:
@@ -59,7 +59,7 @@ class Spans:
         """Adds the spans of a window and its probability of "no answer"."""
         import numpy as np
 
-        self.no_answer = min(self.no_answer, no_answer)
+        self.no_answer = float(np.minimum(self.no_answer, no_answer))
         if spans_list := [*spans]:
             starts, ends, scores = zip(*spans_list, strict=True)
             self.add_all(np.array(starts, np.int64), np.array(ends, np.int64), np.array(scores, np.float64))
@@ -70,7 +70,7 @@ class Spans:
 
     def merge(self, other: "Spans") -> None:
         """Adds the spans of another part of the text and its probability of "no answer"."""
-        self.no_answer = min(self.no_answer, other.no_answer)
+        self.add((), other.no_answer)
         self._take(*other._kept())
 
     def _take(self, places: "NDArray[np.int64]", scores: "NDArray[np.float64]") -> None:
@@ -136,9 +136,12 @@ def window_spans(
 
     inside = [number for number, text_number in enumerate(encoding.sequence_ids) if text_number == 1]
     wide = np.asarray(logits, np.float64)[[0, *inside]]
+    spans = Spans(count)
+    if not np.isfinite(wide).all():
+        spans.add((), np.nan)
+        return spans
     shares = np.exp(wide - wide.max(axis=0))
     shares /= shares.sum(axis=0)
-    spans = Spans(count)
     spans.add((), float(shares[0, 0] * shares[0, 1]))
     offsets = ((before + start, before + end) for start, end in map(encoding.offsets.__getitem__, inside))
     places = [_stripped(text, place) for place in offsets]

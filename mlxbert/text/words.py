@@ -128,9 +128,10 @@ def whole_spans(text: str, tokens: Iterable[str], spans: Iterable[Span], trims: 
     """
     before = 0
     for token, (start, end) in zip(tokens, spans, strict=True):
-        first = max(start - trims * (len(token) - len(token.lstrip("\u0120"))), before)
-        while start > first and not text[start - 1].isspace():
-            start -= 1
+        if start > before and not text[start - 1].isspace():
+            first = max(start - trims * (len(token) - len(token.lstrip("\u0120"))), before)
+            while start > first and not text[start - 1].isspace():
+                start -= 1
         yield start, end
         before = end
 

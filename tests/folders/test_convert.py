@@ -377,4 +377,4 @@ def test_the_card_of_a_merged_adapter_states_the_license_of_its_base(tmp_path: P
 def test_a_model_without_numbers_is_told(a: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     change_weights(a, lambda tensors: tensors.update({BIAS: tensors[BIAS] * mx.nan}))
     found = mlxbert.convert(a, tmp_path / "b")
-    assert "NaN" in caplog.text and found.difference.outputs.texts is None
+    assert "NaN in the weights encoder.layers.0" in caplog.text and found.difference.outputs.texts is None

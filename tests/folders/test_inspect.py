@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import mlxbert
 from mlxbert.cli.views.inspect import by_layer
 from mlxbert.folders.inspection import TensorFacts
 from mlxbert.machine.device import mx
@@ -15,7 +16,7 @@ from mlxbert.weights.formats.weight_files import open_weights
 from tests.helpers.program import TERMINALS, Terminal, call, change_config, change_weights, terminal, tiny_model
 from tests.helpers.st_folder import NORMALIZE, dense, pooling, save_st, write_json
 from tests.helpers.tf_files import write_model
-from tests.helpers.tiny import save
+from tests.helpers.tiny import save, with_nan
 
 COPY = "cls.predictions.decoder.bias"
 
@@ -68,7 +69,7 @@ def test_parts_are_named_as_in_the_file_and_counted(model: Path) -> None:
     assert found["memory"] == {"float32": 4 * total, "float16": 2 * total, "bfloat16": 2 * total}
     size = (model / "model.safetensors").stat().st_size
     files = {"model.safetensors": size}
-    weights = {"format": "safetensors", "storage": "F32", "bytes": size, "files": files, "here": True}
+    weights = {"format": "safetensors", "storage": "F32", "bytes": size, "files": files, "here": True, "with_nan": []}
     assert found["weights"] == weights
 
 
@@ -273,3 +274,14 @@ def test_the_view_fits_a_terminal_without_cut_numbers(columns: int, whole: bool)
             assert re.search(rf"^{tensor['dtype']} +{shape} +{re.escape(tensor['name'])}\b", text, re.MULTILINE)
             assert re.search(rf"→ {re.escape(tensor['becomes'])}$", text, re.MULTILINE)
     assert sum(math.prod(tensor["shape"]) for tensor in found["tensors"]) == found["parameters"]["total"]
+
+
+def test_weights_with_nan_are_named_though_no_fixed_text_meets_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    a = with_nan(tiny_model(tmp_path / "a"), "##h")
+    (name,) = mlxbert.inspect(a).weights.with_nan
+    assert name.endswith("word_embeddings.weight") and "damaged" in terminal("inspect", str(a))[1]
+    assert any("NaN in the weights" in note for note in mlxbert.verify(a, a).notes)
+    mlxbert.convert(a, tmp_path / "b")
+    assert "NaN in the weights" in caplog.text

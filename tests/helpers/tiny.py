@@ -90,3 +90,14 @@ def save(
     if settings is not None:
         (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
     return folder
+
+
+def with_nan(folder: Path, word: str = "paris") -> Path:
+    """Makes the vector of a word NaN."""
+    path = folder / "model.safetensors"
+    tensors = {name: array + 0 for name, array in mx.load(str(path)).items()}
+    mx.eval(tensors)
+    (name,) = (name for name in tensors if name.endswith("word_embeddings.weight"))
+    tensors[name][VOCAB.index(word)] = float("nan")
+    mx.save_safetensors(str(path), tensors, {"format": "pt"})
+    return folder

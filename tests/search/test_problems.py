@@ -16,6 +16,7 @@ from mlxbert.search.index_problems import ProblemList, grouped, pattern_of
 from mlxbert.search.store import IndexProblem
 from mlxbert.search.update_events import FileIndexed, IndexUpdated
 from tests.helpers.indexes import build
+from tests.helpers.tiny import save, with_nan
 
 FIVE = b'{"text": "the cat"}\n{"text": "a dog"}\n{"text": \n{"text": "paris"}\n{"text": "tokyo"}\n'
 FILES = {
@@ -110,6 +111,16 @@ def test_a_text_that_the_tokenizer_drops_is_a_problem(index: Index, folder: Path
     (folder / "dropped.jsonl").write_text('{"text": "\\u200b\\u200d"}\n{"text": "the cat"}\n')
     [*index.update()]
     assert ("dropped.jsonl", "line 1", "left out") in places(index)
+
+
+def test_a_text_without_numbers_costs_only_its_file(tmp_path: Path, folder: Path) -> None:
+    """The model's vector of one word is NaN."""
+    (folder / "mad.txt").write_text("a dog in tokyo")
+    model = mlxbert.load(with_nan(save(tmp_path / "model"), "tokyo"), dtype="float32")
+    (folder / "five.jsonl").unlink()
+    with build(tmp_path / "index.db", folder, model) as index:
+        assert [Path(path).name for path, _ in index.stats().failed if "mad" in path] == ["mad.txt"]
+        assert [Path(hit.path).name for hit in index.search("the cat sat", top_k=1)] == ["good.md"]
 
 
 def test_problems_of_added_records(index: Index) -> None:

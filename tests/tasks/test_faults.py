@@ -18,9 +18,14 @@ from mlxbert.machine.device_errors import StoppedError
 from mlxbert.machine.distributed import ProcessGroup, Turns
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import TASKS
+from mlxbert.serve.engine.engine import Engine
 from mlxbert.tasks.runner import run, run_batches
 from mlxbert.text.usage import Usage
+from tests.helpers.answering import save_answering
+from tests.helpers.classifiers import SENTIMENT, save_classifier
 from tests.helpers.faults import DISPLAY, MEMORY, NO_FAULTS, OTHER, REFUSED, STOPPED, LateDevice, small_memory
+from tests.helpers.taggers import NER, save_random_tagger
+from tests.helpers.tiny import save as save_tiny, with_nan
 from tests.tasks.test_runner import of_lengths
 from tests.text.test_batch import CONFIG
 
@@ -268,3 +273,39 @@ def test_attention_says_that_memory_does_not_suffice(tiny_folder: Path, monkeypa
     small_memory(monkeypatch, 0)
     with pytest.raises(OutOfMemoryError):
         mlxbert.attention(model, "the cat")
+
+
+ONE_BAD = ["the cat sat", "a dog in paris", "he bought milk"]  # "paris" has no numbers
+
+
+ASKED: dict[str, Any] = {
+    "embed": lambda model, texts, how: mlxbert.embed_stream(model, texts, on_error=how),
+    "similarity": lambda model, texts, how: mlxbert.similarity_pairs(
+        model, [(t, "a cat") for t in texts], on_error=how
+    ),
+    "embed-words": lambda model, texts, how: mlxbert.embed_words(model, texts, on_error=how),
+    "classify": lambda model, texts, how: mlxbert.classify(model, texts, on_error=how),
+    "tag": lambda model, texts, how: mlxbert.tag(model, texts, on_error=how),
+    "answer": lambda model, texts, how: mlxbert.answer(model, [("who ?", text) for text in texts], on_error=how),
+    "next-sentence": lambda model, texts, how: mlxbert.next_sentence(
+        model, [(t, "a cat") for t in texts], on_error=how
+    ),
+}
+
+
+@pytest.mark.parametrize("task", ASKED)
+def test_a_text_without_numbers_costs_only_itself(task: str, tmp_path: Path) -> None:
+    save: Any = {
+        "classify": lambda folder: save_classifier(folder, SENTIMENT),
+        "tag": lambda folder: save_random_tagger(folder, NER),
+        "answer": save_answering,
+    }.get(task, save_tiny)
+    model = mlxbert.load(with_nan(save(tmp_path / "model")), dtype="float32")
+    found = [*ASKED[task](model, ONE_BAD, "return")]
+    assert [isinstance(one, mlxbert.Failure) for one in found] == [False, True, False]
+    with pytest.raises(mlxbert.MlxbertError, match="input 1: .*not finite"):
+        [*ASKED[task](model, ONE_BAD, "raise")]
+    with Engine({"m": str(tmp_path / "model")}) as engine:
+        name, items = (task, ONE_BAD) if task in ("embed", "classify", "tag") else ("embed", ONE_BAD)
+        results = engine.submit("m", name, items).result().results
+    assert [isinstance(one, mlxbert.Failure) for one in results] == [False, True, False]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.config import EncoderConfig
-from mlxbert.errors import CheckpointError, MlxbertError
+from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
 from mlxbert.loading import embedders_of
 from mlxbert.machine.device import mx, nn
 from mlxbert.model import Model
@@ -23,7 +23,7 @@ from mlxbert.weights.formats.quantized import Storage
 from mlxbert.weights.formats.weight_files import open_weights
 from mlxbert.weights.model_folder import ModelFolder
 from mlxbert.weights.module_layouts import WITH_WEIGHTS
-from mlxbert.weights.vector_kinds import stated_kinds
+from mlxbert.weights.vector_kinds import KINDS, stated_kinds
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +91,26 @@ class OpenedModel:
     def config(self) -> EncoderConfig:
         """The configuration of the model's encoder and heads."""
         return self.model.config
+
+    @property
+    def vectors(self) -> tuple[str, ...]:
+        """The names of the kinds of vectors that the model's files state."""
+        stated = isinstance(self.embedder, Embedder) and self.embedder.config.stated
+        return (*(["dense"] if stated else []), *self.others)
+
+    def other_vectors(self, *, dense: bool) -> list[str]:
+        """Returns the titles of the vectors that an export leaves out; `dense` says whether it gives dense vectors.
+
+        Raises:
+            ArgumentError: The model makes only other vectors, so its dense vectors would be those of another model.
+        """
+        titles = [KINDS[kind].title for kind in self.vectors if not (dense and kind == "dense")]
+        if dense and self.others and "dense" not in self.vectors:
+            raise ArgumentError(
+                f"{self.source} makes {' and '.join(titles)}, and an export with dense vectors would be another model",
+                hint="mlxbert runs the model as it is; an export is made of dense vectors and heads",
+            )
+        return titles
 
     @property
     def no_vectors(self) -> str | None:

@@ -18,9 +18,11 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import HEADS
 from mlxbert.results.embed import Embedding
 from mlxbert.results.fill_mask import FillMask
+from mlxbert.results.result import Failure
 from mlxbert.tasks.embed import embed_stream
 from mlxbert.tasks.fill_mask import fill_mask
 from mlxbert.tasks.runner import run_batches
+from mlxbert.tasks.task import NotFiniteError
 from mlxbert.text.encoding import Encoding
 
 if TYPE_CHECKING:
@@ -154,10 +156,18 @@ def _not_finite(arrays: Mapping[str, "Array"]) -> str:
     return f"the model computed {what} that are not numbers ({'NaN' if np.isnan(array).any() else 'infinite'})"
 
 
+def _embeddings(model: OpenedModel) -> list[Embedding | Failure]:
+    results = list(embed_stream(model.model, TEXTS, on_error="return"))
+    for result in results:
+        if isinstance(result, Failure) and isinstance(result.error, NotFiniteError):
+            raise result.error
+    return results
+
+
 def _vector_differences(a: OpenedModel, b: OpenedModel, broken: dict[str, str]) -> VectorDifferences | None:
     import numpy as np
 
-    results = _on_each(a, b, lambda model: list(embed_stream(model.model, TEXTS, on_error="return")), broken)
+    results = _on_each(a, b, _embeddings, broken)
     if broken:
         return None
     cosines, differences = [], []

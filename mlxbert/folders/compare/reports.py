@@ -176,7 +176,8 @@ class Conversion(Shown):
         family: The family of the model.
         format: The format of the weights that were read.
         changed: A sentence for each change from the source; empty if nothing changed.
-        left_out: The tensors of the source that were not written: copies, buffers, the state of an optimizer.
+        left_out: The tensors of the source that were not written: copies, buffers, the state of an optimizer. For a
+            file in ONNX, a noun phrase for each thing in the model that the file does not give.
         read: The SHA-256 of each file that was read, by name.
         written: The SHA-256 of each file that was written, by name, except the manifest.
         bytes: The total size of the files that were written, in bytes.

@@ -36,6 +36,7 @@ class TensorComparison:
         rounded: The number of tensors that are equal only after rounding.
         coarsest: The coarsest dtype that tensors were rounded to.
         differences: A difference for each tensor that differs or that only one model has.
+        with_nan: The tensors that have NaN in the first model.
     """
 
     compared: int = 0
@@ -43,6 +44,7 @@ class TensorComparison:
     rounded: int = 0
     coarsest: str = "F32"
     differences: list[Difference] = field(default_factory=list)
+    with_nan: list[str] = field(default_factory=list)
 
     @property
     def counts(self) -> TensorCounts:
@@ -97,6 +99,7 @@ def _compare(a: _Tensors, b: _Tensors, comparison: TensorComparison) -> None:
             continue
         comparison.compared += 1
         tensor_a, tensor_b = a[name], b[name]
+        comparison.with_nan += [name] if mx.isnan(tensor_a.array).any().item() else []
         if tensor_a.array.shape != tensor_b.array.shape:
             shapes = tensor_a.array.shape, tensor_b.array.shape
             message = f"{name}: " + both(*(" x ".join(map(str, shape)) or "one number" for shape in shapes))

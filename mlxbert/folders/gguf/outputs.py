@@ -71,6 +71,7 @@ def outputs_of(model: OpenedModel, architecture: GgufArchitecture, table: Tensor
             raise ArgumentError(f"task is {task!r}, but the model has no {HEADS[CLASSIFIER].title}")
         raise ConfigError(f"{model.folder.path}: llama.cpp does not compute the classification head of this model")
     found = _vectors(model, architecture, table) if layers is None else _scores(model, layers, table)
+    found.left_out += model.other_vectors(dense=layers is None)
     for part in parts:
         if part not in found.kept:
             found.left_out.append(HEADS[part].title if part in HEADS else f"{part}, which only heads use")

@@ -59,11 +59,12 @@ def choose_task(model: OpenedModel, task: str | None) -> str:
     if task is None:
         stated = isinstance(model.embedder, Embedder) and model.embedder.config.stated
         trained = [name for name in able if TASKS[name] in FINE_TUNED]
-        return next(iter(trained), "embed" if stated or len(able) == 1 else able[0])
+        task = next(iter(trained), "embed" if stated or len(able) == 1 else able[0])
     if task not in TASKS:
         raise not_one_of("task", task, TASKS)
     if (lacking := _lacks(model, task)) is not None:
         raise ArgumentError(f"task is {task!r}, but the model has no {lacking}", hint=f"it can do {', '.join(able)}")
+    model.other_vectors(dense=TASKS[task] is None)  # refuses what would be another model
     return task
 
 
@@ -112,19 +113,23 @@ class OnnxExport:
             return "last_hidden_state", *vectors
         return ("start_logits", "end_logits") if HEADS[self.head].scope == "span" else ("logits",)
 
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """A noun phrase for each thing in the model that the file does not give."""
+        others = [HEADS[part].title for part in self.model.parts if part in HEADS and part != self.head]
+        own = None if self.head is None else HEADS[self.head].own
+        if own is not None and own.used(self.model.config.labels) and not own.alone:
+            others.append(f"{own.stem.upper()}, which only mlxbert has")
+        if self.head is None and isinstance(self.model.embedder, Embedder) and self.model.embedder.config.prompts:
+            others.append("the prompts, which the calling program puts before the texts")
+        return (*others, *self.model.other_vectors(dense=self.head is None))
+
     def changes(self) -> Iterator[str]:
         """Yields sentences on what the file is, and on what the model has and the file does not."""
         yield f"weights: {self.model.checkpoint.weights.format} → {ONNX}, for {self.task}, in float32"
-        others = [part for part in self.model.parts if part in HEADS and part != self.head]
-        if others:
-            yield f"left out: {titles(others)}"
-        own = None if self.head is None else HEADS[self.head].own
-        if own is not None and own.used(self.model.config.labels) and not own.alone:
-            yield f"left out: {own.stem.upper()}, which only mlxbert has"
+        yield from (f"left out: {part}" for part in self.left_out)
         if (adapter := self.model.checkpoint.adapter) is not None:
             yield f"weights: the adapter {adapter.folder.resolve().name} is merged into them"
-        if isinstance(self.model.embedder, Embedder) and self.model.embedder.config.prompts and self.head is None:
-            yield "prompts are not in the file: the calling program puts them before the texts"
 
     def config_changes(self) -> dict[str, Any]:
         """Returns the keys of `config.json` that say what the file computes; `None` leaves a key out."""

@@ -8,13 +8,14 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mlxbert.errors import MissingHeadError, MlxbertError, ModelChangedError
+from mlxbert.errors import InputError, MissingHeadError, MlxbertError, ModelChangedError
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.folders.inspect import inspect
 from mlxbert.loading import load
 from mlxbert.machine.device import choose_dtype, clear_when_thread_ends, dtype_name, use
 from mlxbert.machine.device_errors import free_memory
 from mlxbert.model import Model
+from mlxbert.results.result import Failure
 from mlxbert.serve.engine.request_queue import AnyTask, Key, QueuedItem, Request, choose
 from mlxbert.serve.engine.serving_options import EngineOptions
 from mlxbert.serve.engine.shared_state import EngineState
@@ -192,7 +193,13 @@ class ModelThread:
         try:
             results = self._results(entries)
         except BaseException as problem:  # no error may end this thread
-            if len({id(entry.request) for entry in entries}) == 1:
+            if isinstance(problem, InputError):  # one of the items
+                if len(entries) == 1:
+                    with self._state.locked():
+                        number = entries[0].number
+                        self._state.settle(entries[0].request, number, Failure(number, problem))
+                    return
+            elif len({id(entry.request) for entry in entries}) == 1:
                 with self._state.locked():
                     self._state.fail(entries[0].request, problem)
                 return

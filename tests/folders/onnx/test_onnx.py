@@ -23,7 +23,9 @@ from mlxbert.nn.heads import Network
 from mlxbert.nn.pooling import POOLINGS
 from mlxbert.optional_packages import install_command
 from mlxbert.weights.formats.file_names import ONNX
-from tests.helpers import tiny
+from mlxbert.weights.vector_kinds import KINDS
+from tests.helpers import tiny, token_folders
+from tests.helpers.sparse_folder import save_routed, save_splade
 
 onnx = pytest.importorskip("onnx", reason="needs onnx: pip install 'mlxbert[onnx]'")
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install 'mlxbert[onnx]'")
@@ -350,3 +352,32 @@ def test_an_adapter_is_merged_and_named(source: Path, tmp_path: Path) -> None:
     conversion = mlxbert.convert(source, tmp_path / "onnx", to="onnx", adapter=tmp_path / "adapter")
     assert any("adapter" in sentence for sentence in conversion.changed)
     assert [*conversion.difference.outputs.heads] == ["sequence_classifier"]
+
+
+@pytest.mark.parametrize(
+    ("make", "task", "left_out"),
+    [
+        (save_splade, None, ["next-sentence head", "sparse vectors"]),
+        (save_routed, "fill-mask", ["next-sentence head", "sparse vectors"]),
+        (save_splade, "embed", None),
+        (save_routed, "embed", None),
+        (token_folders._pylate, None, None),
+        (token_folders._stanford, "embed", None),
+        (token_folders.bge_m3, None, [KINDS["tokens"].title]),
+    ],
+)
+def test_what_is_left_out_is_said_and_another_model_refused(
+    make: Any, task: str | None, left_out: list[str] | None, tmp_path: Path
+) -> None:
+    make(tmp_path / "model")
+    if left_out is None:
+        with pytest.raises(ArgumentError, match="would be another model"):
+            mlxbert.convert(tmp_path / "model", tmp_path / "onnx", to="onnx", task=task)
+        with pytest.raises(mlxbert.MlxbertError, match="another model|not dense vectors"):
+            mlxbert.convert_to_gguf(tmp_path / "model", tmp_path / "model.gguf")
+        return
+    conversion = mlxbert.convert(tmp_path / "model", tmp_path / "onnx", to="onnx", task=task)
+    assert [*conversion.left_out] == left_out == conversion.to_dict()["left_out"]
+    assert all(any(part in sentence for sentence in conversion.changed) for part in left_out)
+    assert (tmp_path / "onnx" / "modules.json").exists() is (task is None and "sparse vectors" not in left_out)
+    assert not (tmp_path / "onnx" / "router_config.json").exists()
