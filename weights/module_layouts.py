@@ -20,8 +20,9 @@ _NAMESPACES = ("sentence_transformers.", "pylate.models.")
 _ROUTER, STATIC = "Router", "SparseStaticEmbedding"
 TOKEN_MASK = "MultiVectorMask"
 _AFTER_POOLING = (*WITH_WEIGHTS, "Normalize")
+FOR_TRAINING = "Dropout"  # changes nothing when a model embeds
 KNOWN = (
-    *("Transformer", "Pooling", *_AFTER_POOLING, "LogitScore"),
+    *("Transformer", "Pooling", *_AFTER_POOLING, FOR_TRAINING, "LogitScore"),
     *("MLMTransformer", "SpladePooling", STATIC, STATIC_MODEL),
     TOKEN_MASK,
 )
@@ -69,6 +70,7 @@ def read_modules(folder: Path) -> Modules:
     if [kind.rpartition(".")[2] for kind, _ in entries] == [_ROUTER] and entries[0][0].startswith(_NAMESPACES):
         return _routed(_inside(path, folder, entries[0][1]))
     modules = [_module(path, folder, *entry) for entry in entries]
+    modules = [module for module in modules if module.kind != FOR_TRAINING]
     if modules and modules[0].kind == STATIC_MODEL:  # its vectors are the mean of the tokens' vectors
         modules.insert(1, Module("Pooling", modules[0].folder))
     return Modules(_layout(path, modules), tuple(modules))

@@ -18,7 +18,7 @@ from mlxbert.weights.formats.weight_files import open_weights
 from mlxbert.weights.hub.file_hashes import is_commit
 from mlxbert.weights.hub.needed_files import CONFIG, MODULES, ROUTER, SMALL, TRANSFORMER_SETTINGS, VOCABULARY
 from mlxbert.weights.model_folder import SETTINGS as ST_SETTINGS, ModelFolder
-from mlxbert.weights.module_layouts import CUSTOM, STATIC, WITH_WEIGHTS
+from mlxbert.weights.module_layouts import CUSTOM, FOR_TRAINING, STATIC, WITH_WEIGHTS
 from mlxbert.weights.sentence_transformers import read_embedder
 from mlxbert.weights.tokenizers.tokenizer_files import TOKENIZER_JSON, TokenizerFiles
 from mlxbert.weights.write_sentence_transformers import write_embedder
@@ -111,13 +111,14 @@ def _change_modules(path: Path, inner: str | None) -> None:
     """Updates the entry of the transformer in `modules.json`.
 
     Its path becomes `inner`, unless that is `None`. Jina's custom class becomes the standard class, because the
-    custom class is only needed for adapters, which are merged or left out.
+    custom class is only needed for adapters, which are merged or left out. Modules that only training uses are removed.
     """
     before = read_json_list(path, ConfigError)
     first = {"type": "sentence_transformers.models.Transformer"} if before[0]["type"] == CUSTOM else {}
     first |= {} if inner is None else {"path": inner}
-    if first:
-        path.write_text(json.dumps([before[0] | first, *before[1:]], indent=2) + "\n", encoding="utf-8")
+    after = [module for module in before if not module["type"].endswith(f".{FOR_TRAINING}")]
+    if first or after != before:
+        path.write_text(json.dumps([after[0] | first, *after[1:]], indent=2) + "\n", encoding="utf-8")
 
 
 def copy_licenses(source: ModelFolder, folder: Path) -> None:

@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch", reason="live parity needs torch: pip instal
 transformers = pytest.importorskip("transformers", reason="live parity needs transformers")
 st = pytest.importorskip("sentence_transformers", minversion="6.0", reason="live parity needs sentence-transformers")
 from sentence_transformers.base.modules import Dense, Normalize, Transformer  # noqa: E402
-from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling  # noqa: E402
+from sentence_transformers.sentence_transformer.modules import Dropout, LayerNorm, Pooling  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.sampled]
 
@@ -179,6 +179,7 @@ STACKS: dict[str, Callable[[], Modules]] = {
     "LayerNorm": lambda: [Pooling(D, "mean"), LayerNorm(D)],
     "Normalize": lambda: [Pooling(D, "mean"), Normalize()],
     "Normalize in the middle": lambda: [Pooling(D, "mean"), Normalize(), _dense(D, 12, "Identity")],
+    "Dropout": lambda: [Pooling(D, "mean"), _dense(D, 25), Dropout(0.9), Normalize()],
     "Dense, LayerNorm, Normalize": lambda: [Pooling(D, "mean"), _dense(D, 25), LayerNorm(25), Normalize()],
 }
 
