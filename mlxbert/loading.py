@@ -25,7 +25,7 @@ from mlxbert.nn.heads import HEADS, TASKS, Network, head_parts, missing_parts, t
 from mlxbert.other_libraries import not_one_of
 from mlxbert.progress import OnProgress
 from mlxbert.text.tokenizer import Tokenizer, load_tokenizer
-from mlxbert.weights.build import build_network, first_problem, new_network, parameters, shapes
+from mlxbert.weights.build import build_network, first_problem, new_network, parameters, shapes, with_own_decoder
 from mlxbert.weights.causal_reranker import HEAD as CLASSIFIER
 from mlxbert.weights.chat_template import read_prompt
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
@@ -208,6 +208,7 @@ class ModelFiles:
             reading = background.submit(lambda: self.tokenizer)
             try:
                 with device_errors():
+                    checkpoint = with_own_decoder(checkpoint, parts)
                     network = build_network(checkpoint, parts, dtype, new_heads=new_heads, seed=seed, packed=packed)
             finally:
                 tokenizer = reading.result()  # an error of the tokenizer comes before one of the weights

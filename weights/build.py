@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Set as AbstractSet
 from dataclasses import replace
+from typing import cast
 
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError, CheckpointError
@@ -10,6 +11,7 @@ from mlxbert.machine.device import mx, nn
 from mlxbert.nn.blocks import build_block
 from mlxbert.nn.heads import HEADS, Network, is_tied, takes_pooler
 from mlxbert.nn.heads.initialize import initialize
+from mlxbert.nn.heads.masked_lm import MaskedLMFacts
 from mlxbert.nn.positions import Context
 from mlxbert.weights import checkpoint_problems
 from mlxbert.weights.checkpoint import Checkpoint, network_shapes, part_of
@@ -17,18 +19,35 @@ from mlxbert.weights.families import keymap
 from mlxbert.weights.families.registry import Architecture
 from mlxbert.weights.formats.quantized import Quantization, quantizable, quantize_modules
 
+_DECODES = "masked_lm"
 _GROUP = 8 * 2**20  # bytes of weights that are evaluated together
 
 
-def check_tied(checkpoint: Checkpoint) -> None:
-    """Raises `CheckpointError` if the copy of a tied tensor differs from the original.
+def with_own_decoder(checkpoint: Checkpoint, parts: Iterable[str]) -> Checkpoint:
+    """Gives the masked-LM head the matrix or the bias of a decoder that differs from what it is tied to.
 
-    The network uses only the original, so a different copy would have no effect.
+    transformers runs what the files have, too, whatever `tie_word_embeddings` says. Nothing is read unless one of the
+    `parts` is the head.
     """
-    arrays = checkpoint.arrays(mx.float32)
-    for copy, original in checkpoint.family.tied.items():
-        if copy in arrays and original in arrays and not mx.array_equal(arrays[copy], arrays[original]).item():
-            raise checkpoint_problems.untied_problem(copy, original).error(checkpoint)
+    family, names, arrays = checkpoint.family, dict(checkpoint.names), checkpoint.arrays(mx.float32)
+    pairs = family.tied.items() if is_tied(parts) else ()
+    both = [pair for pair in pairs if {*pair} <= names.keys() and arrays[pair[0]].shape == arrays[pair[1]].shape]
+    differ = [a for a, b in both if not mx.array_equal(arrays[a], arrays[b]).item()]
+    if not differ:
+        return checkpoint
+    stem = differ[0].rpartition(".")[0]
+    own = f"{stem}.weight" in differ
+    biases = {original: copy for copy, original in family.tied.items() if copy.endswith(".bias")}
+    for old, new in biases.items():
+        if old in names and new not in names:
+            names[new] = names.pop(old)
+    rest = [entry for entry in family.parts[_DECODES] if entry.ours != (f"heads.{_DECODES}",)]
+    table = (keymap.same(f"heads.{_DECODES}{'.decoder' if own else ''}", stem), *rest)
+    tied = {copy: original for copy, original in family.tied.items() if not own and copy not in biases.values()}
+    family = replace(family, parts={**family.parts, _DECODES: table}, tied=tied | biases)
+    facts = replace(cast(MaskedLMFacts, checkpoint.config.heads[_DECODES]), tied=not own)
+    config = replace(checkpoint.config, heads={**checkpoint.config.heads, _DECODES: facts})
+    return replace(checkpoint, family=family, plain_family=family, config=config, names=names)
 
 
 def first_problem(checkpoint: Checkpoint, parts: Iterable[str]) -> CheckpointError | None:
@@ -92,8 +111,6 @@ def build_network(
     problem = first_problem(checkpoint, parts)
     if problem is not None:
         raise problem
-    if is_tied(parts):
-        check_tied(checkpoint)
     network = Network(config, [*(part for part in parts if part in HEADS), *new_heads])
     fresh = {name for name in parameters(network) if _is_fresh(name, parts, new_heads)}
     initialize(network, config, fresh, seed, dtype)

@@ -136,7 +136,6 @@ def plan(
         raise ArgumentError(
             f"quantize is {quantization.bits}, but a static model has no layers to quantize", hint="use dtype='float16'"
         )
-    build.check_tied(checkpoint)
 
     def stored(plain: str) -> TensorToWrite:
         name = checkpoint.names[plain]

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.config import EncoderConfig
-from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
+from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.loading import embedders_of
 from mlxbert.machine.device import mx, nn
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder
-from mlxbert.nn.heads import Network, is_tied
+from mlxbert.nn.heads import Network
 from mlxbert.nn.token_embedder import TOKEN_LAYERS
 from mlxbert.text.tokenizer import Tokenizer, load_tokenizer
-from mlxbert.weights.build import build_network, first_problem, parameters, shapes
+from mlxbert.weights.build import build_network, first_problem, parameters, shapes, with_own_decoder
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
 from mlxbert.weights.families import keymap
 from mlxbert.weights.formats.headers import FLOATS, Lazy
@@ -176,6 +176,7 @@ def open_model(source: str, folder: ModelFolder) -> OpenedModel:
         folder: The model folder.
     """
     checkpoint = open_checkpoint(folder)
+    checkpoint = with_own_decoder(checkpoint, checkpoint.parts)
     tokenizer = load_tokenizer(folder, checkpoint.config)
     found: dict[str, Any] = embedders_of(folder, checkpoint.config, tokenizer)
     others = {kind: found[kind] for kind in stated_kinds(folder) if kind != "dense"}
@@ -208,15 +209,7 @@ def _build(checkpoint: Checkpoint) -> tuple[Network, dict[str, str]]:
             parts.append(part)
         else:
             problems[part] = _without_path(problem.message, checkpoint.folder)
-    try:
-        return build_network(checkpoint, parts, mx.float32, streamed=True), problems
-    except CheckpointError as problem:
-        tied = [part for part in parts if is_tied([part])]
-        if not tied:
-            raise
-        rest = [part for part in parts if part not in tied]
-        network = build_network(checkpoint, rest, mx.float32, streamed=True)  # raises if a different part is to blame
-        return network, problems | dict.fromkeys(tied, _without_path(problem.message, checkpoint.folder))
+    return build_network(checkpoint, parts, mx.float32, streamed=True), problems
 
 
 def _without_path(message: str, folder: Path) -> str:
