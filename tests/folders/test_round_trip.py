@@ -187,9 +187,8 @@ def test_a_copy_of_the_decoder_goes_along_where_the_configuration_unties_it(
     write_tensors(a, copied | {decoder: copied[decoder] + mx.eye(43, copied[decoder].shape[1])})
     for untied in (True, False):
         change_config(a, tie_word_embeddings=not untied)
-        with pytest.raises(CheckpointError, match="differs from"):
-            mlxbert.convert(a, tmp_path / "d")
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c"]
+        mlxbert.convert(a, tmp_path / f"own {untied}")
+        assert mx.array_equal(tensors_in(tmp_path / f"own {untied}")[decoder], tensors_in(a)[decoder]).item()
     write_tensors(a, tensors)
     change_config(a, tie_word_embeddings=False)
     with pytest.raises(CheckpointError, match="is missing"):

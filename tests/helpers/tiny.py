@@ -95,7 +95,8 @@ def save(
 def with_nan(folder: Path, word: str = "paris") -> Path:
     """Makes the vector of a word NaN."""
     path = folder / "model.safetensors"
-    tensors = {name: array + 0 for name, array in mx.load(str(path)).items()}
+    stored: Any = mx.load(str(path))
+    tensors = {name: array + 0 for name, array in stored.items()}
     mx.eval(tensors)
     (name,) = (name for name in tensors if name.endswith("word_embeddings.weight"))
     tensors[name][VOCAB.index(word)] = float("nan")

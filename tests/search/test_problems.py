@@ -120,7 +120,7 @@ def test_a_text_without_numbers_costs_only_its_file(tmp_path: Path, folder: Path
     (folder / "five.jsonl").unlink()
     with build(tmp_path / "index.db", folder, model) as index:
         assert [Path(path).name for path, _ in index.stats().failed if "mad" in path] == ["mad.txt"]
-        assert [Path(hit.path).name for hit in index.search("the cat sat", top_k=1)] == ["good.md"]
+        assert [Path(str(hit.path)).name for hit in index.search("the cat sat", top_k=1)] == ["good.md"]
 
 
 def test_problems_of_added_records(index: Index) -> None:

@@ -155,3 +155,17 @@ def test_patterns_take_no_time() -> None:
     for pattern in ("a*" * 60 + "b", "(a?a?a?a?a?)?" * 60 + "b", ".*a.*a.*a.*a.*a.*a.*a.*a.*b"):
         assert Selection(_settings(target_modules=pattern)).left_out_by(name) == "target_modules"
     assert time.perf_counter() - start < 1
+
+
+def test_an_adapter_with_added_tokens_is_refused_with_both_numbers(base: Path, adapter: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(adapter, tmp_path / "adapter")
+    path = str(folder / "adapter_model.safetensors")
+    stored: Any = mx.load(path)
+    tensors = {name: array + 0 for name, array in stored.items()}
+    mx.eval(tensors)
+    tensors["base_model.model.bert.embeddings.word_embeddings.weight"] = mx.zeros((CONFIG["vocab_size"] + 2, 24))
+    mx.save_safetensors(path, tensors, {"format": "pt"})
+    numbers = rf"{CONFIG['vocab_size'] + 2} tokens.*has {CONFIG['vocab_size']}"
+    with pytest.raises(mlxbert.CheckpointError, match=numbers) as caught:
+        mlxbert.load(base, adapter=folder)
+    assert "resize_token_embeddings" in str(caught.value.hint)

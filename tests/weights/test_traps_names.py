@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,7 +68,7 @@ def test_a_head_more_changes_nothing(family: str, tmp_path: Path) -> None:
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("family", walked(MASKED_LM))
-def test_an_equal_copy_of_the_decoder_is_taken_and_another_refused(family: str, tmp_path: Path) -> None:
+def test_an_equal_copy_of_the_decoder_is_taken_and_another_run(family: str, tmp_path: Path) -> None:
     wanted, tensors = load_network(write_model(family, "ForMaskedLM", tmp_path)), tensors_in(tmp_path)
     weight, bias, original = TIED[family]
     prefix = prefix_in(tensors)
@@ -79,8 +80,8 @@ def test_an_equal_copy_of_the_decoder_is_taken_and_another_refused(family: str, 
     assert_loads_as(write_tensors(tmp_path, tensors | copies), wanted)
     for name, array in copies.items():
         changed = {**copies, name: array.at[-1].add(1e-3)}
-        with pytest.raises(CheckpointError, match=f"'{name}' differs from '"):
-            load_network(write_tensors(tmp_path, tensors | changed))
+        found: Any = load_network(write_tensors(tmp_path, tensors | changed)).heads["masked_lm"]
+        assert any(mx.array_equal(value, changed[name]).item() for value in parameters(found).values())
 
 
 @pytest.mark.sampled

@@ -224,6 +224,8 @@ def read_adapter(
         if lora := _LORA.fullmatch(bare):
             adapted.setdefault(lora[1], {})[lora[2] or lora[3]] = name
         elif (plain := _without_prefix(bare, family)) in set().union(*parts.values(), family.tied):
+            if plain == f"{family.encoder[0].theirs[0]}.weight":
+                _check_tokens(folder, info.shape[0], shapes[plain][0])
             replaced[plain] = name
         else:
             raise _no_place_error(folder, name)
@@ -310,6 +312,16 @@ def _check_tensors(
                 f"shape {(rows, *shape[1:])}",
                 hint="the adapter may belong to another model",
             )
+
+
+def _check_tokens(folder: Path, tokens: int, base_tokens: int) -> None:
+    if tokens > base_tokens:
+        raise CheckpointError(
+            f"{folder}: the adapter has word embeddings of {tokens} tokens, but its base model has {base_tokens}: "
+            "mlxbert merges only adapters that add no tokens",
+            hint=f"merge it once with PEFT (resize_token_embeddings({tokens}) of the base model, then merge_and_unload), "
+            "and save the result with the tokenizer of the adapter",
+        )
 
 
 def _no_place_error(folder: Path, name: str) -> CheckpointError:

@@ -18,7 +18,7 @@ from mlxbert.config import EncoderConfig, Rotary
 from mlxbert.machine.device import choose_dtype, mx
 from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.nn.heads import Network
-from mlxbert.weights.build import build_network
+from mlxbert.weights.build import build_network, with_own_decoder
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.families.registry import family_of
 from mlxbert.weights.formats.config_json import ConfigJson
@@ -137,6 +137,7 @@ def operations_of(config: EncoderConfig) -> frozenset[str]:
 def load_network(folder: Path, dtype: str = "float32") -> Network:
     """Loads the network with all parts of a checkpoint."""
     checkpoint = open_checkpoint(folder)
+    checkpoint = with_own_decoder(checkpoint, checkpoint.parts)
     return build_network(checkpoint, checkpoint.parts, choose_dtype(dtype))
 
 

@@ -373,7 +373,7 @@ def test_what_is_left_out_is_said_and_another_model_refused(
     if left_out is None:
         with pytest.raises(ArgumentError, match="would be another model"):
             mlxbert.convert(tmp_path / "model", tmp_path / "onnx", to="onnx", task=task)
-        with pytest.raises(mlxbert.MlxbertError, match="another model|not dense vectors"):
+        with pytest.raises(mlxbert.MlxbertError, match=r"another model|not dense vectors"):
             mlxbert.convert_to_gguf(tmp_path / "model", tmp_path / "model.gguf")
         return
     conversion = mlxbert.convert(tmp_path / "model", tmp_path / "onnx", to="onnx", task=task)
