@@ -97,16 +97,8 @@ def _tie_problems(checkpoint: Checkpoint) -> Iterator[PartProblem]:
         if copy in names and original in names:
             shapes = tensors[names[copy]].shape, tensors[names[original]].shape
             if shapes[0] != shapes[1]:
-                yield untied_problem(copy, original, f" in its shape ({shapes[0]}, not {shapes[1]})")
-
-
-def untied_problem(copy: str, original: str, where: str = "") -> PartProblem:
-    """Returns the problem to report if `copy`, a tensor of the decoder, differs from `original`, to which it is tied.
-
-    `where` says how they differ; it is inserted into the message.
-    """
-    return PartProblem(
-        f"{copy!r} differs from {original!r}{where}, but mlxbert runs only models whose decoder is tied to the word "
-        "embeddings",
-        "use a task without the masked-LM head, for example task='embed'",
-    )
+                yield PartProblem(
+                    f"{copy!r} differs from {original!r} in its shape ({shapes[0]}, not {shapes[1]}), but mlxbert runs only "
+                    "decoders for the tokens of the word embeddings",
+                    "use a task without the masked-LM head, for example task='embed'",
+                )

@@ -3,7 +3,7 @@
 from itertools import takewhile
 from math import prod
 
-from mlxbert.errors import CheckpointError
+from mlxbert.errors import CheckpointError, MlxbertError
 from mlxbert.folders.inspection import PartFacts, TensorFacts, UnusedTensor
 from mlxbert.machine.device import mx
 from mlxbert.weights import checkpoint_problems
@@ -91,8 +91,11 @@ def tensors(checkpoint: Checkpoint) -> tuple[TensorFacts, ...]:
 
 def with_nan(checkpoint: Checkpoint) -> tuple[str, ...]:
     """Returns the names of the used tensors that have NaN. Reads all of them, one after the other."""
-    arrays = checkpoint.arrays(mx.float32)
-    used = ((plain, name) for plain, name in checkpoint.names.items() if plain not in checkpoint.ignored)
-    found = tuple(name for plain, name in used if mx.isnan(arrays[plain]).any().item())
-    checkpoint.weights.release()
-    return found
+    used = [(plain, name) for plain, name in checkpoint.names.items() if plain not in checkpoint.ignored]
+    try:
+        arrays = checkpoint.arrays(mx.float32)
+        return tuple(name for plain, name in used if mx.isnan(arrays[plain]).any().item())
+    except MlxbertError:  # files that cannot be read are described by their headers, and `load` says why
+        return ()
+    finally:
+        checkpoint.weights.release()

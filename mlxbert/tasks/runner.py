@@ -145,7 +145,7 @@ def _run(
             if not isinstance(outcome, InputError):
                 yield outcome
             elif on_error == "raise":
-                raise outcome if is_single else InputError(f"input {place}: {outcome.message}", hint=outcome.hint)
+                raise outcome if is_single else type(outcome)(f"input {place}: {outcome.message}", hint=outcome.hint)
             else:
                 yield Failure(place, outcome)
         index += len(prepared)

@@ -276,12 +276,8 @@ def test_the_view_fits_a_terminal_without_cut_numbers(columns: int, whole: bool)
     assert sum(math.prod(tensor["shape"]) for tensor in found["tensors"]) == found["parameters"]["total"]
 
 
-def test_weights_with_nan_are_named_though_no_fixed_text_meets_them(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_weights_with_nan_are_named_though_no_fixed_text_meets_them(tmp_path: Path) -> None:
     a = with_nan(tiny_model(tmp_path / "a"), "##h")
     (name,) = mlxbert.inspect(a).weights.with_nan
     assert name.endswith("word_embeddings.weight") and "damaged" in terminal("inspect", str(a))[1]
     assert any("NaN in the weights" in note for note in mlxbert.verify(a, a).notes)
-    mlxbert.convert(a, tmp_path / "b")
-    assert "NaN in the weights" in caplog.text

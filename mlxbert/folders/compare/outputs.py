@@ -61,9 +61,9 @@ def _on_each(a: OpenedModel, b: OpenedModel, compute: Callable[[OpenedModel], T]
     for letter, model in (("A", a), ("B", b)):
         try:
             results.append(compute(model))
-        except InputError:
-            raise
         except MlxbertError as problem:
+            if isinstance(problem, InputError) and not isinstance(problem, NotFiniteError):
+                raise
             broken[letter] = problem.message
     return results
 
