@@ -98,7 +98,7 @@ def _tie_problems(checkpoint: Checkpoint) -> Iterator[PartProblem]:
             shapes = tensors[names[copy]].shape, tensors[names[original]].shape
             if shapes[0] != shapes[1]:
                 yield PartProblem(
-                    f"{copy!r} differs from {original!r} in its shape ({shapes[0]}, not {shapes[1]}), but mlxbert runs only "
-                    "decoders for the tokens of the word embeddings",
+                    f"{copy!r} differs from {original!r} in its shape ({shapes[0]}, not {shapes[1]}), but mlxbert runs "
+                    "only decoders for the tokens of the word embeddings",
                     "use a task without the masked-LM head, for example task='embed'",
                 )

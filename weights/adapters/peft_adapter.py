@@ -319,7 +319,7 @@ def _check_tokens(folder: Path, tokens: int, base_tokens: int) -> None:
         raise CheckpointError(
             f"{folder}: the adapter has word embeddings of {tokens} tokens, but its base model has {base_tokens}: "
             "mlxbert merges only adapters that add no tokens",
-            hint=f"merge it once with PEFT: resize_token_embeddings({tokens}) of the base model, merge_and_unload; "
+            hint=f"merge it once with PEFT: resize_token_embeddings({tokens}) of the base, merge_and_unload; "
             "save the result with the tokenizer of the adapter",
         )
 
