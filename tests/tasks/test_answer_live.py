@@ -7,6 +7,7 @@ import os
 import random
 import re
 import shutil
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +59,19 @@ def pipeline(model: Any, tokenizer: Any, question: str, context: str, length: in
                 if not all(context[slice(*offsets[token])].strip() for token in (i, j)) or words(part) > WORDS:
                     continue
                 start, end = start + len(part) - len(part.lstrip()), end - len(part) + len(part.rstrip())
-                while start > 0 and re.fullmatch(r"[^\W_\u4e00-\u9fff]{2}", context[start - 1 : start + 1]):
+                while start > 0 and within(context, start):
                     start -= 1  # the first word whole
+                while end < len(context) and unicodedata.category(context[end]).startswith("M"):
+                    end += 1  # the last letter whole
                 found[start, end] = max(found.get((start, end), 0.0), float(first[i] * last[j]))
     return found, none
+
+
+def within(text: str, place: int) -> bool:
+    """Whether a place is in the middle of a letter, a digit or a symbol and its marks, or between letters of a word."""
+    marks = [unicodedata.category(text[at]) in ("Mn", "Mc", "Me", "Cf", "Sk") for at in (place - 1, place)]
+    letters = [bool(re.fullmatch(r"[^\W_\u4e00-\u9fff]", text[at])) for at in (place - 1, place)]
+    return marks[1] or (letters[1] and (letters[0] or (marks[0] and text[place - 1] not in "\u200b\u200e\u200f\ufeff")))
 
 
 def words(text: str) -> int:
