@@ -6,6 +6,7 @@ one counts; settings that only one of them changed are both kept.
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -80,7 +81,8 @@ _WIDER = 4  # times as many rows are looked for as chunks are wanted
 # `refine_factor` found no more of them, and took up to half as long again.
 _PARTITIONS = 40
 _COMMITS = 50  # after which the table is tidied
-_ENDINGS = (".lance", ".txn")  # of the files that a process leaves if it is killed while it creates a table
+# The files that a process leaves if it is killed while it creates a table; Lance writes them under temporary names.
+_REMAINS = re.compile(r"\.tmp\w+|.+\.(lance|txn|manifest)(#\d+)?")
 _FOLDERS = ("data", "_deletions", "_indices", "_transactions", "_versions")  # in a table
 _PART = 1_000  # chunks whose vectors are looked up together
 _CACHED = 16  # filters, and 1,000 times as many words
@@ -123,7 +125,7 @@ class LanceStore:
                 )
             if "://" not in uri and os.path.exists(uri) and not os.path.isdir(uri):  # Lance would try for seconds
                 raise StoreError(f"{self.path}: is a file, expected a folder", hint="choose another place")
-            if "://" not in uri and not all(name.endswith(_ENDINGS) for _, _, names in os.walk(uri) for name in names):
+            if "://" not in uri and not all(_REMAINS.fullmatch(name) for _, _, names in os.walk(uri) for name in names):
                 raise ArgumentError(f"{self.path}: the folder has other files", hint="choose a new folder")
             self.is_new = create_table(uri, about.dimensions, json.dumps({**asdict(about), "next": 1}))
         self._table = LanceTable(uri)

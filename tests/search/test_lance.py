@@ -210,7 +210,8 @@ def test_what_a_killed_process_left_is_no_index(place: str) -> None:
     assert not folder.exists()
     (folder / "_versions").mkdir(parents=True)
     (folder / "data").mkdir()
-    (folder / "data" / "part.lance").touch()
+    for name in ("part.lance", ".tmp1aB"):
+        (folder / "data" / name).touch()
     with pytest.raises(InputError):
         find_file(place)
     store = open_store(place, ABOUT)
