@@ -368,8 +368,8 @@ def dedupe(
         model: The model that computes the vectors; `None` if `vectors` are given, or with `exact=True`.
         texts: The texts.
         threshold: Smallest cosine of a double and the kept text. Default: 0.9. From 0 to 1.
-        exact: Find only texts that differ in case, white space, and forms of dashes and quotes. This needs no model.
-            Default: False.
+        exact: Find texts that differ in case, white space, and forms of dashes or quotes. This needs no model. Default:
+            False.
         prefer: Which text of a group is kept. One of `first`, `longest`. Default: `first`.
         all_pairs: Compare all pairs. Without it, of more than 32,768 texts only near ones are compared, which is
             faster. Default: False.

@@ -19,7 +19,7 @@ class DedupeOptions:
     exact: Annotated[
         bool,
         Option(
-            "Find only texts that differ in case, white space, and forms of dashes and quotes. This needs no model."
+            "Find texts that differ in case, white space, and forms of dashes or quotes. This needs no model."
         ),
     ] = False
     prefer: Annotated[Literal["first", "longest"], Option("Which text of a group is kept.")] = "first"

@@ -17,7 +17,7 @@ READS: dict[str, Callable[[Path], list[Any]]] = {
     "texts": lambda path: [record.text for record in read_records(path)],
     "keep": lambda path: [one.text for one in read_records(path, keep=[f"c{n}" for n in range(COLUMNS)])],
     "training": lambda path: [row.values["text"] for row in read_rows(path)],
-    "search": lambda path: [one.text for one in read_record_documents(path, DocumentColumns())],
+    "search": lambda path: [one.text.split("\n")[0] for one in read_record_documents(path, DocumentColumns())],
 }
 
 

@@ -71,7 +71,7 @@ class TrainingOptions:
         int | None,
         Option(
             "Stop after N evaluations that improve neither the score nor the loss.",
-            usual="those of 5 epochs",
+            usual="5 epochs",
             bounds=Bounds(1, 1_000_000),
         ),
     ] = None
