@@ -90,7 +90,7 @@ def labelled_rows(rows: Sequence[Record], column: str, *, empty: bool = False) -
     """
     labels = [plain(row.values.get(column)) for row in rows]
     missing = [
-        (not label.strip() and not empty) if isinstance(label, str) else label is None or label != label
+        (not label.strip() and not empty) if isinstance(label, str) else label is None or _is_nan(label)
         for label in labels
     ]
     if not any(missing) or all(missing):
@@ -98,6 +98,14 @@ def labelled_rows(rows: Sequence[Record], column: str, *, empty: bool = False) -
     count, first = f"{sum(missing):,} of {len(rows):,} rows", rows[missing.index(True)].where
     _LOG.warning("%s have no %r and are left out (the first is %s)", count, column, first)
     return [row for row, left_out in zip(rows, missing, strict=True) if not left_out]
+
+
+def _is_nan(label: Any) -> bool:
+    """Whether a label is NaN, or `pandas.NA`, which is equal to nothing and neither true nor false."""
+    try:
+        return bool(label != label)
+    except TypeError:
+        return True
 
 
 def read_each(rows: Iterable[Record], read: Callable[[Record], T]) -> list[T]:

@@ -18,9 +18,7 @@ class DedupeOptions:
     threshold: Annotated[float, Option("Smallest cosine of a double and the kept text.", bounds=_COSINE)] = 0.9
     exact: Annotated[
         bool,
-        Option(
-            "Find texts that differ in case, white space, and forms of dashes or quotes. This needs no model."
-        ),
+        Option("Find texts that differ in case, white space, and forms of dashes or quotes. This needs no model."),
     ] = False
     prefer: Annotated[Literal["first", "longest"], Option("Which text of a group is kept.")] = "first"
     all_pairs: Annotated[

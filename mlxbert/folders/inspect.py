@@ -72,6 +72,15 @@ def inspect(
         folder = replace(source.files)  # reads the files again
     else:
         folder = find_model(ModelRef(source, revision=revision, offline=offline), on_progress, headers_only=True)
+    return _inspected(folder, scan=True)
+
+
+def inspect_headers(ref: ModelRef) -> Inspection:
+    """Describes a model as `inspect` does, but does not read its weights."""
+    return _inspected(find_model(ref, headers_only=True), scan=False)
+
+
+def _inspected(folder: ModelFolder, *, scan: bool) -> Inspection:
     checkpoint = open_checkpoint(folder)
     config, files = checkpoint.config, read_tokenizer(folder)
     embedder, embedding = _embedding(folder, config, files)
@@ -98,7 +107,7 @@ def inspect(
         skipped=SkippedEntries(len(checkpoint.weights.skipped), next(iter(checkpoint.weights.skipped), None)),
         **sizes,
         fit=fit(config, sizes["parameters"]["total"], sizes["memory"], max_length),
-        weights=_weights(folder, checkpoint, modules),
+        weights=_weights(folder, checkpoint, modules, scan=scan),
         tokenizer=tokenizer,
         embedding=embedding,
         token_vectors=token_vectors,
@@ -227,7 +236,7 @@ def _modules(folder: ModelFolder, embedder: Embedder) -> Iterator[ModuleFacts]:
         yield ModuleFacts(module.kind, module.folder.relative_to(folder.path).as_posix(), shapes, count)
 
 
-def _weights(folder: ModelFolder, checkpoint: Checkpoint, modules: Iterable[ModuleFacts]) -> WeightFacts:
+def _weights(folder: ModelFolder, checkpoint: Checkpoint, modules: Iterable[ModuleFacts], *, scan: bool) -> WeightFacts:
     headers = dict(checkpoint.weights.headers)
     for module in modules:
         if module.parameters:
@@ -239,7 +248,7 @@ def _weights(folder: ModelFolder, checkpoint: Checkpoint, modules: Iterable[Modu
         bytes=sum(header.size for header in headers.values()),
         files=FrozenDict({path.relative_to(folder.path).as_posix(): header.size for path, header in headers.items()}),
         here=here,
-        with_nan=inventory.with_nan(checkpoint) if here else (),
+        with_nan=inventory.with_nan(checkpoint) if here and scan else (),
     )
 
 

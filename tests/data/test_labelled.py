@@ -83,6 +83,20 @@ def test_rows_without_a_label_are_left_out_and_counted(kind: str, value: Any, ca
         assert refused(kind, value, value).message.startswith("line 1: 'label' is ")
 
 
+class Missing:
+    """`pandas.NA`: a comparison with it is neither true nor false."""
+
+    def __ne__(self, other: object) -> "Missing":  # type: ignore[override]
+        return self
+
+    def __bool__(self) -> bool:
+        raise TypeError("boolean value of NA is ambiguous")
+
+
+def test_a_row_with_the_missing_value_of_pandas_has_no_label() -> None:
+    assert [one.label for one in read_labelled(rows("1", Missing(), "2"), COLUMNS, "class")] == ["1", "2"]
+
+
 def test_whole_numbers_of_thousands_of_digits_are_refused() -> None:
     for kind in ("class", "classes", "number"):
         for value in (10**5000, -(10**5000)):

@@ -10,9 +10,11 @@ import pytest
 
 import mlxbert
 from mlxbert.cli.views.inspect import by_layer
+from mlxbert.folders.inspect import inspect_headers
 from mlxbert.folders.inspection import TensorFacts
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats.weight_files import open_weights
+from mlxbert.weights.model_source import ModelRef
 from tests.helpers.program import TERMINALS, Terminal, call, change_config, change_weights, terminal, tiny_model
 from tests.helpers.st_folder import NORMALIZE, dense, pooling, save_st, write_json
 from tests.helpers.tf_files import write_model
@@ -279,5 +281,6 @@ def test_the_view_fits_a_terminal_without_cut_numbers(columns: int, whole: bool)
 def test_weights_with_nan_are_named_though_no_fixed_text_meets_them(tmp_path: Path) -> None:
     a = with_nan(tiny_model(tmp_path / "a"), "##h")
     (name,) = mlxbert.inspect(a).weights.with_nan
+    assert inspect_headers(ModelRef(a)).weights.with_nan == ()  # a server asks for sizes alone
     assert name.endswith("word_embeddings.weight") and "damaged" in terminal("inspect", str(a))[1]
     assert any("NaN in the weights" in note for note in mlxbert.verify(a, a).notes)

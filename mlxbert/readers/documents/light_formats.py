@@ -15,7 +15,8 @@ _HEADLINE = re.compile(r"^(\*++) ++(?:(?:TO(?:DO)|DONE|NEXT|WAITING|CANCELLED) )
 _TAGS = re.compile(r":[\w@#%:]+:")
 _ORG_TITLE = re.compile(r"^#\+title:(.*)", re.MULTILINE | re.IGNORECASE)
 # Comments, settings, and drawers with properties: what is left of their lines is empty.
-_ORG_LINES = re.compile(r"^[ \t]*+(?:#(?:\+.*|[ \t].*|)|:[\w-]+:(?:[ \t].*)?)$", re.MULTILINE)
+_ORG_LINE = re.compile(r"[ \t]*+(?:#(?:\+.*|[ \t].*|)|:[\w-]+:(?:[ \t].*)?)")
+_ORG_BLOCK = re.compile(r"[ \t]*+#\+(begin|end)_", re.IGNORECASE)  # code and quotations, whose lines stay
 _ORG_LINK = re.compile(r"\[\[([^][\n]*+)\](?:\[([^][\n]*+)\])?\]")
 _EMPHASIS = re.compile(r"(?<![\w*/=~+_])([*/=~+_])(?=\S)([^*/=~+_\n]{1,200})(?<=\S)\1(?![\w*/=~+_])")
 _FOLD = re.compile(r"\n[ \t]")
@@ -30,13 +31,21 @@ def read_org(data: bytes, name: str, encoding: str | None = None) -> Iterator[Do
     """Reads the outline as one document, whose lines are those of the file."""
     text, problems = decode_lines(data, chosen=encoding)
     title = _ORG_TITLE.search(text)
-    text = _ORG_LINES.sub("", text)
+    text = "\n".join(_org_lines(text))
     text = _ORG_LINK.sub(lambda link: link[2] or link[1], text)
     text = _EMPHASIS.sub(r"\2", text)
     text = _HEADLINE.sub(lambda line: f"{line[1]} {' '.join(line[2].split())}", text)
     found = ((line, _without_tags(line[2])) for line in _HEADLINE.finditer(text))
     headings = tuple(Heading.of(line.start(), len(line[1]), title) for line, title in found if title)
     yield Document(text, title[1].strip() if title else "", headings=headings, first_line=1, problems=problems)
+
+
+def _org_lines(text: str) -> Iterator[str]:
+    is_block = False
+    for line in text.split("\n"):
+        if border := _ORG_BLOCK.match(line):
+            is_block = border[1].lower() == "begin"
+        yield "" if border or (not is_block and _ORG_LINE.fullmatch(line)) else line
 
 
 def _without_tags(title: str) -> str:

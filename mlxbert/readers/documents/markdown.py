@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # Linear time even for hostile files: no repetition is followed by a pattern that could match the same characters.
 _FRONT = re.compile(r"(---|\+\+\+)[ \t]*\n(?![ \t]*\n)((?:.*\n)*?)(?:\1|\.\.\.)[ \t]*(?:\n|\Z)")
+_PROSE = re.compile(r"^(?![ \t#\-\]}]|[^:\n]+:(?:[ \t]|$)).", re.MULTILINE)  # a line of YAML has a key, or is indented
 _PAIR = re.compile(r"^([\w-]+):[ \t]+(.+)", re.MULTILINE)
 _MAX_FRONT = 2**14  # characters: TOML with a long dotted key takes a time that grows with the square of its length
 _MAX_TEXT = 2**22  # characters in which headings are looked for: the parser needs 6 seconds for a hostile million
@@ -39,7 +40,7 @@ def _front_matter(text: str) -> tuple[int, Mapping[str, Any], tuple[ReadProblem,
     import yaml
 
     block, problems = _FRONT.match(text[:_MAX_FRONT]), tuple[ReadProblem, ...]()
-    if block is None:
+    if block is None or (block[1] == "---" and _PROSE.search(block[2])):
         return 0, {}, ()
     mark, content = block.groups()
     try:

@@ -19,6 +19,7 @@ _TAGS = {"tbl": "table", "tr": "tr", "tc": "td"}
 _WRITTEN = {"tab": " ", "ptab": " ", "br": "<br>", "cr": "<br>", "noBreakHyphen": "\u2011"}
 _AROUND = {"den": ("/", ""), "sup": ("^", ""), "sub": ("_", ""), "d": ("(", ")"), "rad": ("√", "")}  # in formulas
 _NOTES = {"footnoteReference": "footnotes", "endnoteReference": "endnotes"}  # and the kinds of their parts
+_BOUNDS = {"tc", "body"}  # what no paragraph crosses
 _DELETED = {"del", "cellDel"}
 _LEFT_OUT = {"del", "moveFrom", "rt", "Fallback"}  # `rt` is the reading of a word, `Fallback` a copy for old programs
 
@@ -35,7 +36,7 @@ def read_word(data: bytes, name: str) -> Iterator[Document]:
             if kind in ("footnotes", "endnotes"):
                 notes |= {(kind, _value(note, "id")): note for note in part_xml(archive, part)}
         for reference in dict.fromkeys(page.notes):
-            parts += page.write(notes.get(reference, Element("")))
+            parts += [*page.write(notes.get(reference, Element(""))), *page.take_joined()]
     document = html_document("".join(parts))
     if not document.text.strip():
         raise UnreadableError("has no text")
@@ -81,13 +82,20 @@ class _Page:
                 tag, (before, after) = _TAGS.get(name, ""), _AROUND.get(name, ("", ""))
                 yield (f"<{tag}>" if tag else before) + _WRITTEN.get(name, "")
                 yield from self.write(child)
+                if name in _BOUNDS:  # nothing follows that the last paragraph could begin
+                    yield from self.take_joined()
                 yield f"</{tag}>" if tag else after
+
+    def take_joined(self) -> list[str]:
+        """Takes the contents of paragraphs whose end was deleted."""
+        begun, self.joined = self.joined, []
+        return begun
 
     def _paragraph(self, element: Element, properties: Element | None) -> Iterator[str]:
         if _is_deleted(_child(properties, "rPr")):
             self.joined += self.write(element)
             return
-        begun, self.joined = self.joined, []
+        begun = self.take_joined()
         id = _value(_child(properties, "pStyle"), "val")
         style = self.styles.get(id, id)
         is_item = _child(properties, "numPr") is not None or style.lower().startswith("list ")

@@ -73,8 +73,8 @@ def _has_document_type(name: str) -> UnreadableError:
 def _declares_type(archive: "ZipFile", part: "ZipInfo") -> bool:
     """Whether a part of an archive is XML with a document type, whatever its encoding and name.
 
-    mammoth reads any part that another part refers to, and uses the same parser. So a part that cannot be parsed here,
-    such as a picture, cannot harm mammoth. Parsing stops at the first element: a document type can only precede it.
+    The reader of spreadsheets reads any part that another part refers to. Parsing stops at the first element, since a
+    document type can only precede it.
     """
     from xml.parsers import expat
 

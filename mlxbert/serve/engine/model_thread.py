@@ -10,7 +10,7 @@ from typing import Any
 
 from mlxbert.errors import InputError, MissingHeadError, MlxbertError, ModelChangedError
 from mlxbert.folders.fingerprint import hash_model
-from mlxbert.folders.inspect import inspect
+from mlxbert.folders.inspect import inspect_headers
 from mlxbert.loading import load
 from mlxbert.machine.device import choose_dtype, clear_when_thread_ends, dtype_name, use
 from mlxbert.machine.device_errors import free_memory
@@ -350,5 +350,5 @@ def _make_task(key: Key, model: Model) -> AnyTask:
 def _size(ref: ModelRef) -> int:
     """Returns the size of a model's weights in bytes, from the headers of its files."""
     use(ref.device)
-    report = inspect(ref.source, revision=ref.revision, offline=ref.offline)
+    report = inspect_headers(replace(ref, adapter=None))
     return report.memory[dtype_name(choose_dtype(ref.dtype, wide_range=report.config.wide_range))]

@@ -133,6 +133,7 @@ def test_headings_of_markdown_are_those_of_commonmark(text: str, expected: list[
         ("---\na: &a [x, y]\nb: *a\n---\n", "", {"a": "x, y", "b": "x, y"}),
         ('+++\ntitle = "Spring"\ndate = 2026-02-02\ndraft = true\n[x]\ny = 1\n+++\n', "Spring",
          {"date": "2026-02-02", "draft": "true"}),
+        ("---\nNote: bring the key\nand the pump\n---\n", "", {}),
         ("---\n# One\n---\n", "", {}), ("---\n\nNote: this is prose\n\n---\n", "", {}), ("---\na: b\n", "", {}),
     ],
 )  # fmt: skip
@@ -239,6 +240,9 @@ def test_a_row_that_is_longer_than_a_passage_keeps_its_paragraphs() -> None:
     assert only("a.html", f"<table><tr><td>{LONG}{LONG}<td>b</table>").text.count("\n\n") == 2
 
 
+END_DELETED = "<w:p><w:pPr><w:rPr><w:del/></w:rPr></w:pPr><w:r><w:t>last</w:t></w:r></w:p>"
+
+
 @pytest.mark.parametrize(
     ("said", "encoding"), [("shift_jis", "shift_jis"), ("latin-1", "utf-8"), ("no-such", "cp1252"), ("utf-16", "utf-8")]
 )
@@ -291,6 +295,8 @@ ROWS_OF_WORD = [[paragraph("Item"), paragraph("Price")], [paragraph("Lamp") + pa
         ("<w:p><w:r><w:t>a</w:t><w:tab/><w:t>b</w:t><w:br/><w:t>c</w:t><w:instrText>no</w:instrText></w:r></w:p>",
          "a b\nc"),
         ('<w:p><w:pPr><w:numPr/></w:pPr><w:r><w:t>x</w:t></w:r></w:p>' * 2, "x\nx"),
+        (paragraph("a") + END_DELETED, "a\n\nlast"),  # no paragraph follows
+        (f"<w:tbl><w:tr><w:tc>{END_DELETED}</w:tc><w:tc>{paragraph('b')}</w:tc></w:tr></w:tbl>", "last b"),
     ],
 )  # fmt: skip
 def test_word_keeps_what_it_shows(body: str, text: str) -> None:
@@ -466,6 +472,8 @@ def test_outlines_calendars_and_subtitles_lose_their_markup() -> None:
     assert " ".join(found.text.split()) == words
     assert (found.title, headings(found)) == ("My notes", [(1, "Buy milk"), (2, "Low")])
     assert found.text.split("\n")[5].strip() == ORG.split("\n")[5].strip()[:4] + "the site, file:a.org and code a*b*c."
+    code = "# note\n#+begin_src sh\n# install\n:name: x\n#+end_src\n# note\nb"
+    assert only("a.org", code).text.split() == ["#", "install", ":name:", "x", "b"]
     event, task = read("a.ics", CALENDAR.encode())
     assert event.text == "Dentist, upstairs\n2026-01-14 09:00\nMain street\nBring the card\nand"
     assert (event.title, event.place, task.text, task.place) == (
