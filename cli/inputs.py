@@ -176,6 +176,8 @@ def _from_arguments(arguments: Sequence[str], options: InputOptions, records: Se
         console.say("hint", f"{file} is taken as a text; --input {file} reads the file")
     for folder in filter(os.path.isdir, arguments):
         console.say("hint", f"{folder} is taken as a text; {_read_folder(folder, options)}")
+    for pattern in filter(_is_pattern, arguments):
+        console.say("hint", f"{pattern} is taken as a text: no file has such a name")
     if STDIN in arguments:
         console.say("hint", f"{STDIN} is taken as a text; --input {STDIN} reads stdin")
     single = len(records[0]) == 1
@@ -201,6 +203,11 @@ def _is_input_file(argument: str) -> bool:
         return len(argument) < 256 and Path(argument).is_file()
     except ArgumentError:
         return False
+
+
+def _is_pattern(argument: str) -> bool:
+    """Whether an argument looks like a pattern of files that a shell has left as it is, since no file fits."""
+    return "*" in argument and " " not in argument and Path(argument).suffix != ""
 
 
 def _given_options(options: InputOptions) -> dict[str, Any]:

@@ -299,7 +299,7 @@ def stream(
         group: The processes that share the work. All of them get all results, and the first one writes the file.
     """
     screen = ResultWriter(draw, options, last=last)
-    skipped = count = failed = 0
+    skipped = count = failed = empty = 0
     from_file = source.name != ARGUMENTS
     has_bar = from_file and (options.output is not None or not console.at_terminal())
     start = time.perf_counter()
@@ -309,6 +309,7 @@ def stream(
             for count, (record, result) in enumerate(source.with_results(results), 1):
                 say_queued()
                 failed += isinstance(result, Failure)
+                empty += not isinstance(result, Failure) and not record.text.strip()
                 out.write(source.checked(record, result, skipped), record.as_json())
                 update(source.finished, skipped + count)
         if isinstance(out, ResultWriter):
@@ -316,7 +317,7 @@ def stream(
     if usage is not None and count > failed and from_file:
         _summarize(usage, count - failed, skipped, time.perf_counter() - start)
     failures = task.chosen(options.output).failures
-    report(skipped + count, out.truncated, out.only_unknown, out.failed, failures, out.hint)
+    report(skipped + count, out.truncated, max(out.only_unknown, empty), out.failed, failures, out.hint)
 
 
 @contextmanager

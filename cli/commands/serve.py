@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from mlxbert.cli.commands.indexes import find_file
 from mlxbert.cli.shared_options import ComputingDevice, ComputingDType, Offline, TalkOptions
 from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError
@@ -46,7 +47,8 @@ def serve(
     from mlxbert.search.index_stores import exists, is_lance, open_store
 
     sources = _named(models or [os.environ.get("MLXBERT_MODEL") or BUILTIN], "MODEL")
-    indexes = _named(index or (), "index")
+    named = _named(index or (), "index").items()
+    indexes = {name: str(find_file(file)) if os.path.isdir(file) else file for name, file in named}
     if missing := [file for file in indexes.values() if not (exists(file) if is_lance(file) else os.path.isfile(file))]:
         raise ArgumentError(
             f"index is {missing[0]}, but this file does not exist", hint="`mlxbert indexes list` shows the indexes"

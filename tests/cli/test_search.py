@@ -163,6 +163,10 @@ def test_who_has_a_folder_is_told_what_to_type(
     assert outcome.status and hint in outcome.err.partition("hint: ")[2]
 
 
+def test_a_pattern_that_no_file_fits_is_taken_as_a_text_but_said() -> None:
+    assert "notes/*.md" in call("tokenize", "notes/*.md").err and not call("tokenize", "a * b.").err
+
+
 def test_a_query_after_the_path_is_seen(run: Run, files: Path) -> None:
     run("search", files, "where is the cat").fails(1, "where is the cat", "hint: ", "mlxbert search QUERY PATH")
     assert "QUERY" not in run("search", "cat", files / "none").err

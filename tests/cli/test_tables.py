@@ -104,6 +104,7 @@ def test_classify_adds_columns_to_the_table(ending: str, tmp_path: Path) -> None
     assert [row["top_label"] for row in found] == [line["labels"][0]["label"] for line in lines]
     assert call(*given, "-o", str(output), "--overwrite", "--keep", "label,Id_2").status == 0
     assert [*rows(output, "classify")[0]] == ["label", "Id_2", "text", *new]
+    assert "1 of 3 texts is empty" in call(*given[:-1]).err
     source.write_text("review,Top_label\nthe cat,x\n")
     before = output.read_bytes()
     call(*given, "-o", str(output), "--overwrite").fails(2, "'Top_label'", "hint: ", "--keep")
