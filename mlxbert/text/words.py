@@ -20,6 +20,7 @@ _CLITIC = re.compile("['\u2019](s|re|ve|ll|d|m)$", re.IGNORECASE)
 _INVISIBLE = "\u200b\u200e\u200f\u2060\ufeff"  # zero-width space, marks of direction, byte-order mark
 _INITIALS = re.compile(r"(?:[^\W\d_]\.)+")  # U.N., J.: the last period belongs to the word
 _PART_OF_NAME = "@#_"  # before a name: @user, #topic
+_LONGEST = 100  # characters of a word; the windows of a longer run, such as DNA, would each walk back to its start
 
 
 def split_words(text: str) -> Iterator[Span]:
@@ -139,16 +140,17 @@ def whole_spans(text: str, tokens: Iterable[str], spans: Iterable[Span], trims: 
 def word_starts(text: str, places: Iterable[int]) -> Iterator[int]:
     """Moves places in the middle of letters, digits and their marks to the start of these; keeps all other places.
 
-    Unlike the words of `split_words`, "1990-1995" has two parts.
+    Unlike the words of `split_words`, "1990-1995" has two parts. A place moves by at most `_LONGEST` characters, or to
+    where the place before it moved.
 
     Args:
         text: The text.
-        places: Places in the text, in ascending order; the time is linear in their distance.
+        places: Places in the text, in ascending order; the time is linear in the distance from the first to the last.
     """
     before = moved = -1
     for place in places:
         start = place
-        while start not in (0, before) and _is_within(text, start):
+        while start not in (0, before, place - _LONGEST) and _is_within(text, start):
             start -= 1
         before, moved = place, moved if start == before else start
         yield moved

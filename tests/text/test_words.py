@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, strategies as st
 
-from mlxbert.text.words import split_words, trimmed, words_of_tokens
+from mlxbert.text.words import split_words, trimmed, word_starts, words_of_tokens
 from tests.text.test_tokenizer import QUICK
 
 
@@ -72,3 +72,11 @@ def test_a_token_belongs_to_the_word_in_which_it_begins() -> None:
 def test_spaces_at_the_ends_of_a_span() -> None:
     assert trimmed(" a b ", (0, 5)) == (1, 4) and trimmed("   ", (0, 3)) == (3, 3)
     assert trimmed("\ufeffa\u200b ", (0, 4)) == (1, 2)
+
+
+def test_a_place_within_letters_moves_to_their_start_but_not_far() -> None:
+    text = "in Berlin " + "acgt" * 2500
+    assert [*word_starts(text, [1, 2, 5, 10])] == [0, 2, 3, 10]
+    first, second, far = word_starts(text, [9000, 9004, 9990])
+    assert 9000 - first == 9990 - far == 100  # so that the windows of a text take linear time
+    assert second == first
