@@ -29,6 +29,7 @@ _BUFFER = 4096  # spans that are added before all but the best are dropped
 _BLOCK = 2**20  # spans whose scores are in memory together
 _BITS = 32  # a place is one number, the start times 2**32 plus the end, so that places sort in the order of the text
 _END = 2**_BITS - 1
+_MANY_MARKS = 30  # after one letter: more than in any language, and each token would walk over a longer run
 
 
 class Candidate(NamedTuple):
@@ -224,6 +225,7 @@ def _stripped(text: str, place: tuple[int, int]) -> tuple[int, int]:
     An accent that is a code point of its own has no token, or another one than its letter.
     """
     start, end = trimmed(text, place)
-    while start < end < len(text) and unicodedata.category(text[end]).startswith("M"):
+    most = min(end + _MANY_MARKS, len(text))
+    while start < end < most and unicodedata.category(text[end]).startswith("M"):
         end += 1
     return start, end

@@ -84,6 +84,7 @@ def test_the_best_spans_are_those_of_all(seed: int) -> None:
         ("a e\u0301 b", [(0, 1), (3, 4), (5, 6)], "e\u0301"),  # a token that holds nothing but the accent
         ("a हिन्दी b", [(0, 1), (2, 7), (9, 10)], "हिन्दी"),
         ("a \u2764\ufe0f b", [(0, 1), (2, 3), (5, 6)], "\u2764\ufe0f"),
+        ("a e" + "\u0301" * 99, [(0, 1), (2, 3)], "e" + "\u0301" * 30),  # not over all marks
     ],
 )
 def test_a_mark_stays_with_its_letter(text: str, offsets: list[tuple[int, int]], found: str) -> None:
