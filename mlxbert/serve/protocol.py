@@ -16,6 +16,7 @@ from mlxbert.errors import (
     TooLargeError,
     TooLongError,
 )
+from mlxbert.tasks.task import NotFiniteError
 
 # The kinds of errors, and their status unless the protocol has its own.
 Kind = Literal[
@@ -72,7 +73,7 @@ def as_problem(error: BaseException) -> RequestError:
         return RequestError("too_long", error.message, hint=error.hint)
     if isinstance(error, TooLargeError):
         return RequestError("too_large", error.message, hint=error.hint)
-    if isinstance(error, InputError):
+    if isinstance(error, InputError) and not isinstance(error, NotFiniteError):  # that is the model's fault
         return RequestError("bad_text", error.message, hint=error.hint)
     if isinstance(error, ArgumentError | MissingHeadError):
         return RequestError("invalid", error.message, hint=error.hint)

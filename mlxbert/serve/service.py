@@ -184,6 +184,8 @@ class Service:
         for failure in (result for result in answered.results if isinstance(result, Failure) and on_error == "raise"):
             place = f"text {failure.index}: " if len(items) > 1 else ""
             problem = as_problem(failure.error)
+            if problem.kind == "internal":
+                raise failure.error  # itself, so that it is logged
             raise RequestError(problem.kind, place + problem.message, hint=problem.hint)
         return answered
 

@@ -24,6 +24,7 @@ from mlxbert.serve.protocols import tei
 from mlxbert.serve.service import Service
 from tests.helpers.classifiers import EMOTIONS, save_classifier, save_saturated
 from tests.helpers.serving import serving
+from tests.helpers.tiny import save, with_nan
 
 TEXTS = ["the cat sat on the mat", "paris is a city", "a dog"]
 LONG = "the cat " * 40
@@ -237,6 +238,18 @@ def test_tei_names_each_error(kind: Kind, expected: tuple[int, str]) -> None:
     status, error = tei.shape(RequestError(kind, "wrong", hint="do this"))
     assert (status, error["error_type"]) == expected
     assert error["error"] == "wrong (do this)"
+
+
+def test_numbers_that_are_not_finite_are_the_fault_of_the_model(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving({"unit": with_nan(save(tmp_path / "model"))}) as service, TestClient(make_app(service)) as client:
+        assert post(client, "/embed", {"inputs": TEXTS}, 424)["error_type"] == "Backend"
+        assert post(client, "/v1/embeddings", {"input": TEXTS}, 500)["error"]
+        assert service.engine.counts.failed == 2
+        assert [record.levelname for record in caplog.records if "not finite" in record.message] == ["ERROR"] * 2
+        post(client, "/embed", {"inputs": TEXTS[:1]})
+        assert service.engine.counts.failed == 2
 
 
 def test_what_comes_on_top_of_a_full_queue_is_refused_in_each_shape(client: TestClient, service: Service) -> None:

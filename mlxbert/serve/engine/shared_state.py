@@ -11,7 +11,9 @@ from functools import partial
 from typing import Any
 
 from mlxbert.errors import ArgumentError, InputError, MissingHeadError, MlxbertError
+from mlxbert.results.result import Failure
 from mlxbert.serve.engine.request_queue import Answered, AnyTask, Key, QueuedItem, Request
+from mlxbert.tasks.task import NotFiniteError
 
 
 @dataclass
@@ -114,6 +116,8 @@ class EngineState:
         self.waiting -= 1
         if not request.unfinished:
             self.requests.discard(request)
+            errors = (one.error for one in request.results if isinstance(one, Failure))
+            self.counts.failed += any(isinstance(error, NotFiniteError) for error in errors)
             if request.claim is not None and request.budget is not None:
                 request.budget.room.shrink(request.claim, request.size)
             self.completions.append(partial(request.future.set_result, request.answered()))
