@@ -145,11 +145,20 @@ def _run(
             if not isinstance(outcome, InputError):
                 yield outcome
             elif on_error == "raise":
-                raise outcome if is_single else type(outcome)(f"input {place}: {outcome.message}", hint=outcome.hint)
+                raise outcome if is_single else _numbered(outcome, place)
             else:
                 yield Failure(place, outcome)
         index += len(prepared)
         del prepared, results  # frees the memory before another window is read
+
+
+def _numbered(error: InputError, place: int) -> InputError:
+    """Returns a copy of an error that names the item; a subclass's constructor may take other arguments."""
+    copied = type(error).__new__(type(error))
+    vars(copied).update(vars(error))
+    copied.message = f"input {place}: {error.message}"
+    copied.args = (copied.message,)
+    return copied
 
 
 def _one_behind(windows: Iterable[tuple[T, bool]], *, at_once: bool) -> Iterator[T]:

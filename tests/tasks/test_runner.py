@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 from mlxbert.errors import InputError
 from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
+from mlxbert.readers.delimited import SurplusCellsError
 from mlxbert.tasks.runner import remembering, run, run_batches
 from mlxbert.text.batch import default_batch_tokens, padded_count, plan
 from mlxbert.text.encoding import Encoding
@@ -183,6 +184,14 @@ def test_results_do_not_wait_for_items_that_have_not_arrived() -> None:
     assert [next(results), next(results)] == [1.0, 2.0]
     arrived.extend([3, 4, 5])
     assert list(results) == [3.0, 4.0, 5.0]
+
+
+def test_an_error_of_any_kind_names_its_item() -> None:
+    given = SurplusCellsError("three cells", {"text": "a"})
+    with pytest.raises(SurplusCellsError) as caught:
+        [*run([3, given], lambda one: one, lambda jobs: jobs, "raise")]
+    assert str(caught.value) == caught.value.message == "input 1: three cells"
+    assert caught.value.values == given.values and given.message == "three cells"
 
 
 def test_items_before_a_source_that_fails_have_results() -> None:
