@@ -41,7 +41,7 @@ class Bounds(NamedTuple):
         number = isinstance(value, Real) and not isinstance(value, bool)
         if not number or not self.least <= value <= self.most:  # type: ignore[operator]
             raise ArgumentError(f"{name} is {shown(value)}, expected a number from {self.least:,} to {self.most:,}")
-        return value if isinstance(value, int | float) else float(value)  # type: ignore[arg-type]
+        return value if type(value) in (int, float) else float(value)  # type: ignore[arg-type, return-value]
 
 
 def is_whole(value: object) -> TypeGuard[int]:

@@ -47,9 +47,10 @@ def test_what_is_out_of_bounds_is_refused_and_the_ends_are_not(bounds: Bounds) -
     for value in (math.ceil(least), int(most)) if most >= 1 else ():
         bounds.check_whole("steps", value)
     if most >= 1:
-        whole, number = math.ceil(least), np.float32(max(least, 1e-6) * 1.01 if most < 1 else 1)
+        whole, number = math.ceil(least), max(least, 1e-6) * 1.01 if most < 1 else 1
         assert [type(bounds.check_whole("steps", kind(max(whole, 0)))) for kind in (np.int64, np.uint32)] == [int, int]
-        assert bounds.least > 1 or type(bounds.check_number("steps", number)) is float
+        numbers = [] if least > 1 else [np.float32(number), np.float64(number)]
+        assert {type(bounds.check_number("steps", one)) for one in numbers} <= {float}
     bad: list[Any] = [least - 1, most + 1, HUGE, -HUGE, math.nan, math.inf, -math.inf, True, "1", None]
     for value in bad:
         for check in (bounds.check_number, bounds.check_whole):
