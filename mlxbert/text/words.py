@@ -8,7 +8,7 @@ from itertools import pairwise
 Span = tuple[int, int]  # [start, end) in code points
 
 # Scripts without spaces between words, where the tokens of a vocabulary are the closest thing to words.
-_UNSPACED = re.compile(
+UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3001-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
     "\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65]"  # and their punctuation
 )
@@ -57,7 +57,7 @@ def _core_words(text: str, start: int, end: int) -> Iterator[Span]:
         cuts.add(clitic.start())
     if elided is not None and elided[0].islower():
         cuts.add(elided.end())
-    for pattern in (_UNSPACED, _SEPARATORS):
+    for pattern in (UNSPACED, _SEPARATORS):
         cuts |= {cut for match in pattern.finditer(text, start, end) for cut in match.span()}
     yield from pairwise(sorted(cut for cut in cuts if cut in (start, end) or not _is_attached(text, cut)))
 
@@ -161,7 +161,7 @@ def _is_within(text: str, place: int) -> bool:
     return _is_attached(text, place) or all(
         _is_attached(text, at) and text[at] not in _INVISIBLE
         if not text[at].isalnum()
-        else not _UNSPACED.match(text, at)
+        else not UNSPACED.match(text, at)
         for at in (place - 1, place)
     )
 

@@ -87,7 +87,9 @@ def test_scores_are_those_of_a_second_reading_of_the_rules(seed: int) -> None:
         ("東京タワー」", ["「東京タワー"], 1, 1),
         ("กรุงเทพ", ["กรุงเทพฯ"], 0, 14 / 15),
         ("iPhone 手机", ["IPHONE手机"], 1, 1),
+        ("〡〢", ["〡"], 0, 2 / 3),  # numerals among Chinese characters
         ("서울은", ["서울"], 0, 0),  # Korean has spaces between words
+        ("《서울》", ["서울"], 0, 0),  # though some of its punctuation is that of Chinese
     ],
 )
 def test_known_scores(text: str, answers: list[str], exact: float, overlap: float) -> None:

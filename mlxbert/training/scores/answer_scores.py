@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from mlxbert.errors import InputError
+from mlxbert.text.words import UNSPACED
 from mlxbert.training.scores.evaluation_summary import Evaluation, Mistake
 from mlxbert.training.scores.intervals import bootstrap
 from mlxbert.training.scores.labelled_scores import MISTAKES, check_metric, label_scores
@@ -23,10 +24,6 @@ ALWAYS = 1.0  # a threshold at which an answer is always given
 LABELS = ("answer", "no answer")
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
-# A character of a script without spaces between words: Thai, Lao, Myanmar, Khmer, kana and Han.
-_UNSPACED = re.compile(
-    "([\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])"
-)
 _MARGIN = 120  # code points of context that a mistake shows on each side of an answer
 
 
@@ -67,9 +64,9 @@ def normalized(text: str) -> str:
     In scripts without spaces between words each character is a word, and all of Unicode's punctuation is removed, as in
     the official evaluations of DRCD, CMRC 2018 and MLQA. Other texts only lose ASCII's punctuation, as in SQuAD's.
     """
-    if _UNSPACED.search(text):
-        text = "".join(char for char in text if not unicodedata.category(char).startswith("P"))
-        text = _UNSPACED.sub(r" \1 ", text)
+    bare = "".join(char for char in text if not unicodedata.category(char).startswith("P"))
+    if UNSPACED.search(bare):
+        text = UNSPACED.sub(r" \g<0> ", bare)
     return " ".join(_ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
