@@ -50,7 +50,11 @@ def open_store(location: str | Path, about: IndexSettings | None = None) -> Inde
     """Opens a store; creates it if it is missing and `about` is given. Refuses an unfinished copy."""
     store = _open(location, about)
     if about is None:
-        check_finished(store)
+        try:
+            check_finished(store)
+        except StoreError:
+            store.close()
+            raise
     return store
 
 

@@ -700,3 +700,12 @@ def test_an_error_on_another_thread_is_raised(tmp_path: Path, monkeypatch: pytes
     failing = store.begin_nearest(vector(7), 5, EVERYTHING)
     with pytest.raises(StoreError):
         failing()
+
+
+def test_an_unfinished_copy_does_not_stay_open(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, closed = opened(replace(ABOUT, hash="")), list[IndexStore]()
+    store.close()
+    monkeypatch.setattr(type(store), "close", lambda self: closed.append(self))
+    with pytest.raises(StoreError, match="not finished"):
+        opened()
+    assert len(closed) == 1
