@@ -164,7 +164,8 @@ def _from_index(file: str | Path) -> TextCollection:
 
     def age(passage: "tuple[Mapping[str, Any], Vectors]") -> tuple[bool, float, int]:
         path = passage[0]["path"]
-        changed = files[path].changed if path else -1  # -1 also of a file that was new when it was read
+        file = files.get(path)  # none of a record, and of a file that another process has just removed
+        changed = file.changed if file else -1  # -1 also of a file that was new when it was read
         return not path, math.inf if changed < 0 else changed, len(path or "")
 
     passages.sort(key=age)  # an original before its copy, which is younger or, as "a copy.md", has a longer name

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from mlxbert.search.index_stores import open_store
+from mlxbert.search.sqlite import SqliteStore
 from tests.helpers.browser import browsing
 from tests.helpers.program import call, terminal
 from tests.search.test_store import ABOUT
@@ -234,6 +235,10 @@ def test_an_index_is_read_without_its_model(tmp_path: Path, tiny_folder: Path, m
     assert Path(group["kept"]["path"]).name == "b.txt" and copy.name == "the copy of b.txt"
     monkeypatch.chdir(tmp_path)
     _, shown = terminal("dedupe", "--index", index, "--threshold", "1")
+    with monkeypatch.context() as patched:  # another process removes a file after its passages are read
+        states = iter([SqliteStore.files, lambda _: {}])
+        patched.setattr(SqliteStore, "files", lambda store: next(states)(store))
+        assert call("dedupe", "--index", index, "--threshold", "1").status == 0
     assert "docs/b.txt:1" in shown and f"docs/{copy.name}:1" in shown
     written = list[list[str]]()
     monkeypatch.setattr("mlxbert.cli.commands.map.write_page", lambda *given: written.append(given[3]))
