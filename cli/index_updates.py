@@ -15,7 +15,7 @@ from mlxbert.cli import session
 from mlxbert.cli.shared_options import OutputOptions
 from mlxbert.cli.views import console, rich, search as view, update_progress
 from mlxbert.durable_files import PRIVACY
-from mlxbert.errors import BusyError, InputError
+from mlxbert.errors import BusyError, InputError, MlxbertError
 from mlxbert.machine.power import on_battery
 from mlxbert.search import file_systems
 
@@ -151,7 +151,12 @@ class PowerWatch:
     def __call__(self) -> bool:
         """Looks at the power supply now and then; prints a note when the update begins to wait."""
         if self._when == "plugged-in" and time.monotonic() >= self._next:
-            waited, self._waits = self._waits, on_battery()
+            waited = self._waits
+            try:
+                self._waits = on_battery()
+            except MlxbertError:
+                if self._next == -math.inf:  # later, the last answer stands until there is another
+                    raise
             self._next = time.monotonic() + _POWER_SECONDS
             if self._waits and not waited:
                 console.say("note", "this machine runs on battery, so the update waits until it is plugged in")
@@ -296,6 +301,7 @@ def watch_files(index: "Index", paths: Sequence[str], when: When, out: OutputOpt
             continue
         if first:
             say_added(index, covered)
+            covered = index.about.roots  # the battery may break off this update, and so others be the first
             report(index, done, out)
             summarize(index, done, out)
         elif done.changed:

@@ -20,6 +20,7 @@ from mlxbert.cli import index_updates
 from mlxbert.cli.index_updates import update_index
 from mlxbert.cli.shared_options import OutputOptions
 from mlxbert.cli.views import console, search as view
+from mlxbert.errors import MlxbertError
 from mlxbert.search.index import open_index
 from mlxbert.search.index_writer import IndexWriter
 from mlxbert.search.schema import locked
@@ -607,8 +608,14 @@ def test_watching_follows_changes_until_ctrl_c(
 def test_watching_waits_on_battery_and_loses_no_change(
     files: Path, small: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    on_battery = itertools.chain([True, True, False, False, True], itertools.repeat(False))
-    counts = list[int]()
+    answers = itertools.chain([True, None, False, None, True], itertools.repeat(False))  # none if pmset fails
+    counts, more = list[int](), files.parent / "more"
+    more.mkdir()
+
+    def on_battery() -> bool:
+        if (answer := next(answers)) is None:
+            raise MlxbertError("no answer")
+        return answer
 
     def watch(*roots: str, **options: object) -> Iterator[set[str]]:
         for _ in range(2):
@@ -622,11 +629,12 @@ def test_watching_waits_on_battery_and_loses_no_change(
 
     monkeypatch.setattr("watchfiles.watch", watch)
     monkeypatch.setattr(index_updates, "_POWER_SECONDS", 0)
-    monkeypatch.setattr(index_updates, "on_battery", lambda: next(on_battery))
+    monkeypatch.setattr(index_updates, "on_battery", on_battery)
     with open_index(files.parent / "i.db", model=small, paths=[files]) as index:
-        index_updates.watch_files(index, [str(files)], "plugged-in", OutputOptions())
+        index_updates.watch_files(index, [str(files), str(more)], "plugged-in", OutputOptions())
     captured = capsys.readouterr()
     assert counts[:2] == [0, 0] and counts[2] < counts[3] == 4
+    assert captured.err.count("now covers") == 1
     assert captured.err.count("runs on battery") == 2 and captured.out.count('"files": 4') == 1
 
 
