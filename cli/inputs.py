@@ -26,7 +26,7 @@ from mlxbert.readers.text_lines import UTF8, check_encoding, read_text
 
 ARGUMENTS = "arguments"  # the name of an input that is not a file
 Pair = tuple[str, str]
-_SAMPLE_ROWS = 1000  # read to guess the columns
+_SAMPLE_ROWS = 1000  # read to guess the columns, or to find those that an option would replace
 _SENTENCE = 4  # words: as many arguments of one word each look like one text without quotes
 _OPTIONAL_FIELDS = ("index", "error", "score", "unknown_tokens")  # fields that only some results have
 # The options that select what is read, and the formats that they work with.
@@ -260,20 +260,24 @@ def _check_fields(
 ) -> None:
     """Raises an error for a field to keep that no record has, and for fields that an option would replace.
 
-    It reads the files as far as it must: to the first record in which nothing is missing. Pipes cannot be read twice.
+    It reads the files as far as it must: to the first record in which nothing is missing; what an option would replace
+    is sought in the first records only. Pipes cannot be read twice.
     """
+    if replaced is None and not any(format in _OBJECTS for _, format in sources):
+        return  # a table says itself which columns it lacks
     known = set[str]()
     how: dict[str, Any] = {"header": not options.no_header, "lenient": True}
     for source, format in sources:
         if not isinstance(source, str) or not Path(source).is_file():
             return
-        if format not in (_OBJECTS if replaced is None else _NAMED):  # a table says itself which columns it lacks
+        if format not in _NAMED:
             continue
         how["encoding"] = options.encoding if format in _TEXT else UTF8
         with suppress(MlxbertError), open_source(source) as file:  # reported again where the file is read
-            for record in read_records(file, None, format=format, name=source, **how):
+            for count, record in enumerate(read_records(file, None, format=format, name=source, **how), 1):
                 known |= record.values.keys()
-                if format in _TABLES or (keep <= known and (replaced is None or replaced in known)):
+                sought = replaced is not None and replaced not in known and count < _SAMPLE_ROWS
+                if format in _TABLES or (keep <= known and not sought):
                     break
     if replaced in known:
         raise ArgumentError(

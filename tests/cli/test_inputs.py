@@ -7,14 +7,17 @@ import os
 import subprocess
 import threading
 import typing
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mlxbert.cli import inputs
 from mlxbert.cli.inputs import open_input
 from mlxbert.cli.shared_options import InputOptions, PairInputOptions, TextFormat
 from mlxbert.cli.views.console import to_options
+from mlxbert.errors import ArgumentError
 from mlxbert.readers.formats import FORMATS
 from tests.helpers.program import TIMEOUT, Outcome, call, command, environment, terminal
 
@@ -194,6 +197,11 @@ def test_results_carry_columns_of_the_input(read: Tokenizing) -> None:
     missing = read("in.jsonl", objects, "--keep", "note,nota")
     missing.fails(2, "--keep nota", "'note'")
     assert missing.out == ""
+    table = str(read.folder / "in.csv")
+    assert [line.get("n") for line in read("a.jsonl", b'{"text": "the"}\n', "-i", table, "--keep", "n").lines][::3] == [
+        None, "y",
+    ]  # fmt: skip
+    read("a.jsonl", b'{"text": "the"}\n', "-i", table, "--keep", "nota").fails(2, "--keep nota")
     read("in.txt", b"the\n", "--keep", "id").fails(2, "--keep works only with")
     call("tokenize", "the", "--keep", "id", "--model", read.model).fails(2, "--keep")
 
@@ -220,6 +228,17 @@ def test_inputs_that_are_read_otherwise_are_told_apart(tmp_path: Path) -> None:
         open_input((), PairInputOptions(input=[str(tmp_path / "in.csv")], **options), "text") for options in given
     ]
     assert len({source.read_as for source in opened}) == len(given)
+
+
+def test_a_field_that_an_option_replaces_is_sought_in_the_first_records(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(inputs, "_SAMPLE_ROWS", 2)
+    path = tmp_path / "in.jsonl"
+    for before in (1, 2):
+        path.write_text('{"text": "the"}\n' * before + '{"text": "the", "pair": "cat"}\n')
+        with nullcontext() if before == 2 else pytest.raises(ArgumentError, match="pair"):
+            open_input((), PairInputOptions(input=[str(path)]), "text", pair="a dog")
 
 
 def test_a_table_of_vectors_carries_columns(small: str, tmp_path: Path) -> None:
