@@ -131,7 +131,7 @@ class Index:
         Raises:
             StoreError: The index was created with another model.
         """
-        return _checked(self.path, self.about, _loaded(self._model))
+        return _checked(self.store, _loaded(self._model))
 
     @cached_property
     def _text_vectors(self) -> TextVectors:
@@ -822,17 +822,23 @@ def _loaded(model: str | Path | ModelRef | Model) -> Model:
     return loaded
 
 
-def _checked(path: str, about: IndexSettings, model: Model) -> Model:
+def _checked(store: IndexStore, model: Model) -> Model:
     """Returns the model if the index was created with it; otherwise raises StoreError."""
+    path, about = store.path, store.about
     if (fingerprint := hash_model(model.files)) != about.hash:
         of = f" of {' and '.join(about.roots):.200}" if about.roots else ""
         other = model.source if model_name(model.source) != about.model else f"the current files of {model.source}"
+        hint = "use the model of the index, or make another index"
+        if about.roots and not any(store.documents("")):  # added records may be nowhere else
+            hint = (
+                "use the model of the index, or make it anew: "
+                f"{shlex.join(['mlxbert', 'indexes', 'remove', path, '--yes'])} && "
+                f"{shlex.join(['mlxbert', 'index', *about.roots, '--index', path, '--model', str(model.source)])}"
+            )
         raise StoreError(
             f"{path}: the index{of} was made with the model {about.model} ({about.hash[:12]}), not with {other} "
             f"({fingerprint[:12]})",
-            hint="use the model of the index, or make it anew: "
-            f"{shlex.join(['mlxbert', 'indexes', 'remove', path, '--yes'])} && "
-            f"{shlex.join(['mlxbert', 'index', *about.roots, '--index', path, '--model', str(model.source)])}",
+            hint=hint,
         )
     made = text_vectors(model, tokens=bool(about.token_size))
     shape = about.kind, about.dimensions, about.token_size, about.token_dtype

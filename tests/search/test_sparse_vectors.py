@@ -270,14 +270,15 @@ def test_a_query_without_weights_is_an_error_unless_words_are_searched(tmp_path:
 def test_an_index_accepts_no_model_of_another_kind(tmp_path: Path, tiny_folder: Path) -> None:
     models = {"sparse": save_splade(tmp_path / "sparse"), "dense": save(tmp_path / "dense")}
     for kind, model in models.items():
-        with open_index(tmp_path / f"{kind}.db", model=model) as index:
+        paths = [model] if kind == "dense" else []
+        with open_index(tmp_path / f"{kind}.db", model=model, paths=paths) as index:
             index.add([{"id": "1", "text": "the dog"}])
             version = index.store._connection.row("PRAGMA user_version")[0]  # type: ignore[attr-defined]
             assert version == (SPARSE_SCHEMA if kind == "sparse" else SCHEMA)
     for kind, other in (("sparse", "dense"), ("dense", "sparse")):
         with pytest.raises(StoreError, match="was made with the model") as caught:
             open_index(tmp_path / f"{kind}.db", model=models[other])
-        assert caught.value.hint
+        assert caught.value.hint and "remove" not in caught.value.hint  # the records may be nowhere else
     with pytest.raises(ArgumentError, match="Lance"):
         open_index("lance:" + str(tmp_path / "lance"), model=models["sparse"])
 
