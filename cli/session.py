@@ -284,6 +284,7 @@ def stream(
     usage: "Usage | None" = None,
     last: Callable[[], Iterable["rich.RenderableType"]] = tuple,
     group: "ProcessGroup | None" = None,
+    counts_empty: bool = False,
 ) -> None:
     """Writes results to stdout or a file as they are computed.
 
@@ -297,6 +298,7 @@ def stream(
         usage: The counters of the task, which are summarized on stderr if the input is a file.
         last: A function that draws what follows the last result in a terminal.
         group: The processes that share the work. All of them get all results, and the first one writes the file.
+        counts_empty: Whether to count the empty texts; the results of other tasks say that themselves.
     """
     screen = ResultWriter(draw, options, last=last)
     skipped = count = failed = empty = 0
@@ -309,7 +311,7 @@ def stream(
             for count, (record, result) in enumerate(source.with_results(results), 1):
                 say_queued()
                 failed += isinstance(result, Failure)
-                empty += not isinstance(result, Failure) and not record.text.strip()
+                empty += counts_empty and not isinstance(result, Failure) and not record.text.strip()
                 out.write(source.checked(record, result, skipped), record.as_json())
                 update(source.finished, skipped + count)
         if isinstance(out, ResultWriter):

@@ -212,4 +212,4 @@ def _run(entry: TaskEntry, typed: Typed, out: FileOptions) -> None:
     results = session.results(entry, loaded, records, typed.chosen)
     remembered = {name: getattr(typed.items, name) for name in typed.items.remembered}
     manifest = session.OutputManifest(entry.name, loaded, typed.model, typed.chosen.deciding() | remembered)
-    session.stream(records, results, special.draw(loaded, typed.chosen), out, task=manifest)
+    session.stream(records, results, special.draw(loaded, typed.chosen), out, task=manifest, counts_empty=True)

@@ -21,7 +21,7 @@ EVENTS = {
     kind.event: kind for kind in (mlxbert.Started, mlxbert.Step, mlxbert.Evaluated, mlxbert.Saved, mlxbert.Finished)
 }
 WORDS = {"off": False, "never": None, "the model's": None, "2R": None, "those of 5 epochs": None}
-BY_DATA = {"epochs", "lr", "eval_every", "save_every"}  # their defaults are made later
+BY_DATA = {"epochs", "lr", "eval_every", "save_every", "patience"}  # their defaults are made later
 
 
 def test_defaults_of_the_table_are_those_of_the_loop() -> None:

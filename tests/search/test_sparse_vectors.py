@@ -235,7 +235,7 @@ def test_files_are_found_by_sparse_vectors(tmp_path: Path, sparse: mlxbert.Model
             mixed = index.search(query, top_k=60, all_chunks=True)
             assert mixed[0].is_close is not None and all(hit.vector_score == shown[hit.chunk] for hit in mixed)
         (row,) = index.search("the cat", mode="vectors", where=["year=1993"])
-        (scored,) = sparse.similarity("the cat", [row.text])
+        (scored,) = sparse.similarity("the cat", [row.text.partition("\n\n")[0]])  # a year has no letters
         assert row.score == pytest.approx(scored.score, rel=2e-3)  # weights are float16
         (docs / "001.md").write_text("the dog went to the store")
         (docs / "002.md").unlink()
