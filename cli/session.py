@@ -311,7 +311,7 @@ def stream(
             for count, (record, result) in enumerate(source.with_results(results), 1):
                 say_queued()
                 failed += isinstance(result, Failure)
-                empty += counts_empty and not isinstance(result, Failure) and not record.text.strip()
+                empty += counts_empty and from_file and not isinstance(result, Failure) and not record.text.strip()
                 out.write(source.checked(record, result, skipped), record.as_json())
                 update(source.finished, skipped + count)
         if isinstance(out, ResultWriter):

@@ -15,7 +15,11 @@ COMMANDS = (
     *("mlxbert.cli", "mlxbert.bench", "mlxbert.serve.http", "mlxbert.training.options"),
     *("mlxbert.training.command_line", "mlxbert.training.final_evaluation", "mlxbert.tasks.catalogue"),
 )
-OTHERS = ("mlxbert.machine.blas", "mlxbert.machine.mac", "mlxbert.search.database")  # options of pip and of objcopy
+# Options of pip and of objcopy, and commands to copy for the index of a command.
+OTHERS = (
+    *("mlxbert.machine.blas", "mlxbert.machine.mac", "mlxbert.optional_packages"),
+    *("mlxbert.search.database", "mlxbert.search.index"),
+)
 NO_FUNCTION = re.compile(r"`mlxbert doctor --check`")  # there is only the command, as there is for models and indexes
 
 

@@ -186,7 +186,7 @@ def test_a_line_that_is_no_text_is_a_bad_record_with_the_place(
 def test_an_input_that_cannot_be_opened_is_named(small: str, tmp_path: Path) -> None:
     call("fill-mask", "--input", str(tmp_path / "none.txt"), "--model", small).fails(1, "none.txt", "No such file")
     (tmp_path / "folder.txt").mkdir()
-    call("fill-mask", "--input", str(tmp_path / "folder.txt"), "--model", small).fails(1, "folder.txt", "directory")
+    call("fill-mask", "--input", str(tmp_path / "folder.txt"), "--model", small).fails(2, "folder.txt", "is a folder")
 
 
 @pytest.mark.parametrize("name", ["in.txt", "model/config.json", "model/model.safetensors", "model/vocab.txt", "model"])

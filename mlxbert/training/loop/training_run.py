@@ -409,8 +409,8 @@ def _after_evaluation(
         )
     earlier = [objective.quality(entry) for entry in progress.history] or [(-math.inf, -math.inf)]
     scores, losses = zip(*earlier, strict=True)
-    # While the score stays the same, or falls by chance, training may still lower the loss. That is no reason to go on
-    # once the score is perfect.
+    # While the score stays the same, or falls a little, training may still lower the loss. Once the score is perfect,
+    # the loss no longer counts.
     learns = loss > max(losses) and progress.best_score != objective.perfect
     worse = 0 if score > max(scores) or learns else progress.worse + 1
     best = quality >= max(earlier)  # of equal ones, the later one

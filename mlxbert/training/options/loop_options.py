@@ -70,7 +70,7 @@ class TrainingOptions:
     patience: Annotated[
         int | None,
         Option(
-            "Stop after N evaluations that improve neither the score nor the loss.",
+            "Stop after N evaluations that bring nothing better. Better is a better score or a lower loss.",
             usual="5 epochs",
             bounds=Bounds(1, 1_000_000),
         ),

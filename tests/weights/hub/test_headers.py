@@ -35,7 +35,9 @@ def header_end(data: bytes) -> int:
 
 def told(found: dict[str, Any]) -> dict[str, Any]:
     """What is said of a model, wherever its files lie."""
-    return found | {"folder": "", "weights": found["weights"] | {"here": None}}
+    return found | {
+        "folder": "", "weights": found["weights"] | {"here": None}, "fit": found["fit"] | {"free": None},
+    }  # fmt: skip
 
 
 def local(folder: Path) -> dict[str, Any]:
@@ -101,7 +103,7 @@ def test_small_files_are_sent_once(machine: Machine) -> None:
     first = machine.inspect()
     machine.hub.forget()
     outcome = machine.run("inspect", NAME)
-    assert (outcome.lines[0], outcome.err) == (first, "")
+    assert (told(outcome.lines[0]), outcome.err) == (told(first), "")
     assert machine.hub.fetched() == {WEIGHTS}
 
 
