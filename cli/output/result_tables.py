@@ -1,7 +1,7 @@
 """The .csv and .sqlite outputs: a table with a row for each input.
 
 The columns are the fields of the records, or those that are kept, the fields of the results, and `error`, which says
-why an input failed. If a record has a field like one of the results, as from another command, a number is added to it.
+why an input failed.
 A list, such as the labels or the entities of a text, is stored as JSON in one cell.
 """
 
@@ -9,9 +9,9 @@ import csv
 import errno
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from itertools import chain, count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
@@ -36,43 +36,28 @@ class _Table(OutputFormat):
             added = {name: value for name, value in result.to_dict().items() if name not in left_out}
             if labels := getattr(result, "labels", ()):
                 added |= {"top_label": labels[0].label, "top_score": labels[0].score}
-            clashes = [name for name, column in _columns(values, [*added, "error"]).items() if name != column]
-            if clashes and not self.whole_rows:
+            names = Counter(map(str.lower, [*values, *{*added, "error"}]))  # SQLite ignores the case of names
+            if clashes := [name for name in values if names[name.lower()] > 1]:
                 raise ArgumentError(
-                    f"--keep {clashes[0]}: the output already has a column with this name", hint="rename the column"
+                    f"the input already has a column {clashes[0]!r}, which the output would replace"
+                    if self.whole_rows
+                    else f"--keep {clashes[0]}: the output already has a column with this name",
+                    hint="rename the column, or choose the columns to copy with --keep",
                 )
-            file.write(to_json([values, added]).encode() + b"\n")
-
-
-def _columns(fields: Iterable[str], own: Iterable[str]) -> dict[str, str]:
-    """Returns the column of each field of the input: its name, or `error_2` if the results have a column `error`."""
-    taken, columns = {*map(str.lower, own)}, dict[str, str]()  # SQLite ignores the case of names
-    for name in fields:
-        free = (f"{name}_{number}" for number in count(2))
-        columns[name] = next(one for one in chain([name], free) if one.lower() not in taken)
-        taken.add(columns[name].lower())
-    return columns
+            file.write(to_json({**values, **added}).encode() + b"\n")
 
 
 def _table(parts: Iterable[Path]) -> tuple[list[str], Iterator[list[Any]]]:
     """Returns the columns of all parts and an iterator over their rows; the parts are read twice."""
 
-    def rows() -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    def rows() -> Iterator[dict[str, Any]]:
         for path in parts:
             with path.open("rb") as part:
                 yield from map(json.loads, part)
 
-    fields, own, of_failure = dict[str, Any](), dict[str, Any](), dict[str, Any]()
-    for values, added in rows():
-        fields |= values
-        if "error" in added:
-            of_failure |= added
-        else:
-            own |= added
-    own = dict.fromkeys([*(name for name in own or of_failure if name != "error"), "error"])
-    copied = _columns(fields, own)
-    cells = ([*(values.get(name) for name in copied), *(added.get(name) for name in own)] for values, added in rows())
-    return [*copied.values(), *own], cells
+    names = dict.fromkeys(name for row in rows() if "error" not in row for name in row) or next(rows(), {})
+    columns = [*(name for name in names if name != "error"), "error"]
+    return columns, ([row.get(name) for name in columns] for row in rows())
 
 
 def _plain(value: Any) -> Any:

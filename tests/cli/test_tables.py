@@ -73,22 +73,6 @@ def test_two_columns_of_one_name_are_refused(name: str, ending: str, tmp_path: P
 
 
 @TABLES
-def test_whole_rows_keep_fields_named_like_those_of_results(ending: str, tmp_path: Path) -> None:
-    form, part = formats.choose(tmp_path / f"x{ending}", metadata={"task": "a-task"}), tmp_path / "part"
-    form.whole_rows = True
-    kept = [{"text": "a", "Error": "x", "error_2": "y", "labels": n} for n in "123"]
-    with part.open("wb") as file:
-        failure = Failure(1, InputError("bad"))
-        form.write_part(file, [Classification("a", LABELS), failure, Classification("a", LABELS)], kept)
-    with (tmp_path / f"x{ending}").open("wb") as file:
-        form.assemble(file, [part], 3)
-    found = rows(tmp_path / f"x{ending}", "a_task")
-    assert [*found[0]] == ["text", "Error_2", "error_2_2", "labels_2", "labels", "top_label", "top_score", "error"]
-    assert [[*row.values()][:4] for row in found] == [["a", "x", "y", n] for n in "123"]
-    assert [bool(row["labels"]) for row in found] == [not row["error"] for row in found] == [True, False, True]
-
-
-@TABLES
 def test_classify_and_tag_write_tables(ending: str, tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("id,text,label\n1,the cat sat,x\n2,a dog,y\n")
     given = ["--input", str(tmp_path / "in.csv"), "--keep", "label", "--quiet"]
@@ -121,12 +105,10 @@ def test_classify_adds_columns_to_the_table(ending: str, tmp_path: Path) -> None
     assert call(*given, "-o", str(output), "--overwrite", "--keep", "label,Id_2").status == 0
     assert [*rows(output, "classify")[0]] == ["label", "Id_2", "text", *new]
     assert "1 of 3 texts is empty" in call(*given[:-1]).err
-    source.write_text("review,Top_label,error_2,error,labels\nthe cat,x,y,z,v\na dog,x,y,z,w\n")
-    assert call(*given, "-o", str(output), "--overwrite").status == 0
-    found = rows(output, "classify")
-    assert [*found[0]] == ["review", "Top_label_2", "error_2", "error_3", "labels_2", *new]
-    assert [[*row.values()][:5] for row in found] == [["the cat", *"xyzv"], ["a dog", *"xyzw"]]
-    assert all(json.loads(row["labels"]) and row["top_label"] and not row["error"] for row in found)
+    source.write_text("review,Top_label\nthe cat,x\n")
+    before = output.read_bytes()
+    call(*given, "-o", str(output), "--overwrite").fails(2, "'Top_label'", "hint: ", "--keep")
+    assert output.read_bytes() == before and not Path(f"{output}.partial").exists()
 
 
 @pytest.mark.parametrize("ending", ["-wal", "-journal"])
