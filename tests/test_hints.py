@@ -1,5 +1,6 @@
-"""Hints that no other test sees: the error comes with the advice that the page on troubleshooting lists."""
+"""Hints that no other test sees, and the commands that hints name."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -7,8 +8,21 @@ import pytest
 import mlxbert
 from mlxbert.errors import MlxbertError
 from mlxbert.weights.formats.weight_files import open_weights
+from tests.docs.snippets import of_hints
+from tests.helpers.commands import COMMANDS
 from tests.helpers.program import call
 from tests.helpers.torch_files import archive
+
+
+@pytest.mark.slow  # reads all of the source
+def test_commands_in_hints_exist_with_their_options() -> None:
+    found = [text for text in of_hints() if text.startswith("mlxbert ")]
+    assert len(found) > 30
+    for text in found:
+        words = text.split()[1:3]
+        name = " ".join(words) if " ".join(words) in COMMANDS else words[0]
+        options = {option for parameter in COMMANDS[name].params for option in parameter.opts}
+        assert set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", text)) <= options, text
 
 
 @pytest.mark.parametrize(
