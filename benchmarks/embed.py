@@ -7,8 +7,8 @@ mlx-embeddings. Every contestant is a separate process that embeds all texts at 
 to the same noise. Slow contestants (with the BLAS of MLX's wheel) get the first `--few` texts, as do all others in a
 second table. Prints medians and ratios to sentence-transformers, and compares all vectors with those of
 sentence-transformers. The first pass, in which a GPU compiles kernels for new batch shapes, has a separate column. With
-`--single N`, N texts are also embedded one at a time, one right after the other and after pauses of 50 ms. With
-`--int8`, mlxbert also computes in 8 bits on the CPU. While a contestant runs, the others are stopped.
+`--single N`, N texts are also embedded one at a time, one right after the other and after pauses of 50 ms. While
+a contestant runs, the others are stopped.
 """
 
 import argparse
@@ -65,11 +65,6 @@ def mlxbert(folder: str, dtype: str, device: str) -> Embed:
     return embed
 
 
-def rounded(folder: str, dtype: str, device: str) -> Embed:
-    """Embeds with this project in 8 bits, which only a CPU computes."""
-    return mlxbert(folder, "int8", "cpu")
-
-
 def sentence_transformers(folder: str, dtype: str, device: str) -> Embed:
     """Embeds with the reference, on torch."""
     import torch
@@ -119,7 +114,6 @@ def mlx_embeddings(folder: str, dtype: str, device: str) -> Embed:
 # Name: the function, whether MLX has a fast BLAS, and whether the contestant is so slow that it gets few texts.
 CONTESTANTS: dict[str, tuple[Callable[[str, str, str], Embed], bool, bool]] = {
     "mlxbert": (mlxbert, True, False),
-    "mlxbert, int8": (rounded, True, False),
     REFERENCE: (sentence_transformers, True, False),
     "mlxbert, wheel's BLAS": (mlxbert, False, True),
     "mlx-embeddings, fast BLAS": (mlx_embeddings, True, True),
@@ -255,7 +249,6 @@ def main() -> None:
     parser.add_argument(
         "--device", default="auto", choices=("auto", "gpu", "cpu"), help="has no effect on mlx-embeddings"
     )
-    parser.add_argument("--int8", action="store_true", help="also in 8 bits, which needs mlxbert[int8]")
     parser.add_argument("--mlx-embeddings", metavar="PYTHON", help="an interpreter with mlx-embeddings")
     parser.add_argument(
         "--without",
@@ -271,7 +264,6 @@ def main() -> None:
     drop_unusual_settings()
     names = [name for name in CONTESTANTS if name not in args.without]
     names = [name for name in names if args.mlx_embeddings or CONTESTANTS[name][0] is not mlx_embeddings]
-    names = [name for name in names if args.int8 or CONTESTANTS[name][0] is not rounded]
     with tempfile.TemporaryDirectory() as folder:
         contestants = {name: Contestant(name, args, Path(folder)) for name in names}
         for contestant in contestants.values():  # a stopped process does not end by itself

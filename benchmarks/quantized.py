@@ -4,8 +4,7 @@
 bits; the bits of a weight include its share of the scales. STSB_CSV has a pair of sentences and a score per line:
 cosines compare the vectors of all sentences with MODEL's own. In the first 200 paragraphs of SQUAD_JSON, 15 % of the
 tokens (seed 0) are replaced with `[MASK]`, if MODEL has a masked-LM head. Speed is the median over 512 sentences,
-measured in turn; and that of a batch of 32 x 32 tokens whose weights stay quantized during the computation. With
-`--int8`, MODEL itself also computes in 8 bits.
+measured in turn; and that of a batch of 32 x 32 tokens whose weights stay quantized during the computation.
 """
 
 import argparse
@@ -110,7 +109,6 @@ def main() -> None:
     parser.add_argument("stsb", type=Path)
     parser.add_argument("squad", type=Path, nargs="?")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--int8", action="store_true", help="needs mlxbert[int8]")
     args = parser.parse_args()
     with args.stsb.open(encoding="utf-8", newline="") as file:
         rows = [(row[0], row[1], float(row[2])) for row in csv.reader(file)]
@@ -122,8 +120,6 @@ def main() -> None:
             took = seconds(partial(mlxbert.convert, args.model, folders[name], **options))  # type: ignore[arg-type]
             print(f"{name}: converted and compared in {took:.1f} s")
         models = {name: mlxbert.load(folder, dtype="float32", device="cpu") for name, folder in folders.items()}
-        if args.int8:
-            models["computed in int8"] = mlxbert.load(args.model, dtype="int8", device="cpu")
         report(models, sentences, scores, args.squad, args.rounds)
 
 

@@ -42,11 +42,7 @@ Offline = Annotated[bool, Option("Use only the cache; never contact the hub.", p
 Adapter = Annotated[str | None, Option("Adapter (LoRA, DoRA): folder, or name on the hub.", "DIR", panel="Model")]
 ComputingDType = Annotated[
     DType,
-    Option(
-        "Dtype. Used for computations; with auto, it depends on the device. int8 is faster and less accurate; it needs "
-        "a Linux CPU and the packages of the extra int8.",
-        panel="Model",
-    ),
+    Option("Dtype. Used for computations; with auto, it depends on the device.", panel="Model"),
 ]
 ComputingDevice = Annotated[Device, Option("Device. With auto, the GPU if there is one.", panel="Model")]
 NoHeader = Annotated[bool, Option("Tables have no header; columns are named 1, 2, …")]

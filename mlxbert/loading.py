@@ -103,8 +103,7 @@ def load(
         new_heads: Heads to add to the loaded encoder with fresh weights, by their names in `mlxbert.nn.heads.HEADS`,
             each with its labels or `None`; the checkpoint's own heads are not loaded then.
         heads: Heads without labels; exactly these are loaded, and those missing in the checkpoint get fresh weights.
-        dtype: `float32`, `float16`, `bfloat16`, or `auto`, which chooses by the device; on a Linux CPU also `int8`,
-            which takes 0.4 to 0.7 of the time and is less accurate (see docs/speed.md).
+        dtype: `float32`, `float16`, `bfloat16`, or `auto`, which chooses by the device.
         device: `gpu`, `cpu`, or `auto`: the GPU if there is one.
         revision: Branch, tag or commit of a model on the hub; its main branch if `None`.
         offline: Whether to make no requests to the hub.
@@ -124,11 +123,7 @@ def load(
     selections = {"task": task, "new_heads": new_heads, "heads": heads}
     if len(named := [name for name, value in selections.items() if value is not None]) > 1:
         raise ArgumentError(f"{' and '.join(named)} cannot be combined")
-    if ref.dtype == "int8" and ref.device == "gpu":
-        raise ArgumentError("device is 'gpu', but dtype='int8' is for CPUs", hint="omit device=")
     devices.use(ref.device)
-    if ref.dtype == "int8":
-        ops.check_int8()
     files = ModelFiles(ref, find_model(ref, on_progress))
     return files.load(task=task, new_heads=new_heads, heads=heads, quantized=quantized, seed=seed)
 
@@ -212,10 +207,8 @@ class ModelFiles:
                     network = build_network(checkpoint, parts, dtype, new_heads=new_heads, seed=seed, packed=packed)
             finally:
                 tokenizer = reading.result()  # an error of the tokenizer comes before one of the weights
-        if self.ref.dtype == "int8":
-            network.encoder.round_to_int8()
         checkpoint.weights.release()
-        _log_loaded(source, checkpoint, "int8" if self.ref.dtype == "int8" else dtype_name(dtype))
+        _log_loaded(source, checkpoint, dtype_name(dtype))
         config, labels = network.encoder.config, _labels_of(network)
         if CLASSIFIER in parts and labels is not None and len(labels) == 1:
             tokenizer = _with_prompt(folder, tokenizer, network)
@@ -321,10 +314,6 @@ def new_model(
     if not isinstance(config, Mapping):
         raise ArgumentError(f"config is {config!r:.60}, expected the content of a config.json")
     check_source(vocabulary, "vocabulary")
-    if dtype == "int8":
-        raise ArgumentError(
-            "dtype is 'int8', expected floats for a new model", hint="save the model, then load it in int8"
-        )
     devices.use(device)
     try:  # a copy with the values that a file would hold
         values = from_json(json.dumps(dict(config), allow_nan=False, ensure_ascii=False).encode().decode())

@@ -123,10 +123,9 @@ class Model(Brief):
 
     @property
     def dtype(self) -> str:
-        """What the model computes in: `float32`, `float16`, `bfloat16` or `int8`."""
-        encoder = self.network.encoder
-        word = encoder.embeddings.word
-        return "int8" if encoder.int8 else dtype_name((word.scales if "scales" in word else word.weight).dtype)
+        """What the model computes in: `float32`, `float16` or `bfloat16`."""
+        word = self.network.encoder.embeddings.word
+        return dtype_name((word.scales if "scales" in word else word.weight).dtype)
 
     @property
     def embedder(self) -> Embedder:

@@ -13,7 +13,7 @@ from mlxbert.errors import ArgumentError, shown
 from mlxbert.frozen_dict import FrozenDict
 from mlxbert.other_libraries import not_one_of
 
-DType = Literal["auto", "float32", "float16", "bfloat16", "int8"]  # of computation
+DType = Literal["auto", "float32", "float16", "bfloat16"]  # of computation
 Device = Literal["auto", "gpu", "cpu"]
 # How the vectors of a text's tokens become one vector.
 POOLINGS = ("cls", "mean", "max", "mean_sqrt_len", "weighted_mean", "last_token", "attention")

@@ -172,8 +172,6 @@ def plan_network(architecture: Architecture, network: Network, dtype: str | None
         network: The network.
         dtype: The dtype of all written tensors, one of `FLOATS`; `None` keeps the dtype of each.
     """
-    if network.encoder.int8:
-        raise ArgumentError("the model was loaded in int8, so its weights cannot be saved", hint="load it in float32")
     ours = {name: array for name, array in build.parameters(network).items() if part_of(name) != TOKEN_LAYERS}
     family, config = architecture.family, network.encoder.config
     parts = [part for part in family.parts if part in network.heads or (part == "pooler" and config.pooler)]

@@ -132,8 +132,6 @@ def _prepare(ref: ModelRef, folder: Path, *, train: bool) -> tuple[WorkerJob, En
 
     The job sets device, dtype and TF32 for both libraries, because their defaults differ.
     """
-    if ref.dtype == "int8":
-        raise ArgumentError("dtype is 'int8', which cannot be measured", hint="see docs/speed.md for its speed")
     heads = {"sequence_classifier": _LABELS} if train else None
     loaded = load(replace(ref, dtype="float32"), new_heads=heads, quantized=False)
     if loaded.config.is_static:

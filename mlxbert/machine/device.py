@@ -357,15 +357,9 @@ def choose_dtype(name: str = "auto", *, training: bool = False, wide_range: bool
 
     `auto` is float32 on a CPU (half precision is emulated there) and bfloat16 on CUDA. On an Apple GPU it is float32 in
     training, otherwise float16 (M1 and M2 have no bfloat16 units), or bfloat16 for a model whose values float16 cannot
-    hold (`wide_range`). With `int8`, what is not a dense layer is float32.
+    hold (`wide_range`).
     """
     check_choice("dtype", name, DType)
-    if name == "int8" and training:
-        raise ArgumentError(
-            "dtype is 'int8', but weights of 8 bits cannot be trained", hint="omit dtype=, and load the result in int8"
-        )
-    if name == "int8":
-        name = "float32"
     if name == "auto":
         usual, trained, wide, _ = _DTYPES[_backend()]
         name = trained if training else wide if wide_range else usual

@@ -13,7 +13,6 @@ from mlxbert.nn import dropout, ops
 from mlxbert.nn.attention import RotaryAttention, SelfAttention
 from mlxbert.nn.blocks import (
     EmbeddingConvolution,
-    ExpertFeedForward,
     FeedForward,
     PostNormBlock,
     PreNormBlock,
@@ -28,7 +27,7 @@ from mlxbert.nn.positions import Context, build_positions
 # Modules that compute with the operations of `mlxbert.nn.cpu.few_tokens` only.
 _PLAIN: frozenset[type[nn.Module]] = frozenset([
     PostNormBlock, PreNormBlock, SelfAttention, RotaryAttention, FeedForward,
-    Linear, ops.Int8Linear, ops.LayerNorm, ops.RMSNorm, KeyedDropout,
+    Linear, ops.LayerNorm, ops.RMSNorm, KeyedDropout,
 ])  # fmt: skip
 
 
@@ -220,7 +219,6 @@ class Encoder(nn.Module):
             memory and a third more time, and gives the same gradients.
         frozen: The number of leading stored layers without gradients; unless it is 0, the embeddings have none, either.
         divisible: Whether the parts of a batch may be computed separately.
-        int8: Whether the dense layers compute in 8 bits (see `round_to_int8`).
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -238,7 +236,6 @@ class Encoder(nn.Module):
         self.checkpointing = False
         self.frozen = 0
         self.divisible = True
-        self.int8 = False
 
     @ops.by_rows
     def __call__(
@@ -302,22 +299,10 @@ class Encoder(nn.Module):
         """Whether the layers compute a batch of this many tokens with numpy (see `mlxbert.nn.cpu.few_tokens`)."""
         if self.training or output_attentions or "convolution" in self:
             return False
-        if not ops.few_tokens_pay(tokens, int8=self.int8):
+        if not ops.few_tokens_pay(tokens):
             return False
         norms = [self.final_norm] if "final_norm" in self else []
         return self.embeddings.word.weight.dtype == mx.float32 and _are_plain([*self.layers, *norms])
-
-    def round_to_int8(self) -> None:
-        """Replaces the dense layers of all blocks by layers in 8 bits, which can be neither trained nor saved.
-
-        The matrices of experts and the layer that chooses them, which must be exact, stay as they are.
-        """
-        self.int8 = True
-        for layer in self.layers:
-            for module in layer.modules():
-                for name, child in [*module.items()]:
-                    if type(child) is Linear and not isinstance(module, ExpertFeedForward):
-                        module[name] = ops.Int8Linear(child)
 
     def _layer(
         self, stored: int, x: mx.array, context: Context, key: mx.array | None

@@ -23,7 +23,7 @@ from mlxbert.machine.cores import cpu_streams, evaluating, in_parallel, inferenc
 from mlxbert.machine.device import in_plain_graphs, mx, nn, on_cpu, on_gpu
 from mlxbert.nn import fused_kernels, gpu_attention
 from mlxbert.nn.activations import ACTIVATIONS, Activation, gelu, linear, relu
-from mlxbert.nn.cpu import few_tokens, int8, mlx_kernels, numpy_attention, numpy_layers, window_attention
+from mlxbert.nn.cpu import few_tokens, mlx_kernels, numpy_attention, numpy_layers, window_attention
 from mlxbert.nn.dropout import KeyedDropout
 
 T = TypeVar("T")
@@ -32,7 +32,6 @@ Pass = TypeVar("Pass", bound=Callable[..., Any])
 staged, unstaged, unfilled = cores.staged, cores.unstaged, cores.unfilled
 few_tokens_pay, memory, without_warnings = few_tokens.pays, few_tokens.memory, few_tokens.without_warnings
 start_importing_numpy = few_tokens.start_importing_numpy
-Int8Linear, check_int8 = int8.Int8Linear, int8.check
 _FAN_IN = 16  # of the tree that sums a long row
 _FAR = 4096  # from this length in tokens on, bfloat16 does not distinguish distances
 _SLOPED = 1024  # queries in a block of attention with slopes, on a GPU
@@ -141,8 +140,6 @@ def activated(name: str, layer: nn.Module, x: mx.array) -> mx.array:
         if name in numpy_layers.ACTIVATIONS:
             return cast(mx.array, few_tokens.activated(name, layer, x))
         return cast(mx.array, memory(activate(name, mx.array(layer(x)))))
-    if isinstance(layer, Int8Linear) and name in numpy_layers.ACTIVATIONS:
-        return mx.array(few_tokens.activated(name, layer, memory(x)))
     if isinstance(layer, Linear) and numpy_layers.activates(name, layer, x):
         return numpy_layers.activated(name, layer, x)
     if isinstance(layer, Linear) and numpy_layers.learns(name, layer, x):
@@ -476,7 +473,7 @@ def _fused_rotate_halves() -> Callable[..., tuple[mx.array, mx.array]]:
 def by_rows(run: Pass) -> Pass:
     """Decorates a forward pass: on a Linux CPU, each core computes some rows of the batch.
 
-    The pass is a method of a module with the attributes `divisible` and `int8` and the method `takes_few_tokens`, whose
+    The pass is a method of a module with the attribute `divisible` and the method `takes_few_tokens`, whose
     result for the same batch it takes as `few_tokens`. It takes arrays (B, …) and returns arrays (B, …) in a dataclass.
     In training, batches are not split here, and BLAS gets back the threads that an earlier pass may have taken. A
     training loop splits batches itself, with `training_workers`.
@@ -487,7 +484,7 @@ def by_rows(run: Pass) -> Pass:
         rows = input_ids.shape[0]
         attentions = options.get("output_attentions", False)
         few = module.takes_few_tokens(input_ids.size, output_attentions=attentions)
-        whole = module.training or not module.divisible or (few and not module.int8)
+        whole = module.training or not module.divisible or few
         streams = cpu_streams(1 if whole else rows)
         if len(streams) < 2:
             return run(module, input_ids, *args, **options, few_tokens=few)

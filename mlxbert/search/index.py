@@ -639,7 +639,7 @@ def open_index(
             default.
 
     Raises:
-        ArgumentError: `path` is a folder, the encoding of a new index is unknown, or the model computes in int8.
+        ArgumentError: `path` is a folder, the encoding of a new index is unknown.
         InputError: A path that a new index would cover does not exist.
         StoreError: The file is not an index, is damaged, or was created with another model or a newer version.
         MlxbertError: The model cannot be loaded.
@@ -815,11 +815,7 @@ def _splitter(vectors: TextVectors, prompt: str, tokens: int | None, titles: boo
 
 
 def _loaded(model: str | Path | ModelRef | Model) -> Model:
-    """Returns a model for an index, in floats: in 8 bits, the vector of a text differs from batch to batch."""
-    loaded = model if isinstance(model, Model) else load(model, task="embed")
-    if loaded.dtype == "int8":
-        raise ArgumentError("the model of an index is in int8, expected floats", hint="load it with dtype='float32'")
-    return loaded
+    return model if isinstance(model, Model) else load(model, task="embed")
 
 
 def _checked(store: IndexStore, model: Model) -> Model:

@@ -266,8 +266,7 @@ def read_facts(name: str, model: Model) -> ModelFacts:
         labels=tuple(model.labels.names) if model.labels is not None else (),
         type=model.architecture.family_name,
         dtype=model.dtype,
-        parameters=sum(weight.size for weight in weights)
-        + sum(getattr(module, "parameters_rounded", 0) for module in model.network.modules()),
+        parameters=sum(weight.size for weight in weights),
         fingerprint=hash_model(model.files),
         vectors=vectors,
         thresholds=(model.labels.thresholds or ()) if model.labels is not None else (),

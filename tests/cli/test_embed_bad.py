@@ -69,7 +69,7 @@ def test_a_single_bad_text_is_the_error(embed: Callable[..., Outcome]) -> None:
         (["--dimensions", "25"], "dimensions is 25, but the model's vectors have 24"),
         (["--batch-tokens", "0"], "--batch-tokens"),
         (["--overflow", "cut"], "--overflow is 'cut', expected truncate, window or error"),
-        (["--dtype", "int4"], "--dtype is 'int4', expected auto, float32, float16, bfloat16 or int8"),
+        (["--dtype", "int8"], "--dtype is 'int8', expected auto, float32, float16 or bfloat16"),
         (["--prompt", "a", "--prompt-name", "query"], "the prompt 'a' and the prompt_name 'query' cannot be combined"),
         (["--prompt-name", "title"], "--prompt-name is 'title', but the model has only the prompts 'query', 'passage'"),
         (["--prompt", "cat " * 40], "the prompt has 41 tokens, but the prompt and a text together can have at most 32"),

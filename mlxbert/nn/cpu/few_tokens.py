@@ -26,16 +26,15 @@ _BY_ROWS, _AS_IT_IS, _TRANSPOSED = 101, 111, 112  # CBLAS's names
 _MIN_WEIGHT = 2.0**-64  # see `mlx_kernels.exp2`
 
 
-def pays(tokens: int, *, int8: bool = False) -> bool:
+def pays(tokens: int) -> bool:
     """Whether a batch of this many tokens takes less time on numpy's arrays.
 
-    Not in one of several threads, as the BLAS that numpy brings has all cores in each of them; but with layers in 8
-    bits (`int8`) also there, because only the small products of attention are left for that BLAS. What a process has
-    done before does not matter: the same text must have the same digits in each.
+    Not in one of several threads, as the BLAS that numpy brings has all cores in each of them. What a process has done
+    before does not matter: the same text must have the same digits in each.
     """
     if on_gpu() or not inferring() or not numpy_layers.shares_memory():
         return False
-    return tokens <= _MAX_TOKENS and (int8 or (not is_worker() and BLAS.sgemm is not None))
+    return tokens <= _MAX_TOKENS and not is_worker() and BLAS.sgemm is not None
 
 
 def start_importing_numpy() -> None:
