@@ -158,10 +158,10 @@ def engine() -> str:
         names = shown(Literal[name, name.replace("-", "_")])
         result = "Scored" if entry.items.ranked else entry.result.partition(":")[2]
         result += " | Regression" * (result == "Classification")
-        text += "    @overload\n    def submit(\n"
-        text += f"        self, model: str, task: {names}, items: Sequence[Any], **options: Any\n"
-        text += f'    ) -> "Future[Answered[{result} | Failure]]": ...\n'
-    return text
+        line = f"    def submit(self, model: str, task: {names}, items: Sequence[Any], **options: Any)"
+        line += f' -> "_Future[{result}]": ...'
+        text += f"    @overload\n{line}{'  # noqa: E501' * (len(line) > _WIDTH)}\n"
+    return f"    # fmt: off\n{text}    # fmt: on\n"
 
 
 def table() -> str:

@@ -95,8 +95,7 @@ class Browser:
     def field(self, label: str) -> Any:
         """Returns the visible field with this label."""
         path = f"{_SECTION}//label[starts-with(normalize-space(), '{label}')]"
-        name = self.driver.find_element("xpath", path).get_attribute("for")
-        return self.driver.find_element("id", name)
+        return self.driver.find_element("xpath", path).get_property("control")
 
     def type(self, label: str, text: str) -> None:
         """Replaces the text in a field."""

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypeVar, overload
 
 from mlxbert.errors import ArgumentError, MlxbertError, OverloadedError
 from mlxbert.model import Model
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
+_Future: TypeAlias = "Future[Answered[_T | Failure]]"
 _DEFAULTS = EngineOptions()
 _MAX_OPTIONS = 262_144  # bytes of a request's options, which the engine keeps for recent tasks
 
@@ -139,50 +140,30 @@ class Engine:
         self._owner.on_change = on_change
 
     # Written by scripts/signatures.py.
+    # fmt: off
     @overload
-    def submit(
-        self, model: str, task: Literal["embed"], items: Sequence[Any], **options: Any
-    ) -> "Future[Answered[Embedding | Failure]]": ...
+    def submit(self, model: str, task: Literal["embed"], items: Sequence[Any], **options: Any) -> "_Future[Embedding]": ...  # noqa: E501
     @overload
-    def submit(
-        self, model: str, task: Literal["embed-words", "embed_words"], items: Sequence[Any], **options: Any
-    ) -> "Future[Answered[Words | Failure]]": ...
+    def submit(self, model: str, task: Literal["embed-words", "embed_words"], items: Sequence[Any], **options: Any) -> "_Future[Words]": ...  # noqa: E501
     @overload
-    def submit(
-        self, model: str, task: Literal["embed-sparse", "embed_sparse"], items: Sequence[Any], **options: Any
-    ) -> "Future[Answered[SparseEmbedding | Failure]]": ...
+    def submit(self, model: str, task: Literal["embed-sparse", "embed_sparse"], items: Sequence[Any], **options: Any) -> "_Future[SparseEmbedding]": ...  # noqa: E501
     @overload
-    def submit(
-        self, model: str, task: Literal["embed-tokens", "embed_tokens"], items: Sequence[Any], **options: Any
-    ) -> "Future[Answered[TokenVectors | Failure]]": ...
+    def submit(self, model: str, task: Literal["embed-tokens", "embed_tokens"], items: Sequence[Any], **options: Any) -> "_Future[TokenVectors]": ...  # noqa: E501
     @overload
-    def submit(
-        self, model: str, task: Literal["classify"], items: Sequence[Any], **options: Any
-    ) -> "Future[Answered[Classification | Regression | Failure]]": ...
+    def submit(self, model: str, task: Literal["classify"], items: Sequence[Any], **options: Any) -> "_Future[Classification | Regression]": ...  # noqa: E501
     @overload
-    def submit(
-        self, model: str, task: Literal["tag"], items: Sequence[Any], **options: Any
-    ) -> "Future[Answered[Tagged | Failure]]": ...
+    def submit(self, model: str, task: Literal["tag"], items: Sequence[Any], **options: Any) -> "_Future[Tagged]": ...
     @overload
-    def submit(
-        self, model: str, task: Literal["answer"], items: Sequence[Any], **options: Any
-    ) -> "Future[Answered[Answer | Failure]]": ...
+    def submit(self, model: str, task: Literal["answer"], items: Sequence[Any], **options: Any) -> "_Future[Answer]": ...  # noqa: E501
     @overload
-    def submit(
-        self, model: str, task: Literal["rerank"], items: Sequence[Any], **options: Any
-    ) -> "Future[Answered[Scored | Failure]]": ...
+    def submit(self, model: str, task: Literal["rerank"], items: Sequence[Any], **options: Any) -> "_Future[Scored]": ...  # noqa: E501
     @overload
-    def submit(
-        self, model: str, task: Literal["fill-mask", "fill_mask"], items: Sequence[Any], **options: Any
-    ) -> "Future[Answered[FillMask | Failure]]": ...
+    def submit(self, model: str, task: Literal["fill-mask", "fill_mask"], items: Sequence[Any], **options: Any) -> "_Future[FillMask]": ...  # noqa: E501
     @overload
-    def submit(
-        self, model: str, task: Literal["next-sentence", "next_sentence"], items: Sequence[Any], **options: Any
-    ) -> "Future[Answered[NextSentence | Failure]]": ...
+    def submit(self, model: str, task: Literal["next-sentence", "next_sentence"], items: Sequence[Any], **options: Any) -> "_Future[NextSentence]": ...  # noqa: E501
     @overload
-    def submit(
-        self, model: str, task: Literal["replaced"], items: Sequence[Any], **options: Any
-    ) -> "Future[Answered[Replaced | Failure]]": ...
+    def submit(self, model: str, task: Literal["replaced"], items: Sequence[Any], **options: Any) -> "_Future[Replaced]": ...  # noqa: E501
+    # fmt: on
     # Written by hand.
     @overload
     def submit(self, model: str, task: str, items: Sequence[Any], **options: Any) -> "Future[Answered[Any]]": ...
