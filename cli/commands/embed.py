@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from mlxbert.cli import processes, ray_job, session, sparse_vectors, token_vectors
+from mlxbert.cli import processes, ray_job, session
 from mlxbert.cli.inputs import ARGUMENTS, open_input
-from mlxbert.cli.output.formats import ANY_VECTORS, FORMATS, VECTORS, WORDS, choose
+from mlxbert.cli.output.formats import ANY_VECTORS, FORMATS, JSON_LINES, SPARSE, TOKENS, VECTORS, WORDS, choose
 from mlxbert.cli.output.output_format import OutputFormat
 from mlxbert.cli.output.resumable_file import check_output
 from mlxbert.cli.shared_options import (
@@ -27,7 +27,7 @@ from mlxbert.option_declarations import Option, declared_options
 from mlxbert.readers.input_files import STDIN
 from mlxbert.readers.stream import RecordStream
 from mlxbert.tasks.catalogue import CATALOGUE
-from mlxbert.tasks.options import EmbedOptions, EmbedWordsOptions, SparseOptions, TruncatingOptions
+from mlxbert.tasks.options import EmbedOptions, EmbedWordsOptions, SparseOptions, TokenVectorOptions, TruncatingOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,10 +36,9 @@ if TYPE_CHECKING:
     from mlxbert.model import Model
 
 Vectors = Literal["auto", "dense", "sparse", "tokens"]
-_ENTRY, _WORDS_ENTRY = CATALOGUE["embed"], CATALOGUE["embed-words"]
-# By kind of vectors: the task, and the function that writes the results of a kind that is not dense.
+_ENTRY = CATALOGUE["embed"]
 _ENTRIES = {"dense": _ENTRY, "sparse": CATALOGUE["embed-sparse"], "tokens": CATALOGUE["embed-tokens"]}
-_WRITERS: Mapping[str, Any] = {"sparse": sparse_vectors.write, "tokens": token_vectors.write}
+_OTHERS = {**_ENTRIES, "words": CATALOGUE["embed-words"]}
 _SHARED = ("auto", "dense")  # several processes can share the work
 _OPTIONS: Mapping[str, Any] = {kind: entry.options for kind, entry in _ENTRIES.items()}
 _DEFAULTS = {name: getattr(options, name) for options in _OPTIONS.values() for name in declared_options(options)}
@@ -78,12 +77,12 @@ def _embed(
     kind = vectors if vectors != "auto" else loaded.vectors[0]
     if kind != "dense" and not words:
         check_output(out.output, out.overwrite, FORMATS[kind], source.input)
-        _WRITERS[kind](_ENTRIES[kind], loaded, records, model, options_of_kind(kind, given), out, source.keep)
+        _write_others(kind, loaded, records, model, options_of_kind(kind, given), out, source.keep)
         return
     if words:
         truncating = {name: getattr(chosen, name) for name in declared_options(TruncatingOptions)}
         word_options = EmbedWordsOptions(**truncating, **({} if layer is None else {"layer": layer}))
-        _embed_words(loaded, records, model, word_options, out, source.keep)
+        _write_others("words", loaded, records, model, word_options, out, source.keep)
         return
     from mlxbert.text.usage import Usage
 
@@ -153,24 +152,56 @@ def _check_words(words: bool, layer: int | None, chosen: EmbedOptions) -> None:
         raise ArgumentError(f"--{changed[0].replace('_', '-')} works only for vectors of texts, not with --words")
 
 
-def _embed_words(
+def _write_others(
+    kind: str,
     loaded: "Model | RemoteModel",
     records: RecordStream,
     model: ServedOptions,
-    chosen: EmbedWordsOptions,
+    chosen: EmbedWordsOptions | SparseOptions | TokenVectorOptions,
     out: FileOptions,
     keep: Sequence[str] | None,
 ) -> None:
+    """Computes the vectors of records that are not dense vectors of texts, and draws or writes them."""
+    from mlxbert.cli.views import sparse, token_vectors
     from mlxbert.text.usage import Usage
 
-    usage, settings = Usage(), chosen.deciding()
-    metadata = {"model": loaded.source, "options": json.dumps(settings, sort_keys=True)}
-    width = loaded.facts["hidden"] if session.is_remote(loaded) else loaded.config.hidden_size
-    format = choose(out.output, WORDS, width=width, metadata=metadata, keep=keep, words=True)
-    results = session.results(_WORDS_ENTRY, loaded, records, chosen, usage)
+    entry, usage, settings = _OTHERS[kind], Usage(), chosen.deciding()
     view = vector_views.WordVectors(compare=records.name == ARGUMENTS)
-    task = session.OutputManifest("embed words", loaded, model, settings, format)
-    session.stream(records, results, view.draw, out, task=task, usage=usage, last=view.draw_cosines)
+    draw: Any = {"sparse": sparse.draw, "tokens": token_vectors.draw, "words": view.draw}[kind]
+    about = {"task": entry.name, "model": loaded.source, "options": json.dumps(settings, sort_keys=True)}
+    format = _other_format(kind, loaded, chosen, out.output, about, keep)
+    results = session.results(entry, loaded, records, chosen, usage)
+    task = session.OutputManifest(entry.name, loaded, model, settings, format)
+    last = view.draw_cosines if kind == "words" else tuple
+    session.stream(records, results, draw, out, task=task, usage=usage, last=last)
+
+
+def _other_format(
+    kind: str,
+    model: "Model | RemoteModel",
+    chosen: Any,
+    path: "Path | None",
+    about: dict[str, str],
+    keep: Sequence[str] | None,
+) -> OutputFormat:
+    """Returns the output format for vectors of this model that are not dense vectors of texts."""
+    if kind == "sparse":
+        width = model.facts["vocabulary"] if session.is_remote(model) else model.config.vocab_size
+        return choose(path, SPARSE, width=width, metadata=about, keep=keep, sparse=True)
+    if kind == "words":
+        width = model.facts["hidden"] if session.is_remote(model) else model.config.hidden_size
+        return choose(path, WORDS, width=width, metadata=about, keep=keep, words=True)
+    format = choose(path, TOKENS, metadata=about, keep=keep)
+    if path is None or path.suffix.lower() in JSON_LINES:
+        return format
+    from mlxbert.cli.output.token_columns import TokenParquet, TokenSafetensors
+
+    if session.is_remote(model):
+        raise ArgumentError(f"--output {path}: with --server, vectors of tokens are written as .jsonl only")
+    width, dtype = model.token_embedder.size, chosen.output_dtype
+    writer = TokenParquet if path.suffix.lower() == TokenParquet.ending else TokenSafetensors
+    about |= {"dtype": dtype, "size": str(width)}
+    return writer(width // 8 if dtype == "binary" else width, about, tuple(dict.fromkeys(keep or ())), dtype=dtype)
 
 
 def _format(
