@@ -1,6 +1,6 @@
 """Writes rows of the input, perhaps with more columns, to a .csv, .jsonl, .parquet or .txt file."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
@@ -50,34 +50,25 @@ def write_rows(
         numbers: The numbers of the texts to write.
         more: Further columns, with a value for each of all texts; `check_columns` has checked their names.
     """
+    added, is_parquet = more or {}, path.suffix == Parquet.ending
     columns = [*dict.fromkeys(name for number in numbers for name in found.row(number))] or [found.text_name]
+    columns += added
+    records = (found.row(number) if is_parquet else found.json_row(number) for number in numbers)
+    values = ({name: each[number] for name, each in added.items()} for number in numbers)
+    rows = (row | more for row, more in zip(records, values, strict=True))
     with writing(path), atomic_write(path, locked=False) as file:
-        _WRITERS.get(path.suffix, _write_json)(file, path, found, numbers, columns, more or {})
+        if is_parquet:
+            _write_parquet(file, found.sources, [*rows], columns)
+        elif path.suffix == ".csv":
+            write_csv(file, columns, (map(row.get, columns) for row in rows))
+        elif path.suffix == ".txt":
+            _write_txt(file, path, found, numbers)
+        else:
+            file.writelines(to_json(row).encode() + b"\n" for row in rows)
         check_ending(path, overwrite, (path.suffix,), found.sources)  # minutes have passed
 
 
-def _write_csv(
-    file: IO[bytes], path: Path, found: TextCollection, numbers: Sequence[int], columns: Sequence[str],
-    more: Mapping[str, Sequence[Any]],
-) -> None:  # fmt: skip
-    rows = ((number, found.records[number].as_json() | {found.text_name: found.texts[number]}) for number in numbers)
-    cells = ([*map(row.get, columns), *(values[number] for values in more.values())] for number, row in rows)
-    write_csv(file, [*columns, *more], cells)
-
-
-def _write_json(
-    file: IO[bytes], path: Path, found: TextCollection, numbers: Sequence[int], columns: Sequence[str],
-    more: Mapping[str, Sequence[Any]],
-) -> None:  # fmt: skip
-    for number in numbers:
-        row = found.records[number].as_json() | {found.text_name: found.texts[number]}
-        file.write(to_json(row | {name: values[number] for name, values in more.items()}).encode() + b"\n")
-
-
-def _write_txt(
-    file: IO[bytes], path: Path, found: TextCollection, numbers: Sequence[int], columns: Sequence[str],
-    more: Mapping[str, Sequence[Any]],
-) -> None:  # fmt: skip
+def _write_txt(file: IO[bytes], path: Path, found: TextCollection, numbers: Sequence[int]) -> None:
     for number in numbers:
         if "\n" in found.texts[number]:
             raise InputError(
@@ -88,18 +79,16 @@ def _write_txt(
 
 
 def _write_parquet(
-    file: IO[bytes], path: Path, found: TextCollection, numbers: Sequence[int], columns: Sequence[str],
-    more: Mapping[str, Sequence[Any]],
-) -> None:  # fmt: skip
+    file: IO[bytes], sources: Sequence[str], rows: Sequence[dict[str, Any]], columns: Iterable[str]
+) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     with arrow_errors():
-        types = _types(found.sources)
-        rows = [found.row(number) for number in numbers]
-        arrays = {name: _array([row.get(name) for row in rows], types.get(name)) for name in columns}
-        arrays |= {name: _array([values[number] for number in numbers], None) for name, values in more.items()}
-        pq.write_table(pa.table(arrays), file)
+        types = _types(sources)
+        pq.write_table(
+            pa.table({name: _array([row.get(name) for row in rows], types.get(name)) for name in columns}), file
+        )
 
 
 def _types(sources: Sequence[str]) -> Mapping[str, Any]:
@@ -118,6 +107,3 @@ def _array(values: Sequence[Any], kind: Any) -> Any:
     with suppress(pa.ArrowException, UnicodeEncodeError, OverflowError):
         return pa.array(values, kind)
     return pa.array(list(map(as_text, values)), pa.string())
-
-
-_WRITERS: Mapping[str, Callable[..., None]] = {".csv": _write_csv, ".txt": _write_txt, ".parquet": _write_parquet}

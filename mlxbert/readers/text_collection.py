@@ -44,7 +44,11 @@ class TextCollection:
         """Returns the values of a text's record, and the text."""
         return {**self.records[number].values, self.text_name: self.texts[number]}
 
+    def json_row(self, number: int) -> dict[str, Any]:
+        """Returns the row of a text with values of JSON."""
+        return self.records[number].as_json() | {self.text_name: self.texts[number]}
+
     def described(self, number: int) -> dict[str, Any]:
         """Returns what JSON says about a text: its index in the input, the values of its record, and the text."""
         place = {"index": self.places[number]}
-        return {**place, **self.records[number].as_json(), self.text_name: self.texts[number], **place}
+        return {**place, **self.json_row(number), **place}
