@@ -307,6 +307,13 @@ def and_free(free: int | None) -> str:
     return "" if free is None else f", {size(free)} free"
 
 
+def fitting(needed: int, available: int, free: int | None) -> str:
+    """Says whether something fits into a memory, of which programs hold all but `free` bytes."""
+    if needed > available:
+        return "does not fit"
+    return "fits" if free is None or needed <= free else "fits without other programs"
+
+
 def bar(share: float, width: int = BAR_WIDTH) -> str:
     """Draws a bar in eighths of a character; `share` is from 0 to 1."""
     eighths = round(share * width * 8)

@@ -93,20 +93,14 @@ def _fit(fit: "Fit") -> str:
     needed = f"{console.size(fit.weights + fit.batch)} to run, {longest}{console.size(fit.finetuning)} to train"
     if fit.available is None:
         return needed
-    free = fit.available if fit.free is None else fit.free
-    verdict = ""
-    if not fit.fits:
-        verdict = "it does not fit"
-    elif fit.longest_fits is False:
-        verdict = f"a text of {fit.longest_tokens:,} tokens does not fit"
-    elif fit.weights + fit.batch > free:
-        verdict = f"it fits without other programs; {console.CLOSE}"
-    elif not fit.finetuning_fits:
-        verdict = f"training does not fit; {console.LESS_MEMORY}"
-    elif fit.finetuning > free:
-        verdict = f"training fits without other programs; {console.CLOSE}"
     memory = f"{console.size(fit.available)}{console.and_free(fit.free)}"
-    return f"{needed}, of {memory}: {verdict}" if verdict else f"{needed}: {'all' if longest else 'both'} fit {memory}"
+    text, run = f"a text of {fit.longest_tokens:,} tokens", fit.weights + fit.batch
+    parts = (("it", run, ""), (text, fit.weights + fit.longest, ""), ("training", fit.finetuning, console.LESS_MEMORY))
+    for what, size, less in parts:
+        if (verdict := console.fitting(size, fit.available, fit.free)) != "fits":
+            advice = less if size > fit.available else console.CLOSE
+            return f"{needed}, of {memory}: {what} {verdict}{f'; {advice}' * bool(advice)}"
+    return f"{needed}: {'all' if longest else 'both'} fit {memory}"
 
 
 def _longest(fit: "Fit") -> str:
@@ -130,9 +124,7 @@ def _fit_rows(fit: "Fit") -> _Rows:
 def _fits(needed: int, fit: "Fit") -> str:
     if fit.available is None:
         return f"takes about {console.size(needed)}"
-    verdict = "fits" if needed <= fit.available else "does not fit"
-    if fit.free is not None and fit.free < needed <= fit.available:
-        verdict = "fits without other programs"
+    verdict = console.fitting(needed, fit.available, fit.free)
     return f"{verdict}: about {console.portion(needed, fit.available)}{console.and_free(fit.free)}"
 
 

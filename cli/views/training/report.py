@@ -154,12 +154,9 @@ def _fits(expected: "Estimate") -> "rich.Text":
     time = value_texts.about(expected.seconds)
     if expected.available is None:
         return rich.Text.assemble(("  takes ", "dim"), f"{console.size(expected.memory)}, {time}")
-    fits = expected.memory <= expected.available
+    verdict = console.fitting(expected.memory, expected.available, expected.free)
     used = console.portion(expected.memory, expected.available) + console.and_free(expected.free)
-    if fits and expected.free is not None and expected.memory > expected.free:
-        return rich.Text.assemble(
-            ("  fits without other programs: ", "bold yellow"), f"{used}, {time}; {console.CLOSE}"
-        )
-    if fits:
-        return rich.Text.assemble(("  fits: ", "bold green"), f"{used}, {time}")
-    return rich.Text.assemble(("  does not fit: ", "bold red"), f"{used}; {console.LESS_MEMORY}")
+    style, rest = {"fits": ("bold green", time), "does not fit": ("bold red", console.LESS_MEMORY)}.get(
+        verdict, ("bold yellow", f"{time}; {console.CLOSE}")
+    )
+    return rich.Text.assemble((f"  {verdict}: ", style), f"{used}{',' if time in rest else ';'} {rest}")

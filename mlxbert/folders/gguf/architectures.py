@@ -91,6 +91,10 @@ class GgufArchitecture:
 
 _QKV = {"attn_qkv": ("attention.query", "attention.key", "attention.value")}
 _GATE_UP = {"ffn_up": ("feed_forward.gate", "feed_forward.up")}
+_ROTARY: Mapping[str, Any] = {"block": PreNorm(), "positions": Rotary, "biases": _NO_BIASES, "gated": True}
+_POST_ROTARY: Mapping[str, Any] = {"block": PostNorm(), "positions": Rotary, "biases": Biases()}
+_LLAMA = {**_ROTARY, "norm": "rms", "embedding_norm": False}
+_DECODER = {"query_key_norm": "head", "grouped_heads": (False, True), "own_head_size": (False, True)}
 ARCHITECTURES = (
     GgufArchitecture(
         "bert",
@@ -99,24 +103,9 @@ ARCHITECTURES = (
         {"block": PostNorm(), "positions": Absolute, "biases": Biases()},
         classifier=True,
     ),
-    GgufArchitecture(
-        "nomic-bert",
-        ("NomicBERT",),
-        ("silu",),
-        {"block": PostNorm(), "positions": Rotary, "biases": _NO_BIASES, "gated": True},
-    ),
-    GgufArchitecture(
-        "nomic-bert-moe",
-        ("NomicBERT",),
-        GELU,
-        {"block": PostNorm(), "positions": Rotary, "biases": Biases(), "experts": True},
-    ),
-    GgufArchitecture(
-        "jina-bert-v3",
-        ("Jina's XLM-RoBERTa",),
-        GELU,
-        {"block": PostNorm(), "positions": Rotary, "biases": Biases()},
-    ),
+    GgufArchitecture("nomic-bert", ("NomicBERT",), ("silu",), {**_ROTARY, "block": PostNorm()}),
+    GgufArchitecture("nomic-bert-moe", ("NomicBERT",), GELU, {**_POST_ROTARY, "experts": True}),
+    GgufArchitecture("jina-bert-v3", ("Jina's XLM-RoBERTa",), GELU, _POST_ROTARY),
     GgufArchitecture(
         "jina-bert-v2",
         ("JinaBERT", "JinaBERT, queries and keys normed"),
@@ -144,70 +133,18 @@ ARCHITECTURES = (
         classifier=True,
     ),
     GgufArchitecture(
-        "neo-bert",
-        ("NeoBERT",),
-        ("silu",),
-        {
-            "block": PreNorm(),
-            "positions": Rotary,
-            "biases": _NO_BIASES,
-            "gated": True,
-            "norm": "rms",
-            "embedding_norm": False,
-            "adjacent": True,
-        },
-        fused={**_QKV, **_GATE_UP},
-        classifier=True,
+        "neo-bert", ("NeoBERT",), ("silu",), {**_LLAMA, "adjacent": True}, {**_QKV, **_GATE_UP}, classifier=True
     ),
-    GgufArchitecture(
-        "eurobert",
-        ("EuroBERT",),
-        ("silu",),
-        {
-            "block": PreNorm(),
-            "positions": Rotary,
-            "biases": _NO_BIASES,
-            "gated": True,
-            "norm": "rms",
-            "embedding_norm": False,
-            "grouped_heads": (False, True),
-        },
-    ),
-    GgufArchitecture(
-        "qwen3",
-        ("Qwen3",),
-        ("silu",),
-        {
-            "block": PreNorm(),
-            "positions": Rotary,
-            "biases": _NO_BIASES,
-            "gated": True,
-            "norm": "rms",
-            "embedding_norm": False,
-            "query_key_norm": "head",
-            "causal": (False, True),
-            "grouped_heads": (False, True),
-            "own_head_size": (False, True),
-        },
-        classifier=True,
-    ),
+    GgufArchitecture("eurobert", ("EuroBERT",), ("silu",), {**_LLAMA, "grouped_heads": (False, True)}),
+    GgufArchitecture("qwen3", ("Qwen3",), ("silu",), {**_LLAMA, **_DECODER, "causal": (False, True)}, classifier=True),
     GgufArchitecture(
         "gemma-embedding",
         ("EmbeddingGemma",),
         ("gelu_pytorch_tanh", "gelu_new"),
         {
-            "block": PreNorm(output_norms=True),
-            "positions": Rotary,
-            "biases": _NO_BIASES,
-            "gated": True,
-            "norm": "rms_plus_one",
-            "embedding_norm": False,
-            "query_key_norm": "head",
-            "windows": True,
+            **{**_LLAMA, "block": PreNorm(output_norms=True), "norm": "rms_plus_one", **_DECODER, "windows": True},
             "embedding_scale": "sqrt(hidden_size)",
             "attention_scale": "1 / sqrt(head size)",
-            "grouped_heads": (False, True),
-            "own_head_size": (False, True),
         },
     ),
 )
