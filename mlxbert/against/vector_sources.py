@@ -259,14 +259,9 @@ class VectorFile:
         from mlxbert.search.sqlite import SqliteStore
 
         texts, rows, lost = list[str](), list[Any](), 0
-        with closing(SqliteStore(self.path, convert=False)) as store, store.reading():
+        with closing(SqliteStore(self.path)) as store, store.reading():
             check_finished(store)
             about = store.about
-            if store.is_older:
-                raise InputError(
-                    f"{self.path}: an older version of mlxbert made the index",
-                    hint="search the index, which converts it",
-                )
             if about.is_sparse:
                 raise InputError(f"{self.path}: the index has sparse vectors, expected dense ones")
             chunks = (

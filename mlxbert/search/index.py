@@ -173,9 +173,6 @@ class Index:
             StoreError: The index cannot be written.
         """
         with self._locked():
-            if not self.about.unrelated:  # converted from an older version
-                with self.store.writing():
-                    self.store.set_about(replace(self.about, unrelated=self.unrelated))
             roots = self.about.roots
             selected = self._without_removed(roots) if paths is None else spelled(as_paths(paths), roots)
             new = roots_of(path for path in selected if not is_under(path, self.about.roots))
@@ -445,7 +442,7 @@ class Index:
         candidates = None
         if mode == "hybrid":
             assert vector is not None  # only `words` searches without one
-            candidates = Candidates(self.store, query, vector, Unrelated(*self.unrelated))
+            candidates = Candidates(self.store, query, vector, Unrelated(*self.about.unrelated))
         rows = dict[int, FoundChunk]() if candidates is None else candidates.rows
         depth = max(_MIN_DEPTH, _PER_HIT * limit, 0 if by_tokens is None else by_tokens.count)
         while True:
@@ -512,11 +509,6 @@ class Index:
                 alike.append([])
         return [replace(hit, alike=tuple(passages)) for hit, passages in zip(hits, alike, strict=True)]
 
-    @cached_property
-    def unrelated(self) -> tuple[float, float]:
-        """The mean and the standard deviation of the scores of unrelated texts; see `rank_fusion.Unrelated`."""
-        return self.about.unrelated or unrelated_scores(self._text_vectors, self.about.prompts)[0]
-
     def _query(self, query: str) -> "tuple[Vector, Vector | None]":
         """Returns the vector of a query, and those of its tokens, (T, W), if the index has vectors of tokens.
 
@@ -539,7 +531,7 @@ class Index:
         """Returns what reranks chunks by the vectors of the query's tokens, (T, W)."""
         unrelated = None
         if mode == "hybrid":
-            unrelated = Unrelated(*self.unrelated), Unrelated(*self.about.unrelated_tokens)
+            unrelated = Unrelated(*self.about.unrelated), Unrelated(*self.about.unrelated_tokens)
         return TokenReranker(self.store, tokens, count, unrelated)
 
     def _reranked(self, query: str, hits: Sequence[Hit], reranker: Model) -> list[Hit]:

@@ -65,9 +65,9 @@ def check_finished(store: IndexStore) -> None:
 
 
 def about_of(location: str | Path) -> IndexSettings | None:
-    """Returns the settings of an index of any version, which stays as it is; `None` if it cannot be read."""
+    """Returns the settings of an index; `None` if it cannot be read."""
     try:
-        store = _open(location) if is_lance(location) else SqliteStore(location, convert=False)
+        store = _open(location)
     except StoreError:
         return None  # `mlxbert indexes list` shows it, and opening it reports the error
     store.close()

@@ -4,7 +4,7 @@ import functools
 import json
 import os
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
@@ -119,7 +119,7 @@ def damaged(path: str, why: str) -> StoreError:
 
 
 def _again(path: str) -> str:
-    return f"remove the index with `mlxbert indexes remove {shlex.quote(path)}`, then create a new one"
+    return f"`mlxbert indexes remove {shlex.quote(path)}` removes the index, then `mlxbert index` creates a new one"
 
 
 def create(connection: Database, about: IndexSettings) -> None:
@@ -144,28 +144,20 @@ def fill_words(connection: Database, table: str = "words") -> None:
 
 
 def check(path: str, connection: Database) -> None:
-    """Raises StoreError if a file is not an index of this version, or has other tables, triggers or views."""
-    version = version_of(path, connection)
+    """Raises StoreError if a file has another version, pages without checksums, or other tables, triggers or views."""
+    if _pragma(connection, "application_id") != APPLICATION:
+        raise StoreError(f"{path}: the file is not an index of mlxbert", hint=_INDEXES)
+    version = _pragma(connection, "user_version")
     if version not in _TABLES_OF:
         known = ", ".join(map(str, _TABLES_OF))
         message = f"{path}: the index has schema version {version}, but this mlxbert supports only {known}"
-        raise StoreError(message, hint="update mlxbert, or create a new index" if version > SCHEMA else _again(path))
-    check_tables(path, connection, (*_TABLES_OF[version], *_SHADOWS))
-
-
-def version_of(path: str, connection: Database) -> int:
-    """Returns the version of an index; raises StoreError if the file is not an index."""
-    if _pragma(connection, "application_id") != APPLICATION:
-        raise StoreError(f"{path}: the file is not an index of mlxbert", hint=_INDEXES)
-    return _pragma(connection, "user_version")
-
-
-def check_tables(path: str, connection: Database, tables: Iterable[str]) -> None:
-    """Raises StoreError if the pages of a file have no checksums, or if it has other tables, triggers or views."""
+        raise StoreError(
+            message, hint="update mlxbert, or create a new index" if version > max(_TABLES_OF) else _again(path)
+        )
     if _pragma(connection, "checksum_verification") != 1:  # a damaged header turns it off
         raise damaged(path, "the pages have no checksums")
     present = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master")}
-    if present - {None} != {*tables}:
+    if present - {None} != {*_TABLES_OF[version], *_SHADOWS}:
         raise damaged(path, "some tables are missing or unexpected")
 
 

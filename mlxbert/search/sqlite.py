@@ -24,7 +24,7 @@ import apsw
 
 from mlxbert.errors import BusyError, StoreError
 from mlxbert.paths import file_to_write, replace_file
-from mlxbert.search import migration, schema
+from mlxbert.search import schema
 from mlxbert.search.database import CHECKSUM, Database, connect
 from mlxbert.search.filters import Filter
 from mlxbert.search.late_interaction import TokenTable
@@ -83,33 +83,31 @@ class SqliteStore:
     Args:
         path: The file; created if it is missing and `about` is given.
         about: The settings of a new index.
-        convert: Whether to convert an index of an older version; if not, only its settings can be read.
 
     Attributes:
         path: The file.
         about: The settings that the index was created with.
         writable: Whether the file can be changed.
         is_new: Whether this object has created the file.
-        is_older: Whether an older version made the file, which was not converted.
     """
 
     seconds_per_transaction = 0.0
 
-    def __init__(self, path: str | Path, about: IndexSettings | None = None, *, convert: bool = True) -> None:
+    def __init__(self, path: str | Path, about: IndexSettings | None = None) -> None:
         self.path = os.fspath(path)
         self.writable, self.is_new = True, False
         self._free: Iterator[int] | None = None
         self._blocks: dict[int, tuple[NDArray[np.uint8], NDArray[np.uint8]]] = {}
         self._patterns = Patterns()
         self._lists: TokenLists | None = None
-        self._open(about, convert=convert)
+        self._open(about)
         place = self._connection, self.about, self.path
         self._lists = TokenLists(*place) if self.about.is_sparse else None
         self._tokens = TokenTable(*place) if self.about.token_size else None
         self._cache = VectorCache(*place) if self._lists is None else SparseCache(*place, self._lists)
 
     @guarded
-    def _open(self, about: IndexSettings | None, *, convert: bool) -> None:
+    def _open(self, about: IndexSettings | None) -> None:
         self.path = os.fspath(file_to_write(self.path))  # resolves a link: SQLite's files lie next to its target
         for ending in schema.BESIDE:
             file_to_write(f"{self.path}{ending}")
@@ -125,12 +123,7 @@ class SqliteStore:
             raise StoreError(f"{journal}: the file does not belong to an index", hint="remove the file")
         self._connection = self._connect()
         try:
-            self.is_older = migration.is_older(self.path, self._connection)
-            if self.is_older and convert:
-                self._migrate()
-                self.is_older = False
-            if not self.is_older:
-                schema.check(self.path, self._connection)
+            schema.check(self.path, self._connection)
             self._read_about()
         except BaseException:
             self._connection.close()
@@ -148,19 +141,6 @@ class SqliteStore:
                 if time.monotonic() > until:
                     raise
                 time.sleep(_PAUSE)
-
-    def _migrate(self) -> None:
-        """Changes an index of an older version to this version; a process that is killed leaves it as it was."""
-        if not self.writable:
-            raise StoreError(
-                f"{self.path}: the index is read-only and has an older schema version", hint=migration.WRITABLE
-            )
-        _LOG.warning(
-            "%s: the index has an older version and is converted, so its next update reads all files", self.path
-        )
-        with schema.locked(self.path), self.writing():
-            if migration.is_older(self.path, self._connection):  # another process may have been faster
-                migration.migrate(self._connection)
 
     def _create(self, about: IndexSettings) -> None:
         """Creates the file under a temporary name, so that a killed process leaves no incomplete index."""

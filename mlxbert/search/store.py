@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Scores: TypeAlias = list[tuple[int, float]]  # numbers of chunks and their scores, best first
 _NOT_TEXT = re.compile("[\0\ud800-\udfff]")
-SCHEMA = 3  # the version of the stored data: `migration` changes older ones, and newer ones are refused
+SCHEMA = 3  # the version of the stored data; others are refused
 SPARSE_SCHEMA = 4  # the version of an index with sparse vectors, which has one more table
 TOKENS_SCHEMA = 5  # the version of an index with vectors of tokens, which has another table
 KINDS = ("dense", "sparse")  # of vectors
@@ -40,6 +40,7 @@ class IndexSettings:
         prompts: The prompts in front of a query and of a chunk.
         tokens: The maximum number of tokens of a chunk.
         titles: Whether titles and headings are embedded with a chunk.
+        unrelated: The mean and the standard deviation of the scores of unrelated texts.
         roots: The absolute paths of the files and folders that the index covers.
         include: Patterns of the files to index; empty for all.
         exclude: Patterns of files to leave out.
@@ -48,8 +49,6 @@ class IndexSettings:
         encoding: The encoding of files that neither name theirs nor are UTF-8; `None` to guess it.
         created: The time of creation, in ISO 8601.
         updated: The time of the last update.
-        unrelated: The mean and the standard deviation of the scores of unrelated texts; empty if they were not measured
-            yet.
         kind: The kind of the vectors, `dense` or `sparse`.
         token_size: The size of the vectors of tokens that are kept next to each vector; 0 if there are none.
         token_dtype: The dtype in which they are kept, `binary` or `float16`; empty if there are none.
@@ -64,6 +63,7 @@ class IndexSettings:
     prompts: tuple[str, str]
     tokens: int
     titles: bool
+    unrelated: tuple[float, float]
     roots: tuple[str, ...] = ()
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -72,7 +72,6 @@ class IndexSettings:
     encoding: str | None = None
     created: str = ""
     updated: str = ""
-    unrelated: tuple[float, float] | tuple[()] = ()
     kind: str = "dense"
     token_size: int = 0
     token_dtype: str = ""
@@ -410,7 +409,7 @@ def settings_of(values: Mapping[str, Any]) -> IndexSettings:
         raise ValueError("the dtype of the vectors of tokens is unknown")
     if bool(about.unrelated_tokens) != bool(about.token_size):
         raise ValueError("the mean and deviation of MaxSim are missing, or not expected")
-    for unrelated in filter(None, (about.unrelated, about.unrelated_tokens)):
+    for unrelated in (about.unrelated, about.unrelated_tokens or about.unrelated):
         finite = all(type(number) is float and isfinite(number) for number in unrelated)
         if not (len(unrelated) == 2 and finite and unrelated[1] > 0):
             raise ValueError("the stored mean and deviation of scores are invalid")

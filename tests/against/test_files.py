@@ -16,7 +16,6 @@ from mlxbert.search.schema import locked
 from tests.helpers.cases import together
 from tests.helpers.program import call
 from tests.helpers.wrong_vectors import FAULTS, TEXTS, save_embedder, vectors
-from tests.search.test_migration import make_older
 
 
 @pytest.fixture(scope="module")
@@ -102,11 +101,6 @@ def test_an_index_is_read_and_not_changed(model: Model, tmp_path: Path) -> None:
     with locked(str(path)):  # another process updates it
         assert mlxbert.verify_vectors(model, path)
     assert path.read_bytes() == before
-    make_older(path)
-    before = path.read_bytes()
-    with pytest.raises(InputError, match="older version") as caught:
-        mlxbert.verify_vectors(model, path)
-    assert caught.value.hint and path.read_bytes() == before
 
 
 def test_a_record_without_a_vector_is_named(model: Model, tmp_path: Path) -> None:

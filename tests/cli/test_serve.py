@@ -9,7 +9,7 @@ from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.store import IndexSettings
 from tests.helpers.program import call
 
-ABOUT = IndexSettings("model", "0" * 64, 8, "cosine", "mean", ("", ""), 200, True)
+ABOUT = IndexSettings("model", "0" * 64, 8, "cosine", "mean", ("", ""), 200, True, (0.5, 1.0))
 
 
 @pytest.fixture

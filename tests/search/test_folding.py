@@ -75,7 +75,7 @@ PLANTED = {
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteStore]:
     """An index with each planted text, and with each one again between two others."""
-    about = IndexSettings("model", "0" * 64, 8, "cosine", "mean", ("", ""), 200, True)
+    about = IndexSettings("model", "0" * 64, 8, "cosine", "mean", ("", ""), 200, True, (0.5, 1.0))
     made = SqliteStore(tmp_path_factory.mktemp("words") / "index.db", about)
     texts = {f"{name} {again}": planted.text for name, planted in PLANTED.items() for again in (1, 2)}
     with made.writing():

@@ -96,7 +96,6 @@ def test_every_hit_has_a_maxsim_however_many_texts_are_alike(tmp_path: Path, mod
 def test_as_many_passages_as_were_asked_for_are_compared_once_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Index, "unrelated", (0.0, 1.0))
     with open_index(tmp_path / "index.db", model=bge_m3(tmp_path / "model")) as index:
         index.add({"id": str(number), "text": passage(number, 12)} for number in range(330))
         index.add({"id": f"same {number}", "text": "milk"} for number in range(300))

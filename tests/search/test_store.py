@@ -31,7 +31,7 @@ from tests.helpers.object_storage import NEEDS_LANCE, object_storage
 
 WIDTH = 70
 ABOUT = IndexSettings(
-    "model", "0" * 64, WIDTH, "cosine", "mean", ("query: ", ""), 200, True, ("/docs",), fields=("a", "b")
+    "model", "0" * 64, WIDTH, "cosine", "mean", ("query: ", ""), 200, True, (0.5, 1.0), ("/docs",), fields=("a", "b")
 )
 Open = Callable[..., IndexStore]
 EVERYTHING = Filter()
@@ -490,15 +490,15 @@ def test_files_that_are_no_indexes_are_refused(tmp_path: Path) -> None:
         SqliteStore(path / "below", ABOUT)
 
 
-@pytest.mark.parametrize("version", [1, 7])
-def test_another_schema_is_refused_by_its_number(tmp_path: Path, version: int) -> None:
+@pytest.mark.parametrize(("version", "command"), [(1, "mlxbert index"), (2, "mlxbert index"), (7, "update")])
+def test_another_schema_is_refused_by_its_number(tmp_path: Path, version: int, command: str) -> None:
     SqliteStore(tmp_path / "index.db", ABOUT).close()
     with connect(str(tmp_path / "index.db"), "rwc") as connection:
         connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
     with pytest.raises(StoreError, match=f"version {version}") as caught:
         SqliteStore(tmp_path / "index.db")
-    assert caught.value.hint
+    assert caught.value.hint and command in caught.value.hint
 
 
 def test_without_the_extension_that_checks_pages_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
