@@ -194,14 +194,13 @@ def _other_format(
     format = choose(path, TOKENS, metadata=about, keep=keep)
     if path is None or path.suffix.lower() in JSON_LINES:
         return format
-    from mlxbert.cli.output.token_columns import TokenParquet, TokenSafetensors
+    from mlxbert.cli.output.token_columns import TokenParquet
 
     if session.is_remote(model):
         raise ArgumentError(f"--output {path}: with --server, vectors of tokens are written as .jsonl only")
     width, dtype = model.token_embedder.size, chosen.output_dtype
-    writer = TokenParquet if path.suffix.lower() == TokenParquet.ending else TokenSafetensors
     about |= {"dtype": dtype, "size": str(width)}
-    return writer(width // 8 if dtype == "binary" else width, about, tuple(dict.fromkeys(keep or ())), dtype=dtype)
+    return TokenParquet(width // 8 if dtype == "binary" else width, about, tuple(dict.fromkeys(keep or ())), dtype=dtype)
 
 
 def _format(

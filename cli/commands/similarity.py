@@ -22,7 +22,7 @@ from mlxbert.folders.fingerprint import hash_model
 from mlxbert.option_declarations import Option
 from mlxbert.readers.stream import RecordStream
 from mlxbert.readers.vector_files import (
-    DATABASES,
+    DATABASE,
     StoredVectors,
     check_text,
     read_texts,
@@ -111,7 +111,7 @@ def _opened(
     """Opens the texts to rank (see `open_ranking`). Without an input file, opens the texts stored with the vectors."""
     if vectors is None or stored is None or source.input is not None:
         return open_ranking(texts, source, vectors)
-    if vectors.suffix.lower() in DATABASES:
+    if vectors.suffix.lower() == DATABASE:
         refuse_reading_options(replace(source, keep=None), f"the texts in {vectors}")
         return RecordStream([read_texts(vectors, source.keep)], strict=source.strict)
     return open_ranking(texts, replace(source, input=[str(vectors)]) if stored.has_texts else source, vectors)

@@ -12,7 +12,7 @@ from mlxbert.cli.shared_options import ComputingOptions, InputOptions, Offline, 
 from mlxbert.cli.views import progress, vector_verification as vector_views, verify as views
 from mlxbert.errors import ArgumentError
 from mlxbert.option_declarations import TOLERANCE, Device, Option
-from mlxbert.readers.vector_files import ARRAYS
+from mlxbert.readers.vector_files import ARRAY
 
 if TYPE_CHECKING:
     from mlxbert.results.vector_verification import VectorVerification
@@ -88,7 +88,7 @@ def _check_vectors(
             if record.problem is not None:
                 raise record.located(record.problem)
             texts.append(record.text)
-    elif Path(against).suffix.lower() in ARRAYS:
+    elif Path(against).suffix.lower() == ARRAY:
         raise ArgumentError(
             f"{against}: holds vectors without their texts", hint="add the file that was embedded: --input FILE"
         )

@@ -9,15 +9,13 @@ from typing import IO, Any
 from mlxbert.cli.output.output_format import CHUNK, OutputFormat
 from mlxbert.cli.views.json_lines import to_line
 from mlxbert.errors import ArgumentError
-from mlxbert.readers.formats import FORMATS as FORMATS_READ, FormatName
 
-JSON_LINES = FORMATS_READ[FormatName.jsonl].endings
-TABLES = (".csv", ".sqlite", ".db")
+JSON_LINES = (".jsonl",)
+TABLES = (".csv", ".sqlite")
 RESULTS = (*JSON_LINES, *TABLES)  # extensions for results other than vectors
-VECTORS = (*RESULTS, ".npy", ".safetensors", ".parquet")
-WORDS = (*JSON_LINES, ".parquet")  # extensions for vectors of words
+VECTORS = (*RESULTS, ".npy", ".parquet")
+WORDS = TOKENS = (*JSON_LINES, ".parquet")  # extensions for vectors of words, and token vectors
 SPARSE = (*JSON_LINES, ".npz", ".parquet")  # extensions for sparse vectors
-TOKENS = (*JSON_LINES, ".safetensors", ".parquet")  # extensions for vectors of tokens
 FORMATS = {"dense": VECTORS, "sparse": SPARSE, "tokens": TOKENS}  # by kind of vectors
 ANY_VECTORS = tuple(dict.fromkeys(ending for endings in FORMATS.values() for ending in endings))
 
@@ -39,18 +37,10 @@ class JsonLines(OutputFormat):
                 shutil.copyfileobj(part, file, CHUNK)
 
 
-class Ndjson(JsonLines):
-    """`.ndjson`: JSON lines under another name."""
-
-    ending = ".ndjson"
-
-
 _OTHERS = {  # the classes of the other formats, which are imported on use: they need more of Python's library
     ".csv": "result_tables.Csv",
     ".sqlite": "result_tables.Sqlite",
-    ".db": "result_tables.Db",
-    ".npy": "vector_columns.Npy",
-    ".safetensors": "vector_columns.Safetensors",
+    ".npy": "vector_array.Npy",
     ".parquet": "parquet.Parquet",
     ".npz": "sparse_matrix.Npz",
 }
@@ -69,7 +59,7 @@ def find(path: Path, allowed: Sequence[str] = RESULTS) -> type[OutputFormat]:
         reason = f"{ending!r} is for {kinds} vectors" if kinds else f"the extension is {path.suffix!r}"
         raise ArgumentError(f"--output {path}: {reason}, expected {expected}")
     if ending in JSON_LINES:
-        return Ndjson if ending == Ndjson.ending else JsonLines
+        return JsonLines
     module, _, name = _OTHERS[ending].partition(".")
     kind: type[OutputFormat] = getattr(importlib.import_module(f"mlxbert.cli.output.{module}"), name)
     return kind

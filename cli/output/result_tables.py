@@ -131,12 +131,6 @@ class Sqlite(_Table):
         return utf8(str(value)).decode() if large or isinstance(value, str) else value
 
 
-class Db(Sqlite):
-    """`.db`: SQLite under another name."""
-
-    ending = ".db"
-
-
 def _quoted(name: str) -> str:
     """Quotes a name for SQL."""
     return '"' + utf8(name).decode().replace('"', '""') + '"'

@@ -17,7 +17,7 @@ from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.paths import check_regular
 from mlxbert.readers.formats import FORMATS, FormatName, read_records
 from mlxbert.readers.input_files import check_there
-from mlxbert.readers.vector_files import ARRAYS, connect_read_only, open_array, read_vectors, reading_vectors
+from mlxbert.readers.vector_files import ARRAY, connect_read_only, open_array, read_vectors, reading_vectors
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -102,7 +102,7 @@ class VectorFile:
     """Reads a file of vectors, with its texts unless they are given.
 
     Attributes:
-        path: `.npy`, `.safetensors`, a file of records, or an SQLite file: of `embed`, an index, or any table.
+        path: `.npy`, a file of records, or an SQLite file: of `embed`, an index, or any table.
         texts: The texts, if they are in another file.
         text_column: The name of the column or field with the text; by default guessed.
         vector_column: The name of the column or field with the vector; by default guessed.
@@ -119,23 +119,24 @@ class VectorFile:
         """Returns the vectors and their texts."""
         check_there(str(self.path))
         ending = self.path.suffix.lower()
-        if ending in ARRAYS and self.texts is None:
+        if ending == ARRAY and self.texts is None:
             raise ArgumentError(
                 f"{self.path}: holds vectors without their texts", hint="give the texts that were embedded: texts="
             )
-        if ending in ARRAYS or ending in _RECORDS:
+        if ending == ARRAY:
+            with reading_vectors(self.path):
+                check_regular(self.path, self.path.stat().st_mode)
+                return ForeignVectors(str(self.path), self.texts or (), open_array(self.path), {})
+        if ending in _RECORDS:
             about: Mapping[str, str] = {}
-            if ending in ARRAYS:
-                texts, (vectors, about) = self.texts, self._array()
-            else:
-                texts, vectors = self._from_rows(self._records())
-                with suppress(MlxbertError):
-                    about = read_vectors(self.path).about
-            return ForeignVectors(str(self.path), texts or (), vectors, self._options(about))
+            texts, vectors = self._from_rows(self._records())
+            with suppress(MlxbertError):
+                about = read_vectors(self.path).about
+            return ForeignVectors(str(self.path), texts, vectors, self._options(about))
         if ending in _DATABASES:
             with reading_vectors(self.path):
                 return self._database()
-        endings = ", ".join((*ARRAYS, *_RECORDS, *_DATABASES))
+        endings = ", ".join((ARRAY, *_RECORDS, *_DATABASES))
         raise ArgumentError(
             f"{self.path}: the extension is {ending!r}, expected a URL or a file with one of {endings}",
             hint="a server's address begins with http:// or https://",
@@ -151,16 +152,6 @@ class VectorFile:
             ):
                 return options
         raise InputError(f"{self.path}: the file states the options {stated!r:.60}, expected those of embed")
-
-    def _array(self) -> "tuple[NDArray[Any], Mapping[str, str]]":
-        """Returns the vectors and the metadata of a file of vectors alone."""
-        if self.path.suffix.lower() == ".npy":
-            with reading_vectors(self.path):
-                check_regular(self.path, self.path.stat().st_mode)
-                return open_array(self.path), {}
-        read = read_vectors(self.path)
-        rows = [None if isinstance(row, InputError) else row for row in read.rows]
-        return stacked(str(self.path), rows), read.about
 
     def _records(self) -> _Rows:
         for record in read_records(self.path, None):

@@ -70,7 +70,7 @@ def verify_vectors(
     Args:
         model: The model that is said to have computed the vectors.
         against: The URL of a server with OpenAI's `/v1/embeddings` or TEI's `/embed`, whose key is in the environment
-            variable `MLXBERT_API_KEY`; a file of vectors (`.npy`, `.safetensors`), of records with texts and vectors
+            variable `MLXBERT_API_KEY`; a file of vectors (`.npy`), of records with texts and vectors
             (`.jsonl`, `.csv`, `.parquet` …), or an SQLite file: an index, a file of `embed`, or any table; or an array
             of vectors (N, W).
         texts: The texts, in the order of the vectors. By default the file's own texts; for a server, about 60 texts

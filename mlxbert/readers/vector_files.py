@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.paths import check_regular
-from mlxbert.readers.formats import FORMATS, FormatName, read_records
+from mlxbert.readers.formats import read_records
 from mlxbert.readers.input_files import hint_of_missing
 from mlxbert.readers.parsing import Wanted
 from mlxbert.readers.stream import RecordSource, RecordStream
@@ -27,11 +27,10 @@ if TYPE_CHECKING:
 
     Vector = NDArray[np.floating[Any]] | NDArray[np.int8]
 
-_RECORDS = (*FORMATS[FormatName.jsonl].endings, ".csv", ".parquet")  # contain the texts as well
-DATABASES = (".sqlite", ".db")  # contain the texts as well
-ARRAYS = (".npy", ".safetensors")  # contain no texts
-_ENDINGS = (*ARRAYS, *DATABASES, *_RECORDS)
-
+_RECORDS = (".jsonl", ".csv", ".parquet")  # contain the texts as well
+DATABASE = ".sqlite"  # contains the texts as well
+ARRAY = ".npy"  # contains no texts
+_ENDINGS = (ARRAY, DATABASE, *_RECORDS)
 
 # What NumPy says about an .npy file, with advice that is unsafe or for programmers, and what it means.
 _REASONS = {
@@ -92,7 +91,7 @@ def read_texts(path: Path, keep: Sequence[str] | None = ()) -> RecordSource:
 def stored_texts(path: Path) -> Iterator[str | None]:
     """Yields the text that a file of vectors has for each vector; `None` if it has none or an empty one."""
     ending = path.suffix.lower()
-    if ending in DATABASES:
+    if ending == DATABASE:
         yield from (record.text or None for record in RecordStream([read_texts(path)]))
     elif ending in _RECORDS:
         for record in read_records(path, None):
@@ -137,13 +136,8 @@ def _open(path: Path, ending: str) -> tuple[Iterable[Any], Mapping[str, str]]:
     """Returns the vectors, which are not checked yet, and the metadata of the file."""
     import numpy as np
 
-    if ending == ".npy":
+    if ending == ARRAY:
         return _array(np.asarray(open_array(path))), {}
-    if ending == ".safetensors":
-        from mlxbert.weights.formats.safetensors import load_arrays, read_header
-
-        header = read_header(path)
-        return _array(np.array(load_arrays(path, header)["embeddings"])), header.metadata
     if ending in _RECORDS:
         about: Mapping[bytes, bytes] = {}
         if ending == ".parquet":
@@ -183,7 +177,7 @@ def _records(path: Path) -> Iterator[Any]:
     """Yields the `embedding` of each record, which is a list, or a list written as JSON (in a .csv)."""
     import numpy as np
 
-    table = path.suffix.lower() not in FORMATS[FormatName.jsonl].endings
+    table = path.suffix.lower() != ".jsonl"
     for record in read_records(path, None):
         if table and record.problem is None and "embedding" not in record.values:
             raise InputError(f"{path}: the file has no column 'embedding' (columns: {', '.join(record.values)})")

@@ -108,12 +108,12 @@ FILL_MASK = {
 EMBED = {
     "embed": 'embed "a text" "another text, longer than the first"',
     "embed-npy": f"embed {_MANY_BERT} -o OUT/v.npy",
-    "embed-safetensors": f"embed {_MANY_BERT} -o OUT/v.safetensors --batch-tokens 200 --pooling max",
+    "embed-sqlite": f"embed {_MANY_BERT} -o OUT/v.sqlite --batch-tokens 200 --pooling max",
     "embed-parquet": "embed -i texts/many.jsonl -m models/mpnet-ForMaskedLM -o OUT/v.parquet",
     "embed-jsonl": "embed -i texts/many.jsonl -m models/st-dense -o OUT/deep/v.jsonl --quiet",
     "embed-window": f"embed {_MANY_BERT} -o OUT/v.npy --overflow window",
     "embed-error": f"embed {_MANY_BERT} -o OUT/v.parquet --overflow error",
-    "embed-builtin": "embed -i texts/many.txt -o OUT/v.safetensors",
+    "embed-builtin": "embed -i texts/many.txt -o OUT/v.npy",
     "embed-prose": "embed -i texts/prose.txt -o OUT/v.npy --pooling cls+mean",
     "embed-long": "embed -i texts/long.txt --overflow window --dimensions 8",
     "embed-minilm": "embed -i texts/prose.txt -m models/minilm -o OUT/v.npy",
@@ -145,7 +145,7 @@ RECORDS = {
     "read-bad": "embed -i texts/bad.jsonl -m models/bert-Model",
     "read-bad-npy": "embed -i texts/bad.jsonl -m models/bert-Model -o OUT/v.npy",
     "read-bad-parquet": "embed -i texts/bad.jsonl -m models/bert-Model -o OUT/v.parquet",
-    "read-bad-safetensors": "embed -i texts/bad.jsonl -m models/bert-Model -o OUT/v.safetensors",
+    "read-bad-sqlite": "embed -i texts/bad.jsonl -m models/bert-Model -o OUT/v.sqlite",
     "read-all-bad": "embed -i texts/all-bad.jsonl -m models/bert-Model -o OUT/v.npy",
     "read-strict": "embed -i texts/bad.jsonl -m models/bert-Model --strict -o OUT/v.npy",
     "read-csv": "embed -i texts/good.csv --text-column text -m models/bert-Model",
@@ -388,7 +388,7 @@ _CORE = """
 version nothing unknown-command unknown-option help-embed fill fill-targets fill-unknown-target fill-no-mask
 fill-some-no-mask fill-long fill-bad fill-many fill-half fill-pairs fill-pieces fill-no-head fill-too-many
 fill-roberta fill-distilbert fill-albert fill-mpnet fill-modernbert fill-nomic fill-gte fill-deberta-v2
-fill-deberta-v3 fill-pipe shown-fill embed embed-npy embed-safetensors embed-parquet embed-jsonl embed-window
+fill-deberta-v3 fill-pipe shown-fill embed embed-npy embed-parquet embed-jsonl embed-window
 embed-error embed-prose embed-minilm embed-dimensions-unit embed-dense embed-query embed-prompt embed-old
 embed-nan embed-attention embed-nonsense embed-xlm-roberta embed-camembert embed-albert-two-groups late
 late-other late-again shown-embed read-bad read-bad-npy read-bad-parquet read-all-bad read-csv read-bad-csv

@@ -118,7 +118,7 @@ def test_the_order_among_many_vectors_is_found_in_blocks(model: Model, monkeypat
         assert result.causes[0].kind == "order" and "reverse" in result.causes[0].text
 
 
-@pytest.mark.parametrize("name", ["v.parquet", "v.sqlite", "v.safetensors", "v.npy"])
+@pytest.mark.parametrize("name", ["v.parquet", "v.sqlite", "v.npy"])
 def test_a_file_of_embed_with_its_options(name: str, folder: Path, model: Model, tmp_path: Path) -> None:
     if name == "v.parquet":
         pytest.importorskip("pyarrow")
@@ -126,7 +126,7 @@ def test_a_file_of_embed_with_its_options(name: str, folder: Path, model: Model,
     options = ["--prompt-name", "query"] if name != "v.npy" else []
     path = tmp_path / name
     assert call("embed", "-i", str(tmp_path / "t.txt"), "-m", str(folder), "-o", str(path), *options).status == 0
-    texts = TEXTS if name in ("v.safetensors", "v.npy") else None
+    texts = TEXTS if name == "v.npy" else None
     result = mlxbert.verify_vectors(model, path, texts)
     assert result.agrees and result.texts == len(TEXTS)
 

@@ -68,7 +68,7 @@ def test_what_is_for_texts_is_refused(tiny_folder: Path, tmp_path: Path) -> None
     given = options(tiny_folder)
     for more in (["--pooling", "cls"], ["--no-normalize"], ["--output-dtype", "int8"], ["--prompt-name", "query"]):
         call(*given, "the cat", *more).fails(2, "--" + more[0].removeprefix("--no-").removeprefix("--"), "--words")
-    call(*given, "the cat", "--output", str(tmp_path / "x.npy")).fails(2, ".jsonl, .ndjson, .parquet")
+    call(*given, "the cat", "--output", str(tmp_path / "x.npy")).fails(2, ".jsonl, .parquet")
     call("embed", "the cat", "--layer", "1", "--model", str(tiny_folder)).fails(2, "--words")
     call(*given[:2], *given[4:], "the cat", "--layer", "9").fails(2, "layer is 9")
     outcome = call(*given, "the cat " * 99)

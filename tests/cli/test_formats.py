@@ -15,7 +15,7 @@ import pytest
 from mlxbert.cli.output import formats
 from mlxbert.cli.output.output_format import OutputFormat
 from mlxbert.cli.output.resumable_file import check_output
-from mlxbert.cli.output.vector_columns import Npy
+from mlxbert.cli.output.vector_array import Npy
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.optional_packages import install_command
 from mlxbert.results.embed import Embedding
@@ -89,12 +89,12 @@ class Counted(io.RawIOBase):
 @pytest.mark.sampled
 @pytest.mark.parametrize("ending", formats.VECTORS)
 def test_parts_are_never_in_memory_together(ending: str, tmp_path: Path) -> None:
-    count, rows = (30, 16) if ending in (".csv", ".sqlite", ".db") else (80, 128)  # tables are slow
+    count, rows = (30, 16) if ending in (".csv", ".sqlite") else (80, 128)  # tables are slow
     form, part = chosen(ending, width=256), tmp_path / "part"
     with part.open("wb") as file:
         some = [replace(embedding(number, 256), text="short") for number in range(rows)]
         form.write_part(file, some, [{}] * rows)
-    whole = (tmp_path / "whole").open("wb") if ending in (".sqlite", ".db") else Counted()
+    whole = (tmp_path / "whole").open("wb") if ending == ".sqlite" else Counted()
     parts = [part] * count
     if ending == ".parquet":
         import pyarrow as pa
@@ -129,11 +129,11 @@ def test_errors_of_pyarrow_become_errors_of_writing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("allowed", "said"),
     [
-        (formats.JSON_LINES, "one of .jsonl, .ndjson"),
-        (formats.VECTORS, "one of .jsonl, .ndjson, .csv, .sqlite, .db, .npy, .safetensors, .parquet"),
+        (formats.JSON_LINES, ".jsonl"),
+        (formats.VECTORS, "one of .jsonl, .csv, .sqlite, .npy, .parquet"),
     ],
 )
-@pytest.mark.parametrize("name", ["x.xls", "x", ".npy", "x.npy.gz"])
+@pytest.mark.parametrize("name", ["x.xls", "x", ".npy", "x.npy.gz", "x.ndjson", "x.db", "x.safetensors"])
 def test_an_ending_that_is_not_known_is_refused(name: str, allowed: Sequence[str], said: str, tmp_path: Path) -> None:
     for refuse in (
         lambda: formats.choose(tmp_path / name, allowed),

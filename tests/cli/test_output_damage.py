@@ -97,7 +97,7 @@ def test_a_part_that_changes_while_others_are_computed_is_noticed(ending: str, t
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
-@pytest.mark.parametrize("file", ["manifest.json", "part-000001.json", "part-000001.columns", "batches-*.json"])
+@pytest.mark.parametrize("file", ["manifest.json", "part-000001.json", "part-000001.rows", "batches-*.json"])
 @pytest.mark.slow
 def test_the_program_never_writes_another_result(program: tuple[list[str], Path, bytes], file: str, kind: str) -> None:
     arguments, partial, expected = program

@@ -107,7 +107,7 @@ def test_the_command_writes_what_the_library_computes(tmp_path: Path) -> None:
         (["--vectors", "dense"], "makes sparse vectors, not dense"),
         (["--vectors", "dense", "--top-k", "3"], "--top-k works only for sparse vectors"),
         (["--vectors", "sparse", "--words"], "cannot be combined with --words"),
-        (["--output", "out.npy"], "expected one of .jsonl, .ndjson, .npz, .parquet"),
+        (["--output", "out.npy"], "expected one of .jsonl, .npz, .parquet"),
     ],
 )
 def test_options_of_another_kind_are_refused(

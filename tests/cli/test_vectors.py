@@ -85,18 +85,19 @@ def test_what_does_not_belong_together_is_refused(run: Callable[..., Outcome], t
     assert outcome.status == 2 and "e.npy" in shown and "--input FILE" in shown
     run(*given, texts, "--pairs").fails(2, "--vectors", "pairs")
     run("similarity", QUERY, "--vectors", texts).fails(1, "in.csv", "embedding")
-    run("similarity", QUERY, "--vectors", tmp_path / "few.txt").fails(2, "'.txt'", ".npy", ".sqlite")
-    for name, content in (("none.npy", None), ("bad.npy", b"x"), ("bad.safetensors", b"x"), ("bad.db", b"x" * 200)):
+    for name in ("few.txt", "x.db", "x.ndjson", "x.safetensors"):
+        run("similarity", QUERY, "--vectors", tmp_path / name).fails(2, f"'{Path(name).suffix}'", ".npy", ".sqlite")
+    for name, content in (("none.npy", None), ("bad.npy", b"x"), ("bad.sqlite", b"x" * 200)):
         if content is not None:
             (tmp_path / name).write_bytes(content)
         run("similarity", QUERY, "--vectors", tmp_path / name, "-i", texts).fails(1, name)
     for number, one in enumerate(("x", b"x" * 97, 5)):
-        with closing(sqlite3.connect(tmp_path / f"{number}.db")) as base, base:
+        with closing(sqlite3.connect(tmp_path / f"{number}.sqlite")) as base, base:
             base.execute("CREATE TABLE embed (embedding)")
             base.execute("INSERT INTO embed VALUES (?)", (one,))
             base.execute("CREATE TABLE about (name, value)")
             base.execute("INSERT INTO about VALUES (?, ?)", ("options", '{"output_dtype": "float32"}'))
-        run("similarity", QUERY, "--vectors", tmp_path / f"{number}.db", "-i", texts).fails(1, f"{number}.db")
+        run("similarity", QUERY, "--vectors", tmp_path / f"{number}.sqlite", "-i", texts).fails(1, f"{number}.sqlite")
     np.savez(tmp_path / "several.npz", a=np.zeros((2, 3)))
     (tmp_path / "several.npz").rename(tmp_path / "several.npy")
     run("similarity", QUERY, "--vectors", tmp_path / "several.npy", "-i", texts).fails(1, "several.npy")
@@ -105,7 +106,7 @@ def test_what_does_not_belong_together_is_refused(run: Callable[..., Outcome], t
     assert not [*tmp_path.glob("x.jsonl*")]
 
 
-@pytest.mark.parametrize("ending", [".safetensors", ".parquet", ".sqlite"])
+@pytest.mark.parametrize("ending", [".parquet", ".sqlite"])
 def test_a_file_that_names_its_model_and_options_is_held_to_them(
     ending: str, run: Callable[..., Outcome], texts: Path, tmp_path: Path, unit_folder: Path
 ) -> None:
