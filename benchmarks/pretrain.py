@@ -81,7 +81,7 @@ class Both:
 
     def our_loss(self) -> float:
         """The loss of the trained weights on the held-out examples."""
-        from mlxbert.machine.distributed import ProcessGroup
+        from mlxbert.training.loop.distributed import ProcessGroup
         from mlxbert.training.loop.gradients import install
 
         install(self.model.network, self.run.best())

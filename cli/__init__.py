@@ -34,15 +34,12 @@ def _run() -> int:
 
     from mlxbert.cli import signals
     from mlxbert.cli.app import run
-    from mlxbert.machine import mpi_launch
 
     signals.catch()
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace" if stream is sys.stderr else "strict")
     status = run()
-    if mpi_launch.is_mpi():
-        sys.exit(status)  # a regular exit, so that MPI can shut down
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):  # absent or closed; `run` reports other errors
             stream.flush()

@@ -22,7 +22,6 @@ from mlxbert.cli.views.help import HelpRow
 from mlxbert.cli.views.json_lines import OutputClosedError
 from mlxbert.durable_files import PRIVACY, is_forbidden
 from mlxbert.errors import ArgumentError, DeviceError, MlxbertError
-from mlxbert.machine import mpi_launch
 from mlxbert.machine.device_errors import device_errors
 from mlxbert.tasks.catalogue import CATALOGUE
 from mlxbert.version import __version__
@@ -149,7 +148,7 @@ def options(
 def run(arguments: list[str] | None = None) -> int:
     """Runs the program; returns its exit status."""
     try:
-        status = processes.silenced(lambda: _run(arguments)) if mpi_launch.rank() else _run(arguments)
+        status = processes.run(lambda: _run(arguments))
     except (KeyboardInterrupt, typer.Abort):
         return signals.status(130)
     return signals.status(status) if status else 0  # after a signal, a closed terminal is not reported as an error
@@ -165,6 +164,7 @@ def _run(arguments: list[str] | None) -> int:
         Shells.__str__ = str.__str__  # type: ignore[method-assign]  # typer prints it: Shells.bash
     app = make_app(typed[0] if typed else None)
     try:
+        processes.check_command(typed)
         with device_errors():
             status = app(arguments, prog_name="mlxbert", standalone_mode=False)
         if sys.stdout is not None:

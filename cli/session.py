@@ -5,7 +5,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from mlxbert.cli.inputs import ARGUMENTS
 from mlxbert.cli.output.formats import choose
 from mlxbert.cli.output.output_format import OutputFormat
-from mlxbert.cli.output.resumable_file import Dropped, FileOutput
+from mlxbert.cli.output.resumable_file import FileOutput
 from mlxbert.cli.shared_options import (
     ComputingOptions,
     FileOptions,
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
     from mlxbert.cli.server_models import RemoteModel
-    from mlxbert.machine.distributed import ProcessGroup
     from mlxbert.model import Model
     from mlxbert.text.usage import Usage
 
@@ -283,7 +282,6 @@ def stream(
     task: OutputManifest,
     usage: "Usage | None" = None,
     last: Callable[[], Iterable["rich.RenderableType"]] = tuple,
-    group: "ProcessGroup | None" = None,
     counts_empty: bool = False,
 ) -> None:
     """Writes results to stdout or a file as they are computed.
@@ -297,7 +295,6 @@ def stream(
         task: The task, the model and their settings, for the manifest of an output file.
         usage: The counters of the task, which are summarized on stderr if the input is a file.
         last: A function that draws what follows the last result in a terminal.
-        group: The processes that share the work. All of them get all results, and the first one writes the file.
         counts_empty: Whether to count the empty texts; the results of other tasks say that themselves.
     """
     screen = ResultWriter(draw, options, last=last)
@@ -305,7 +302,7 @@ def stream(
     from_file = source.name != ARGUMENTS
     has_bar = from_file and (options.output is not None or not console.at_terminal())
     start = time.perf_counter()
-    with sink(source, screen, options, task, group) as (out, done):
+    with sink(source, screen, options, task) as (out, done):
         skipped = source.skip(done)
         with progress.records(source.size, shown=has_bar, before=(source.finished, skipped)) as update:
             for count, (record, result) in enumerate(source.with_results(results), 1):
@@ -324,38 +321,29 @@ def stream(
 
 @contextmanager
 def sink(
-    source: RecordStream,
-    screen: ResultWriter,
-    options: FileOptions,
-    task: OutputManifest,
-    group: "ProcessGroup | None" = None,
-) -> Iterator[tuple[ResultWriter | FileOutput | Dropped, int]]:
+    source: RecordStream, screen: ResultWriter, options: FileOptions, task: OutputManifest
+) -> Iterator[tuple[ResultWriter | FileOutput, int]]:
     """Opens the destination of results: the screen, or the output file. If a run can be resumed, its batches are saved.
 
     Yields:
         The destination, and the number of results that it already holds from an earlier run.
     """
-    with _file(source, options, task, group) if options.output is not None else nullcontext(screen) as out:
-        done = 0
-        if not isinstance(out, ResultWriter):
-            done = out.done if group is None else group.broadcast(out.done)
-            if done:
-                console.say("note", f"resumed: {done:,} results of an earlier run are kept")
-        # Only a run that can be resumed remembers its batches; processes that share the work have different batches.
-        alone = bool(source.files) and (group is None or group.size == 1)
+    if options.output is None:
+        yield screen, 0
+        return
+    with _file(source, options, task) as out:
+        if out.done:
+            console.say("note", f"resumed: {out.done:,} results of an earlier run are kept")
         if is_remote(task.model):  # the server chooses its batches
-            yield out, done
+            yield out, out.done
             return
         from mlxbert.tasks.runner import remembering
 
-        remember = out.remember if alone and isinstance(out, FileOutput) else None
-        with remembering(remember, None if isinstance(out, ResultWriter) else out.begin_windows):
-            yield out, done
+        with remembering(out.remember if source.files else None, out.begin_windows):
+            yield out, out.done
 
 
-def _file(
-    source: RecordStream, options: FileOptions, task: OutputManifest, group: "ProcessGroup | None"
-) -> AbstractContextManager[FileOutput | Dropped]:
+def _file(source: RecordStream, options: FileOptions, task: OutputManifest) -> FileOutput:
     assert options.output is not None
     if not source.files and source.name != ARGUMENTS:
         console.say("note", f"the input is {source.name}, so this run cannot be resumed after an interruption")
@@ -364,10 +352,6 @@ def _file(
         "input": hashes if len(hashes) > 1 else next(iter(hashes), None),
         "read_as": list(source.read_as),
     }
-    if group is not None and group.size > 1:
-        group.check_same(manifest)
-    if group is not None and group.rank:
-        return nullcontext(Dropped())
     format = task.chosen(options.output)
     format.whole_rows = all(part.wanted.keep is None for part in source.sources)
     return FileOutput(options.output, manifest, overwrite=options.overwrite, format=format)

@@ -44,7 +44,6 @@ from mlxbert.folders.upload import Upload as Upload, UploadedFile as UploadedFil
 from mlxbert.folders.verify import verify as verify
 from mlxbert.labels.labels import Labels as Labels
 from mlxbert.loading import load as load, new_model as new_model
-from mlxbert.machine.distributed import ProcessGroup
 from mlxbert.model import Model as Model
 from mlxbert.pretraining.distill import distill as distill
 from mlxbert.pretraining.evaluate_words import WordEvaluation as WordEvaluation, evaluate_words as evaluate_words
@@ -506,7 +505,7 @@ def embed_stream(  # type: ignore[overload-overlap]
     overflow: Literal["truncate", "window", "error"] = "truncate", pooling: str | None = None,
     normalize: bool | None = None, dimensions: int | None = None, prompt: str | None = None,
     prompt_name: str | None = None, batch_tokens: int | None = None, usage: Usage | None = None,
-    on_error: Literal["raise", "return"] = "raise", group: ProcessGroup | None = None
+    on_error: Literal["raise", "return"] = "raise"
 ) -> Embedding:
     """Computes the vectors of any number of texts, in order and in constant memory.
 
@@ -518,8 +517,6 @@ def embed_stream(  # type: ignore[overload-overlap]
     Args:
         model: Any model; without sentence-transformers files, tokens are mean-pooled.
         texts: An iterable of texts.
-        group: The processes that share the work (see `mlxbert.machine.distributed`). Each process passes the same texts
-            and gets all of their vectors.
         kind: Use the model's own prompt. For models with a prompt for queries and another for documents. One of
             `query`, `document`.
         output_dtype: Dtype of the vectors. binary is one bit per dimension; float16 is only for vectors of tokens. One
@@ -551,7 +548,7 @@ def embed_stream(
     overflow: Literal["truncate", "window", "error"] = "truncate", pooling: str | None = None,
     normalize: bool | None = None, dimensions: int | None = None, prompt: str | None = None,
     prompt_name: str | None = None, batch_tokens: int | None = None, usage: Usage | None = None,
-    on_error: Literal["raise"] = "raise", group: ProcessGroup | None = None
+    on_error: Literal["raise"] = "raise"
 ) -> Iterator[Embedding]: ...
 @overload
 def embed_stream(
@@ -560,7 +557,7 @@ def embed_stream(
     overflow: Literal["truncate", "window", "error"] = "truncate", pooling: str | None = None,
     normalize: bool | None = None, dimensions: int | None = None, prompt: str | None = None,
     prompt_name: str | None = None, batch_tokens: int | None = None, usage: Usage | None = None,
-    on_error: Literal["raise", "return"], group: ProcessGroup | None = None
+    on_error: Literal["raise", "return"]
 ) -> Iterator[Embedding | Failure]: ...
 
 # from mlxbert.tasks.token_vectors import embed_tokens as embed_tokens

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from mlxbert.cli import processes, ray_job, session
+from mlxbert.cli import ray_job, session
 from mlxbert.cli.inputs import ARGUMENTS, open_input
 from mlxbert.cli.output.formats import ANY_VECTORS, FORMATS, JSON_LINES, SPARSE, TOKENS, VECTORS, WORDS, choose
 from mlxbert.cli.output.output_format import OutputFormat
@@ -24,7 +24,6 @@ from mlxbert.cli.views import console, vectors as vector_views
 from mlxbert.errors import ArgumentError
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.option_declarations import Option, declared_options
-from mlxbert.readers.input_files import STDIN
 from mlxbert.readers.stream import RecordStream
 from mlxbert.tasks.catalogue import CATALOGUE
 from mlxbert.tasks.options import EmbedOptions, EmbedWordsOptions, SparseOptions, TokenVectorOptions, TruncatingOptions
@@ -39,7 +38,6 @@ Vectors = Literal["auto", "dense", "sparse", "tokens"]
 _ENTRY = CATALOGUE["embed"]
 _ENTRIES = {"dense": _ENTRY, "sparse": CATALOGUE["embed-sparse"], "tokens": CATALOGUE["embed-tokens"]}
 _OTHERS = {**_ENTRIES, "words": CATALOGUE["embed-words"]}
-_SHARED = ("auto", "dense")  # several processes can share the work
 _OPTIONS: Mapping[str, Any] = {kind: entry.options for kind, entry in _ENTRIES.items()}
 _DEFAULTS = {name: getattr(options, name) for options in _OPTIONS.values() for name in declared_options(options)}
 _OTHER_OPTIONS = ("top_k",)  # of kinds that are not dense
@@ -69,10 +67,8 @@ def _embed(
     if ray_job.run_if_asked(_ENTRY.name, model, source, chosen, out, RayOptions(**values), texts):
         return
     formats = WORDS if words else FORMATS[vectors] if vectors != "auto" else ANY_VECTORS
-    check_output(out.output, out.overwrite, formats, source.input, shared=vectors in _SHARED and not words)
-    processes.check_stdin([] if texts else source.input or [STDIN])  # before waiting for its first line
+    check_output(out.output, out.overwrite, formats, source.input)
     records = open_input(texts or (), source, "text")
-    processes.check_stdin([] if records.files or records.name == ARGUMENTS else [STDIN])
     loaded = session.load_or_ask((_ENTRIES[vectors] if vectors != "auto" else _ENTRY).name, model)
     kind = vectors if vectors != "auto" else loaded.vectors[0]
     if kind != "dense" and not words:
@@ -87,21 +83,12 @@ def _embed(
     from mlxbert.text.usage import Usage
 
     options_of_kind("dense", given)
-    group, usage = None, Usage()
-    settings = chosen.deciding()
+    usage, settings = Usage(), chosen.deciding()
     format = _format(loaded, out.output, settings, source.keep)
     task = session.OutputManifest(_ENTRY.name, loaded, model, settings, format)
     view = vector_views.VectorView(compare=records.name == ARGUMENTS and chosen.output_dtype != "binary")
-    if session.is_remote(loaded):
-        results = session.results(_ENTRY, loaded, records, chosen, usage)
-    else:
-        from mlxbert.machine.distributed import join
-        from mlxbert.tasks.embed import embed_stream
-
-        group = join()
-        arguments: dict[str, Any] = {"texts": records, "usage": usage, "group": group, "on_error": records.on_error}
-        results = embed_stream(loaded, **vars(chosen), **arguments)
-    session.stream(records, results, view.draw, out, task=task, usage=usage, last=view.draw_cosines, group=group)
+    results = session.results(_ENTRY, loaded, records, chosen, usage)
+    session.stream(records, results, view.draw, out, task=task, usage=usage, last=view.draw_cosines)
 
 
 embed = with_options(
@@ -136,7 +123,7 @@ def options_of_kind(kind: str, given: Mapping[str, Any]) -> Any:
 
 def _check_ray(words: bool, vectors: Vectors, given: Mapping[str, Any]) -> None:
     """Raises ArgumentError for options that ask for other vectors than dense ones of texts."""
-    if words or vectors not in _SHARED:
+    if words or vectors not in ("auto", "dense"):
         raise ArgumentError(f"--{'words' if words else 'vectors'} cannot be combined with --ray")
     options_of_kind("dense", given)
 
@@ -200,7 +187,9 @@ def _other_format(
         raise ArgumentError(f"--output {path}: with --server, vectors of tokens are written as .jsonl only")
     width, dtype = model.token_embedder.size, chosen.output_dtype
     about |= {"dtype": dtype, "size": str(width)}
-    return TokenParquet(width // 8 if dtype == "binary" else width, about, tuple(dict.fromkeys(keep or ())), dtype=dtype)
+    return TokenParquet(
+        width // 8 if dtype == "binary" else width, about, tuple(dict.fromkeys(keep or ())), dtype=dtype
+    )
 
 
 def _format(

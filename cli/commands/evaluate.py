@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from mlxbert.cli import processes, session
+from mlxbert.cli import session
 from mlxbert.cli.inputs import check_data
 from mlxbert.cli.shared_options import ModelOptions, OutputOptions, options_of, with_options
 from mlxbert.cli.training_options import DataFiles, LabelledData, PlainText, task_options
@@ -45,7 +45,6 @@ def _evaluate(task: str, model: ModelOptions, out: OutputOptions, values: dict[s
         out: The options that say how the result is shown.
         values: The arguments to pass to the library.
     """
-    processes.check_stdin(values["data"])
     check_data(values["data"], values["encoding"])
     loaded = session.load(TASKS[task].needs, model)
     from mlxbert.training.evaluate import evaluate

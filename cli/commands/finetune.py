@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-from mlxbert.cli import processes, session, training_options
+from mlxbert.cli import session, training_options
 from mlxbert.cli.events.event_routes import naming, open_sinks, resumable, send
 from mlxbert.cli.shared_options import ComputingOptions, with_options
 from mlxbert.cli.views import console, progress
@@ -45,7 +45,6 @@ def _train(task: str, out: training_options.EventOptions, values: dict[str, Any]
     sources = [*values["train"], *(values["valid"] or ())]
     if sources.count(STDIN) > 1:
         raise ArgumentError("stdin is given twice, but can be read only once")
-    processes.check_stdin(sources)
     values["sweep"] = training_options.parse_sweep(values["sweep"] or ()) or None
     session.note_builtin("finetune", values["model"])
     piped, dry = STDIN in sources, values["dry_run"]

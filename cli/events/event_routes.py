@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from mlxbert.cli import session
+from mlxbert.cli import processes, session
 from mlxbert.cli.events.json_events import EventLog, JsonEvents
 from mlxbert.cli.events.plot import Plot
 from mlxbert.cli.events.sink import Sink
@@ -17,7 +17,6 @@ from mlxbert.cli.views import console, progress
 from mlxbert.cli.views.training.few_lines import SparseLines
 from mlxbert.cli.views.training.screen import TrainingScreen
 from mlxbert.folders.written_models import remember
-from mlxbert.machine import mpi_launch
 from mlxbert.training.loop.events import Event, Finished
 
 
@@ -27,7 +26,7 @@ def open_sinks(out: EventOptions, inputs: Iterable[str], *, dry: bool, opened: E
     If several processes share the work, only the first one has sinks.
     """
     sinks: list[Sink] = []
-    if mpi_launch.rank():
+    if not processes.is_first(inputs):
         return sinks
 
     def add(sink: Sink) -> None:

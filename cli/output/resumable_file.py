@@ -25,7 +25,6 @@ from mlxbert.cli.output.written_paths import check_written
 from mlxbert.cli.views import console
 from mlxbert.durable_files import atomic_write, fsync_dir, identity, writing
 from mlxbert.errors import ArgumentError, ChangedError, MlxbertError
-from mlxbert.machine import mpi_launch
 from mlxbert.partial_folder import PartialFolder
 from mlxbert.paths import file_to_write, may_write, replace_file
 from mlxbert.results.result import Failure
@@ -36,24 +35,11 @@ _MAX_PRINTED = 20  # failures on stderr
 
 
 def check_output(
-    path: Path | None,
-    overwrite: bool,
-    allowed: Sequence[str] = RESULTS,
-    sources: Sequence[str] | None = None,
-    *,
-    shared: bool = False,
+    path: Path | None, overwrite: bool, allowed: Sequence[str] = RESULTS, sources: Sequence[str] | None = None
 ) -> None:
-    """Raises an error if an output file cannot be written; commands call this before they load a model.
-
-    If there are several processes, `shared` says whether they share the work. If so, only the first one writes;
-    otherwise, an error is raised.
-    """
+    """Raises an error if an output file cannot be written; commands call this before they load a model."""
     if path is None:
         return
-    if mpi_launch.rank():
-        return
-    if mpi_launch.is_launched() and not shared:
-        raise ArgumentError(f"--output {path}: several processes cannot write one file", hint="start only one process")
     kind = find(path, allowed)
     check_path(path, overwrite, sources or ())
     kind.check(path)
@@ -89,22 +75,6 @@ def _refuse_existing(path: Path, overwrite: bool) -> None:
         raise ArgumentError(f"--output {path}: already exists", hint="--overwrite replaces it")
 
 
-class Dropped:
-    """Replaces `FileOutput` in all processes but the first: has the same attributes, but drops the results."""
-
-    done = failed = truncated = only_unknown = 0
-    hint = None
-
-    def begin_windows(self, size: int) -> None:
-        """Does nothing, because results are dropped, so that windows of inputs do not matter."""
-
-    def write(self, result: Any, kept: Mapping[str, Any]) -> None:
-        """Drops a result."""
-        self.failed += isinstance(result, Failure)
-        self.truncated += getattr(result, "truncated", False)
-        self.only_unknown += getattr(result, "only_unknown", False)
-
-
 class _Folder(PartialFolder):
     """The folder that holds the parts."""
 
@@ -129,7 +99,7 @@ class FileOutput:
         self, path: Path, manifest: dict[str, Any], *, overwrite: bool, format: OutputFormat | None = None
     ) -> None:
         self.format = format or JsonLines()
-        check_output(path, overwrite, (self.format.ending,), shared=True)
+        check_output(path, overwrite, (self.format.ending,))
         self.path = file_to_write(path)
         self.overwrite = overwrite
         self._folder = _Folder(self.path, manifest | {"version": __version__})

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Literal
 
 from mlxbert.errors import ArgumentError
-from mlxbert.machine import mpi_launch
 from mlxbert.paths import IrregularError, file_to_write, kind_of
 
 _HINTS = {  # where the output goes without the option
@@ -18,16 +17,13 @@ _HINTS = {  # where the output goes without the option
 def check_written(name: str | None, path: str | Path, kind: Literal["file", "folder"]) -> None:
     """Raises an error if the path exists but is not of the kind that the command writes, a regular file or a folder.
 
-    If several processes share the work, only the first one checks and writes. Other reasons why the path cannot be
-    written are reported when it is written.
+    Other reasons why the path cannot be written are reported when it is written.
 
     Args:
         name: The name of the option for the path; `None` for an argument.
         path: The path to write.
         kind: What the command writes: `file` or `folder`.
     """
-    if mpi_launch.rank():
-        return
     described = str(path) if name is None else f"--{name.replace('_', '-')} {path}"
     try:
         if kind == "file":

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.errors import ArgumentError
-from mlxbert.machine.distributed import ProcessGroup
 from mlxbert.model import Model
 from mlxbert.nn.heads import HEADS
 from mlxbert.option_declarations import COUNT, LENGTH, STEPS
@@ -19,6 +18,7 @@ from mlxbert.progress import OnProgress
 from mlxbert.results.notebook import Shown
 from mlxbert.tasks.argument_checks import check_model
 from mlxbert.text.batch import default_batch_tokens
+from mlxbert.training.loop.distributed import ProcessGroup
 
 _OBJECTIVES = ("mlm", "nsp", "sop")
 

@@ -13,7 +13,6 @@ import numpy as np
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError
 from mlxbert.machine.device import mx
-from mlxbert.machine.distributed import ProcessGroup
 from mlxbert.nn.encoder import Batch, KnownIds
 from mlxbert.nn.heads import Network
 from mlxbert.option_declarations import SMALLEST, Bounds, bounds_of
@@ -36,6 +35,7 @@ from mlxbert.pretraining.replaced_tokens import ElectraInputs, GeneratedWords, R
 from mlxbert.tasks.runner import in_halves
 from mlxbert.tasks.task import evaluation_mode
 from mlxbert.text.batch import padded_length
+from mlxbert.training.loop.distributed import ProcessGroup
 from mlxbert.training.objectives.objective import LoopObjective, TrainBatch
 from mlxbert.training.options.loop_options import TeacherOptions
 

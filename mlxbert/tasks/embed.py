@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from mlxbert.errors import InputError
 from mlxbert.machine.device import mx
-from mlxbert.machine.distributed import ProcessGroup, Turns
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.unit_length import unit_length
@@ -48,11 +47,8 @@ class EmbedTask(PromptedTask["Vector", Embedding]):
 
     options: EmbedOptions
 
-    def __init__(
-        self, model: Model, options: EmbedOptions, *, usage: Usage | None = None, group: ProcessGroup | None = None
-    ) -> None:
+    def __init__(self, model: Model, options: EmbedOptions, *, usage: Usage | None = None) -> None:
         super().__init__(model, options, usage=usage)
-        self._turns = Turns(group or ProcessGroup())
         self.embedder = model.embedder.variant(
             pooling=options.pooling, normalize=options.normalize, dimensions=options.dimensions
         )
@@ -97,9 +93,8 @@ class EmbedTask(PromptedTask["Vector", Embedding]):
             yield
 
     def outputs(self, jobs: Sequence[PreparedItem[str]]) -> Iterator[Sequence["Vector"]]:
-        """Yields the vectors of each job's encodings. If processes share the jobs, they first exchange all vectors."""
-        vectors = super().outputs(jobs) if self.static is None else self._means(self.static, jobs)
-        return vectors if self._turns.group.size == 1 else self._gathered(jobs, vectors)
+        """Yields the vectors of each job's encodings."""
+        return super().outputs(jobs) if self.static is None else self._means(self.static, jobs)
 
     def _means(self, static: StaticVectors, jobs: Sequence[PreparedItem[str]]) -> Iterator[Sequence["Vector"]]:
         """Yields the vectors of a static model."""
@@ -137,17 +132,6 @@ class EmbedTask(PromptedTask["Vector", Embedding]):
             self.usage.include(counted)
         return vectors
 
-    def _gathered(
-        self, jobs: Sequence[PreparedItem[str]], vectors: Iterator[Sequence["Vector"]]
-    ) -> Iterator[Sequence["Vector"]]:
-        rows = iter(self._turns.all_gather([row for job_vectors in vectors for row in job_vectors]))
-        for job in jobs:
-            yield [next(rows) for _ in job.encodings]
-
-    def is_mine(self) -> bool:
-        """See `Task.is_mine`."""
-        return self._turns.is_mine()
-
     def forward(self, batch: Batch, parts: Sequence[tuple[PreparedItem[str], int]]) -> mx.array:
         """Returns the vectors (B, W)."""
         output = self.model.network.encoder(
@@ -158,12 +142,10 @@ class EmbedTask(PromptedTask["Vector", Embedding]):
         )
         return self.embedder(output, batch.attention_mask, self.prompt_length if self.prompt else 0)
 
-    def read(self, arrays: mx.array | None, parts: Sequence[tuple[PreparedItem[str], int]]) -> Sequence["Vector"]:
-        """Returns one vector (W,) per row; `None` if another process computes the batch."""
+    def read(self, arrays: mx.array, parts: Sequence[tuple[PreparedItem[str], int]]) -> Sequence["Vector"]:
+        """Returns one vector (W,) per row."""
         import numpy as np
 
-        if arrays is None:
-            return cast(Sequence["Vector"], [None] * len(parts))
         return list(np.array(arrays))
 
     def result(self, job: PreparedItem[str], outputs: Sequence["Vector"]) -> Embedding:
@@ -267,7 +249,6 @@ def embed_stream(
     *,
     options: EmbedOptions,
     call: CallOptions,
-    group: ProcessGroup | None = None,
 ) -> Embedding | Iterator[Embedding | Failure]:
     """Computes the vectors of any number of texts, in order and in constant memory.
 
@@ -279,8 +260,6 @@ def embed_stream(
     Args:
         model: Any model; without sentence-transformers files, tokens are mean-pooled.
         texts: An iterable of texts.
-        group: The processes that share the work (see `mlxbert.machine.distributed`). Each process passes the same texts
-            and gets all of their vectors.
         options: See `EmbedOptions`.
         call: See `CallOptions`.
 
@@ -291,4 +270,4 @@ def embed_stream(
         ArgumentError: An argument has an invalid value.
         InputError: A text is unusable.
     """
-    return one_or_many(EmbedTask, model, texts, options, call, group=group)
+    return one_or_many(EmbedTask, model, texts, options, call)

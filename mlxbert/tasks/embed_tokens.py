@@ -40,7 +40,7 @@ class EmbedTokensTask(EmbedTask):
         output = self.model.network.encoder(batch.input_ids, batch.attention_mask, batch.token_type_ids)
         return output.last_hidden_state.astype(mx.float32)
 
-    def read(self, arrays: mx.array | None, parts: Sequence[tuple[PreparedItem[str], int]]) -> Sequence["Vector"]:
+    def read(self, arrays: mx.array, parts: Sequence[tuple[PreparedItem[str], int]]) -> Sequence["Vector"]:
         """Returns the vectors of the tokens of each row, without padding."""
         rows = super().read(arrays, parts)
         return [row[: len(job.encodings[number])] for row, (job, number) in zip(rows, parts, strict=True)]

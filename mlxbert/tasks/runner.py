@@ -266,7 +266,6 @@ def run_batches(
     config: EncoderConfig,
     batch_tokens: int | None,
     usage: Usage | None = None,
-    mine: Callable[[], bool] = lambda: True,
     *,
     by_row: bool = True,
 ) -> Iterator[Output]:
@@ -280,19 +279,17 @@ def run_batches(
         encodings: The inputs of the model.
         forward: Takes a batch and the indices of its encodings, returns lazy arrays. The batch may have padding rows
             after the encodings; their outputs are dropped.
-        read: Takes the evaluated arrays and the indices; returns one output for each index. For a batch that another
-            process computes, the arrays are `None`.
+        read: Takes the evaluated arrays and the indices; returns one output for each index.
         config: The configuration of the encoder, for its maximum length and its padding.
         batch_tokens: Tokens per batch, padding included; `None` for the default.
         usage: Counts the computed texts and tokens.
-        mine: Returns whether this process computes the next batch; called once for each batch, in order.
         by_row: Whether the rows of the batch are the first axis of the arrays from `forward`. If not, the arrays must
             contain nothing for padding rows.
     """
     lengths = [padded_length(len(encoding), config.max_length) for encoding in encodings]
     limit = default_batch_tokens() if batch_tokens is None else batch_tokens
     order = sorted(plan(lengths, limit), key=min)  # the batch with the first encoding comes first
-    batches = _BatchOrder(encodings, order, forward, read, config, limit, usage, mine, by_row)
+    batches = _BatchOrder(encodings, order, forward, read, config, limit, usage, by_row)
     batches.start_ahead(0)
     return batches.outputs()
 
@@ -309,22 +306,16 @@ class _BatchOrder(Generic[Arrays, Output]):
         config: EncoderConfig,
         batch_tokens: int,
         usage: Usage | None,
-        mine: Callable[[], bool],
         by_row: bool,
     ) -> None:
         self._encodings, self._groups, self._config, self._usage = encodings, groups, config, usage
         self._batch_tokens, self._by_row = batch_tokens, by_row
-        self._forward, self._read, self._mine, self._memory = forward, read, mine, _memory.get()
+        self._forward, self._read, self._memory = forward, read, _memory.get()
         self._broken: DeviceError | None = None
-        self._is_mine: dict[int, bool] = {}  # by batch: whether this process computes it
+        self._begun = 0  # batches that a GPU was to start before their turn
         self._ahead: dict[int, Arrays] = {}  # arrays that a GPU computes before the turn of their batch
         self._errors = errors_seen()
         say_what_is_built("inference")
-
-    def _computes(self, number: int) -> bool:
-        if number not in self._is_mine:
-            self._is_mine[number] = self._mine()
-        return self._is_mine[number]
 
     def _shape(self, group: Sequence[int]) -> tuple[int, int]:
         """Returns the number of rows and the length of the batch for a group."""
@@ -349,13 +340,13 @@ class _BatchOrder(Generic[Arrays, Output]):
         """Starts a batch before its turn if it has to be computed on a GPU, unless the GPU has failed."""
         if not (self._memory.computes and on_gpu() and self._is_well()):
             return
-        if number in self._is_mine or number >= len(self._groups):
+        if not self._begun <= number < len(self._groups):
             return
+        self._begun = number + 1
         try:
             with device_errors(wait=False):
-                if self._computes(number):
-                    self._ahead[number] = self._lazy(self._groups[number])
-                    dispatch(self._ahead[number])
+                self._ahead[number] = self._lazy(self._groups[number])
+                dispatch(self._ahead[number])
         except Exception as problem:
             # After another device error, even earlier results could be wrong. Other failures are retried in their turn.
             if isinstance(problem, DeviceError) and not isinstance(problem, OutOfMemoryError | StoppedError):
@@ -377,8 +368,6 @@ class _BatchOrder(Generic[Arrays, Output]):
         if self._usage is not None:
             rows, length = self._shape(group)
             self._usage.add([len(self._encodings[index]) for index in group], length, rows)
-        if not self._computes(number):
-            return self._read(None, group)
         started = self._ahead.pop(number, None)
         if started is not None:
             if self._is_well():

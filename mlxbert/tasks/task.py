@@ -152,10 +152,6 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
         """Whether `value` is a single item and not an iterable of items."""
         return isinstance(value, str)
 
-    def is_mine(self) -> bool:
-        """Whether this process computes the next batch; called once for each batch."""
-        return True
-
     @abstractmethod
     def prepare(self, item: Item) -> AnyJob:
         """Tokenizes an item; runs on any thread."""
@@ -239,9 +235,8 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
             return self.read(arrays, [parts[number] for number in group])
 
         outputs = run_batches(
-            encodings, forward, read, self.model.config, self.batch_tokens, self.usage, mine=self.is_mine,
-            by_row=self.by_row,
-        )  # fmt: skip
+            encodings, forward, read, self.model.config, self.batch_tokens, self.usage, by_row=self.by_row
+        )
         return ([next(outputs) for _ in job.encodings] for job in jobs)
 
     def run(

@@ -12,13 +12,13 @@ import numpy as np
 from mlxbert.errors import ArgumentError
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.machine.device import mx
-from mlxbert.machine.distributed import ProcessGroup
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import HEADS, Network
 from mlxbert.progress import OnProgress
 from mlxbert.text.encoding import Encoding
 from mlxbert.training.base_model import BaseModel
 from mlxbert.training.data.data_report import DataReport
+from mlxbert.training.loop.distributed import ProcessGroup
 from mlxbert.training.objectives.distillation_losses import ERROR, DistillationExample, Scores
 from mlxbert.training.objectives.objective import Objective, Predictions, Split
 from mlxbert.training.objectives.predictions import compute

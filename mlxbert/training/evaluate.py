@@ -7,8 +7,6 @@ from typing import Any
 
 from mlxbert.data.training_record import trained_hashes
 from mlxbert.errors import InputError
-from mlxbert.folders.fingerprint import hash_model
-from mlxbert.machine.distributed import join
 from mlxbert.model import Model
 from mlxbert.progress import OnProgress
 from mlxbert.readers.labelled_rows import LabelledRows, read_rows
@@ -75,23 +73,15 @@ def evaluate(
     if (variant := objective.needed_variant(model)) is not None:
         objective = make_objective(task, **objective.given | {variant: True})
     objective.check_model(model)
-    group = join()
-    with group.raise_together():
-        rows = read_rows(data, format=format, header=not no_header, encoding=encoding, words=objective.spec.of_words)
-        objective.adapt(model, rows)
-        records = objective.read(rows)
-        if not records:
-            raise InputError(f"{', '.join(rows.files) or 'data'}: there are no examples")
-        objective.bind(model)
-        records, unknown = objective.matched(records, model)
-        part = prepared(objective, [(record, record.place) for record in records])
-    if group.size > 1:
-        group.check_same(
-            {"data": dict(rows.sha256), "number of examples": len(records), "model": hash_model(model.files)}
-        )
-    predictions = predict(
-        model.network, objective, part.examples, group=group, batch_tokens=batch_tokens, on_progress=on_progress
-    )
+    rows = read_rows(data, format=format, header=not no_header, encoding=encoding, words=objective.spec.of_words)
+    objective.adapt(model, rows)
+    records = objective.read(rows)
+    if not records:
+        raise InputError(f"{', '.join(rows.files) or 'data'}: there are no examples")
+    objective.bind(model)
+    records, unknown = objective.matched(records, model)
+    part = prepared(objective, [(record, record.place) for record in records])
+    predictions = predict(model.network, objective, part.examples, batch_tokens=batch_tokens, on_progress=on_progress)
     return objective.evaluation(
         part, predictions, model=model.source, data=rows.files, truncated=part.truncated, unknown=unknown,
         constant=objective.constant(records, records), seen=_seen(model, rows),

@@ -9,7 +9,6 @@ from typing import Any
 from mlxbert.data.training_record import trained_names
 from mlxbert.folders.card import Scores
 from mlxbert.folders.fingerprint import hash_model
-from mlxbert.machine.distributed import ProcessGroup
 from mlxbert.model import Model
 from mlxbert.nn import dropout
 from mlxbert.nn.heads import OWN_LAYERS
@@ -19,6 +18,7 @@ from mlxbert.training.base_model import BaseModel
 from mlxbert.training.distillation import Distillation
 from mlxbert.training.final_evaluation import Assessment, assess
 from mlxbert.training.loop.data_order import Epochs
+from mlxbert.training.loop.distributed import ProcessGroup
 from mlxbert.training.loop.training_run import Run
 from mlxbert.training.lora_layers import Adapters, adapt_model, check_adapters
 from mlxbert.training.objectives.objective import LoopObjective

@@ -23,9 +23,9 @@ from mlxbert.machine import device as devices
 from mlxbert.machine.cores import training_workers
 from mlxbert.machine.device import BLAS, dtype_name, mx
 from mlxbert.machine.device_errors import device_errors
-from mlxbert.machine.distributed import ProcessGroup, join
 from mlxbert.model import Model
 from mlxbert.training.base_model import BaseModel
+from mlxbert.training.loop.distributed import ProcessGroup, join
 from mlxbert.training.loop.events import Estimate, Event, Finished, Started, TrainingEvents
 from mlxbert.training.loop.gradients import install
 from mlxbert.training.loop.phase_times import EARLIER, LOADING, Times

@@ -7,7 +7,6 @@ import pytest
 from mlxbert.errors import DeviceError, OutOfMemoryError
 from mlxbert.machine.device import mx
 from mlxbert.machine.device_errors import DEFAULT_HINT, StoppedError, device_errors, errors_seen
-from mlxbert.machine.distributed import ProcessGroup
 from tests.helpers.faults import (
     DISPLAY,
     MEMORY,
@@ -18,7 +17,6 @@ from tests.helpers.faults import (
     TOO_LONG,
     VICTIM,
     LateDevice,
-    failing_eval,
 )
 
 ADVICE = {  # a part of the hint that the other hints do not have
@@ -61,13 +59,6 @@ def test_what_failed_gives_up_its_arrays() -> None:
     with pytest.raises(OutOfMemoryError) as found, device_errors():
         fail()
     assert found.value.hint == DEFAULT_HINT and kept[0]() is None
-
-
-def test_a_device_that_fails_is_no_lost_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    failing_eval(monkeypatch, 1)
-    monkeypatch.setattr(mx.distributed, "all_sum", lambda array: array)
-    with pytest.raises(OutOfMemoryError):
-        ProcessGroup(0, 2).sum({"": mx.zeros(3)})
 
 
 @pytest.mark.parametrize("wait", [True, False])

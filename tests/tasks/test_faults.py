@@ -15,7 +15,6 @@ from mlxbert.errors import DeviceError, OutOfMemoryError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import hint_once, mx
 from mlxbert.machine.device_errors import StoppedError
-from mlxbert.machine.distributed import ProcessGroup, Turns
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import TASKS
 from mlxbert.serve.engine.engine import Engine
@@ -36,17 +35,16 @@ TEXTS = ["the cat sat on the mat .", "the dog", "paris is the largest city", "a 
 Compute = Callable[[Batch, list[int]], list[int]]
 
 
-def batches(compute: Compute, most: int = 10_000, usage: Usage | None = None, group: ProcessGroup | None = None) -> Any:
+def batches(compute: Compute, most: int = 10_000, usage: Usage | None = None) -> Any:
     """The outputs of `INPUTS`, of which a function computes one number each."""
 
-    def read(found: mx.array | None, numbers: list[int]) -> Any:
-        return [None] * len(numbers) if found is None else found.tolist()
+    def read(found: mx.array, numbers: list[int]) -> Any:
+        return found.tolist()
 
     def forward(batch: Batch, numbers: list[int]) -> mx.array:
         return mx.array(compute(batch, numbers))
 
-    turns = Turns(group or ProcessGroup())
-    return [*run_batches(INPUTS, forward, read, CONFIG, most, usage, mine=turns.is_mine)]
+    return [*run_batches(INPUTS, forward, read, CONFIG, most, usage)]
 
 
 @pytest.fixture(autouse=True)
@@ -138,18 +136,6 @@ def test_the_arrays_of_what_failed_are_gone_before_the_next_attempt() -> None:
 
     assert batches(compute) == [*range(11)]
     assert len(kept) > 3
-
-
-def test_processes_keep_their_turns() -> None:
-    def compute(batch: Batch, group: list[int]) -> list[int]:
-        if len(group) > 1:
-            raise RuntimeError(MEMORY[0])
-        return group
-
-    first = batches(compute, 16, group=ProcessGroup(0, 2))
-    second = batches(lambda _, numbers: numbers, 16, group=ProcessGroup(1, 2))
-    assert all({one, other} == {number, None} for number, (one, other) in enumerate(zip(first, second, strict=True)))
-    assert None in first and None in second
 
 
 CALLS: dict[str, Callable[[mlxbert.Model, list[str]], Any]] = {

@@ -17,8 +17,8 @@ import pytest
 
 from mlxbert.durable_files import acquire_lock
 from mlxbert.errors import DeviceError
-from mlxbert.machine.distributed import join
 from mlxbert.partial_folder import LOCK
+from mlxbert.training.loop.distributed import join
 from tests.helpers.program import ENDING, PROGRAM, Outcome, call, environment
 from tests.training.files import TASKS, data_file
 from tests.training.test_finetune import rows, write
@@ -106,6 +106,11 @@ def losses(outcome: Outcome) -> list[float]:
     return [line["loss"] for line in outcome.lines if line["event"] == "step"]
 
 
+def metrics(outcome: Outcome) -> list[float]:
+    """The numbers of all evaluations."""
+    return [number for line in outcome.lines if line["event"] == "evaluated" for number in line["metrics"].values()]
+
+
 def weights(output: Path) -> bytes:
     return (output / "model.safetensors").read_bytes()
 
@@ -121,6 +126,7 @@ def test_two_processes_train_as_one_does_and_one_talks(data: Path, tmp_path: Pat
     single = alone(finetune(data, tmp_path / "one", epochs=3, **given))
     assert len(losses(single)) >= 27
     assert losses(first) == pytest.approx(losses(single), rel=1e-4)
+    assert metrics(first) == pytest.approx(metrics(single), rel=1e-4) and metrics(first)
     assert first.lines[0]["processes"] == 2
     assert (tmp_path / "log").read_text().splitlines() == first.out.splitlines()
     assert not (tmp_path / "two.partial").exists()
@@ -139,6 +145,7 @@ def test_two_processes_learn_the_same_of_a_teacher(data: Path, tmp_path: Path, t
     assert (first.status, first.err, second.status, second.err) == (0, "", 0, "")
     single = alone(finetune(data, tmp_path / "one", *taught, **given))
     assert losses(first) == pytest.approx(losses(single), rel=1e-4)
+    assert metrics(first) == pytest.approx(metrics(single), rel=1e-4) and metrics(first)
     assert all({*line["terms"]} == {"labels", "teacher"} for line in first.lines if line["event"] == "step")
 
 
@@ -179,7 +186,7 @@ def test_a_lost_process_ends_the_other_and_two_resume_to_the_same_bits(data: Pat
 @pytest.mark.slow
 def test_a_process_that_does_not_answer_ends_the_other(data: Path, tmp_path: Path) -> None:
     command = finetune(data, tmp_path / "out", "--save-every", "1", epochs=20)
-    short_timeout = "import mlxbert.machine.distributed as distributed; distributed._TIMEOUT = 3.0; "
+    short_timeout = "import mlxbert.training.loop.distributed as distributed; distributed._TIMEOUT = 3.0; "
     with started([command, command], tmp_path, short_timeout) as processes:
         until_saved(tmp_path / "out")
         processes[1].send_signal(signal.SIGSTOP)
@@ -203,17 +210,6 @@ def test_a_signal_to_all_saves_once(by: signal.Signals, data: Path, tmp_path: Pa
     assert saved == losses_done(first)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("variable", "regular"), [("MLX_RANK", False), ("OMPI_COMM_WORLD_RANK", True)])
-def test_only_mpi_waits_for_a_regular_exit(variable: str, regular: bool) -> None:
-    prelude = "import atexit; atexit.register(print, 'ended'); "
-    found = subprocess.run(
-        [sys.executable, "-c", prelude + PROGRAM, "--version"], env=environment(**{variable: "0"}), capture_output=True,
-        check=True,
-    )  # fmt: skip
-    assert (b"ended" in found.stdout) == regular
-
-
 def losses_done(outcome: Outcome) -> int:
     return [line["step"] for line in outcome.lines if line["event"] == "step"][-1]
 
@@ -234,32 +230,6 @@ def test_what_fails_on_one_machine_ends_all_with_one_message(data: Path, tmp_pat
         first, second = map(ended, processes)
     first.fails(2, "out.partial")
     second.fails(1, "process 0: ", "another run")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("task", TASKS)
-@pytest.mark.sampled
-def test_evaluation_is_that_of_one_process(data: Path, tmp_path: Path, task: str) -> None:
-    train, test = data_file(data, task, 160), data_file(data, task, 90, seed=1)
-    assert alone(finetune(data, tmp_path / "model", epochs=4, train=train.name, task=task)).status == 0
-    command = ["evaluate", task, "--data", str(test), "--model", str(tmp_path / "model")]
-    for more in ([], ["--batch-tokens", "100"]):  # one batch, of which one process has none; many
-        first, second = both([*command, *more], tmp_path)
-        assert (first.status, second.status, second.out, second.err) == (0, 0, "", "")
-        assert first.lines == alone([*command, *more]).lines
-
-
-@pytest.mark.slow
-def test_vectors_in_a_file_are_those_of_one_process(data: Path, tmp_path: Path) -> None:
-    texts = [json.dumps({"text": text}) for text, _ in rows(1100)]
-    texts[700] = json.dumps({"text": 5})  # a failure keeps its place
-    (tmp_path / "texts.jsonl").write_text("\n".join(texts))
-    command = ["embed", "--input", str(tmp_path / "texts.jsonl"), "--model", str(data / "tiny"), "--output"]
-    assert alone([*command, str(tmp_path / "alone.jsonl")]).status == 1
-    outcomes = both([*command, str(tmp_path / "both.jsonl")], tmp_path)
-    assert [outcome.status for outcome in outcomes] == [1, 1] and outcomes[1].out == ""
-    assert (tmp_path / "both.jsonl").read_bytes() == (tmp_path / "alone.jsonl").read_bytes()
-    assert not (tmp_path / "both.jsonl.partial").exists()
 
 
 @pytest.mark.slow
@@ -288,9 +258,8 @@ def test_a_wrong_group_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         (None, ring, "a list of hosts"),
         ("\n", ring, None),  # what mlx.launch writes for a ring of one
         (pair, ring, "2 processes, but only 1 could"),
-        (pair, {**ring, "MLX_WORLD_SIZE": "3"}, "3 processes, but only 1 could"),
         (pair, {}, None),
-        (pair, {"OMPI_COMM_WORLD_SIZE": "2"}, "2 processes, but only 1 could"),
+        (pair, {"MLX_RANK": "0", "MLX_WORLD_SIZE": "2"}, "a list of hosts"),  # another backend than the ring
     ):
         if listed is not None:
             hosts.write_text(listed)
@@ -307,6 +276,10 @@ def test_other_processes_tell_only_errors_that_the_first_does_not_have(monkeypat
     first, second = (call(*command, MLX_RANK=str(rank)) for rank in (0, 1))
     first.fails(2, "stdin")
     second.fails(2, "process 1: ", "stdin")
-    call("fill-mask", "a [MASK]", "--output", "x.jsonl", MLX_RANK="0").fails(2, "several processes")
-    quiet: Any = call("models", "list", MLX_RANK="1")
+    quiet: Any = call("--version", MLX_RANK="1")
     assert (quiet.status, quiet.out, quiet.err) == (0, "", "")
+
+
+@pytest.mark.parametrize("command", ["embed", "evaluate classify", "search", "fill-mask", "distill-static"])
+def test_a_command_that_shares_no_work_is_refused(command: str) -> None:
+    call(*command.split(), "words", MLX_RANK="0").fails(2, "mlx.launch", command.split()[0])

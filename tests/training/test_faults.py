@@ -15,7 +15,7 @@ import mlxbert
 from mlxbert.errors import DeviceError, MlxbertError, OutOfMemoryError
 from mlxbert.machine.device import mx, nn
 from mlxbert.machine.device_errors import StoppedError
-from mlxbert.machine.distributed import ProcessGroup
+from mlxbert.training.loop.distributed import ProcessGroup
 from mlxbert.training.loop.events import Evaluated, Started, Step
 from mlxbert.training.loop.gpu_updater import DeviceStep
 from mlxbert.training.loop.gradients import Differentiator
@@ -162,6 +162,13 @@ def test_one_of_several_processes_repeats_nothing_alone(tmp_path: Path, monkeypa
     failing_eval(monkeypatch, 60, DISPLAY)
     with pytest.raises(StoppedError, match="is saved"):
         [*run.events()]
+
+
+def test_a_device_that_fails_is_no_lost_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing_eval(monkeypatch, 1)
+    monkeypatch.setattr(mx.distributed, "all_sum", lambda array: array)
+    with pytest.raises(OutOfMemoryError):
+        ProcessGroup(0, 2).sum({"": mx.zeros(3)})
 
 
 def test_a_first_update_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,10 +15,10 @@ import pytest
 
 from mlxbert.errors import CheckpointError, MlxbertError
 from mlxbert.machine.device import mx, scalar
-from mlxbert.machine.distributed import ProcessGroup
 from mlxbert.nn.cpu import numpy_layers
 from mlxbert.nn.heads import Network
 from mlxbert.training.loop.adamw import AdamW
+from mlxbert.training.loop.distributed import ProcessGroup
 from mlxbert.training.loop.events import Evaluated, Event, Saved, Step
 from mlxbert.training.loop.saved_run import Progress, RunStore
 from mlxbert.training.loop.trained_parameters import TABLE

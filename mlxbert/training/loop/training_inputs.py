@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mlxbert.machine.device import mx
-from mlxbert.machine.distributed import ProcessGroup
 from mlxbert.nn.heads import Network
 from mlxbert.training.loop.data_order import Order
+from mlxbert.training.loop.distributed import ProcessGroup
 from mlxbert.training.loop.phase_times import Times
 from mlxbert.training.objectives.objective import LoopObjective
 from mlxbert.training.options.loop_options import TrainingOptions

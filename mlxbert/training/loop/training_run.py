@@ -17,11 +17,11 @@ from mlxbert.errors import DeviceError, DivergedError, MlxbertError
 from mlxbert.machine import interrupts, kernel_cache
 from mlxbert.machine.device import fit_cache, mx, on_gpu, reset_cache, say_what_is_built
 from mlxbert.machine.device_errors import StoppedError, device_errors, free_memory
-from mlxbert.machine.distributed import LostError
 from mlxbert.nn.encoder import Encoder
 from mlxbert.training.loop import phase_times
 from mlxbert.training.loop.adamw import AdamW, Arrays, learning_rate
 from mlxbert.training.loop.cpu_updater import CpuUpdater
+from mlxbert.training.loop.distributed import LostError
 from mlxbert.training.loop.events import Evaluated, Event, Saved, Step
 from mlxbert.training.loop.gpu_updater import FIRST_SCALE, GpuUpdater, rescaled
 from mlxbert.training.loop.gradients import install

@@ -16,12 +16,12 @@ from mlxbert.data.labelled_texts import LabelledText
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
-from mlxbert.machine.distributed import ProcessGroup
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder, EmbeddingConfig, parse_poolings
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.nn.vector_losses import same_class
+from mlxbert.training.loop.distributed import ProcessGroup
 from mlxbert.training.objectives.classify import Classify
 from mlxbert.training.objectives.objective import ContrastiveObjective, Example
 from mlxbert.training.objectives.predictions import compute

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from mlxbert.config import EncoderConfig
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
-from mlxbert.machine.distributed import ProcessGroup
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.encoder import Batch
@@ -29,6 +28,7 @@ from mlxbert.readers.labelled_rows import LabelledRows
 from mlxbert.text.batch import make_batch
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.tokenizer import Tokenizer
+from mlxbert.training.loop.distributed import ProcessGroup
 from mlxbert.weights.model_folder import ModelFolder
 
 _LOSSES = ("log_loss", "mse", "loss")  # names of the loss among the metrics

@@ -1,4 +1,4 @@
-"""Predictions on many examples. The processes of a run share the work."""
+"""Predictions on many examples; the processes of a run share the work."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from mlxbert.machine.device import mx
-from mlxbert.machine.distributed import ProcessGroup, Turns
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.progress import OnProgress
@@ -14,6 +13,7 @@ from mlxbert.tasks.runner import run_batches
 from mlxbert.tasks.task import evaluation_mode
 from mlxbert.text.batch import window_size
 from mlxbert.text.encoding import Encoding
+from mlxbert.training.loop.distributed import ProcessGroup
 from mlxbert.training.objectives.objective import Objective, Predictions
 
 
@@ -67,25 +67,26 @@ def compute(
     Returns:
         The results of the function, float32 (N, …); a list of N arrays if their shapes differ.
     """
-    turns = Turns(group or ProcessGroup())
-    done = 0
+    done = total = 0
     report = on_progress or (lambda done, total: None)
 
     def forward(batch: Batch, numbers: list[int]) -> mx.array:
         return function(network, batch)
 
-    def read(outputs: mx.array | None, numbers: list[int]) -> Sequence[Any]:
+    def read(outputs: mx.array, numbers: list[int]) -> Sequence[Any]:
         nonlocal done
         done += len(numbers)
-        report(done, len(inputs))
-        return [None] * len(numbers) if outputs is None else [*np.asarray(outputs, np.float32)]
+        report(done, total)
+        return [*np.asarray(outputs, np.float32)]
 
-    report(done, len(inputs))
-    results: list[Any] = []
+    def rows_of(inputs: Sequence[Encoding]) -> list[Any]:
+        nonlocal total
+        total, window = len(inputs), window_size()
+        report(done, total)
+        parts = (inputs[start : start + window] for start in range(0, total, window))
+        config = network.encoder.config
+        return [row for part in parts for row in run_batches(part, forward, read, config, batch_tokens)]
+
     with evaluation_mode(network):
-        window = window_size()
-        for start in range(0, len(inputs), window):
-            part = inputs[start : start + window]
-            results += run_batches(part, forward, read, network.encoder.config, batch_tokens, mine=turns.is_mine)
-    rows = turns.all_gather(results)
+        rows = (group or ProcessGroup()).shared(inputs, rows_of)
     return np.array(rows, np.float32) if len({row.shape for row in rows}) < 2 else rows

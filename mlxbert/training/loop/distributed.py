@@ -1,7 +1,7 @@
-"""Several processes that share one run, started by `mlx.launch`.
+"""Several processes that share one run of training, started by `mlx.launch --backend ring`.
 
-In training, each process computes a part of every batch; otherwise they take turns. All hold the same weights, make the
-same updates and get the same results; only the first process writes files and reports.
+Each process computes a part of every batch. All hold the same weights, make the same updates and get the same results;
+only the first process writes files and reports.
 """
 
 import itertools
@@ -10,7 +10,7 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,6 +81,29 @@ class ProcessGroup:
         terms = bits if self.rank == 0 else {name: mx.zeros_like(array) for name, array in bits.items()}
         return {name: array.view(mx.float32) for name, array in self.sum(terms).items()}
 
+    def shared(self, items: Sequence[Any], compute: Callable[[Sequence[Any]], Sequence[Any]]) -> list[Any]:
+        """Computes a float32 array for each item; each process computes a part of them, and gets all.
+
+        Args:
+            items: N items, the same in all processes.
+            compute: Returns the arrays of some of the items.
+        """
+        import numpy as np
+
+        own = compute(items[self.rank :: self.size])
+        if self.size == 1:
+            return [*own]
+        shapes: list[Sequence[int]] = [()] * len(items)
+        for rank in range(self.size):
+            shapes[rank :: self.size] = self.broadcast([row.shape for row in own], rank)
+        ends = np.cumsum([0, *map(math.prod, shapes)])
+        flat = np.zeros(ends[-1], np.float32)
+        for row, start in zip(own, ends[self.rank :: self.size], strict=False):
+            flat[start : start + row.size] = row.reshape(-1)
+        summed = np.array(self.sum({"": mx.array(flat)})[""])
+        places = zip(itertools.pairwise(ends), shapes, strict=True)
+        return [summed[start:end].reshape(shape) for (start, end), shape in places]
+
     @contextmanager
     def raise_together(self) -> Iterator[None]:
         """Raises an error of one process, such as a missing file, in all processes, so that the whole run ends."""
@@ -112,44 +135,6 @@ class ProcessGroup:
                 )
 
 
-class Turns:
-    """Lets the processes compute batches in turn; batches and results are bit for bit the same as with one process.
-
-    Args:
-        group: The processes of the run.
-    """
-
-    def __init__(self, group: ProcessGroup) -> None:
-        self.group = group
-        self._turns = itertools.cycle(range(group.size))
-
-    def is_mine(self) -> bool:
-        """Whether this process computes the next batch; must be called once for each batch."""
-        return next(self._turns) == self.group.rank
-
-    def all_gather(self, rows: Sequence[Any]) -> list[Any]:
-        """Collects the rows of all batches in every process; rows are float32 arrays.
-
-        Args:
-            rows: The rows that this process computed, with `None` in place of other processes' rows.
-        """
-        import numpy as np
-
-        if self.group.size == 1 or not rows:
-            return list(rows)
-        own_shapes = {number: [*row.shape] for number, row in enumerate(rows) if row is not None}
-        shapes: dict[int, list[int]] = {}
-        for source in range(self.group.size):
-            shapes |= {int(number): shape for number, shape in self.group.broadcast(own_shapes, source).items()}
-        ends = np.cumsum([math.prod(shapes[number]) for number in range(len(rows))], dtype=np.int64)
-        flat = np.zeros(ends[-1], np.float32)
-        for row, end in zip(rows, ends, strict=True):
-            if row is not None:
-                flat[end - row.size : end] = row.reshape(-1)
-        summed = np.array(self.group.sum({"": mx.array(flat)})[""])
-        return [part.reshape(shapes[number]) for number, part in enumerate(np.split(summed, ends[:-1]))]
-
-
 @contextmanager
 def _timeout() -> Iterator[None]:
     """Ends this process if the block takes too long, because MLX cannot be interrupted while it waits."""
@@ -173,7 +158,7 @@ def join() -> ProcessGroup:
     if expected == 1:
         return ProcessGroup()
     try:
-        group = mx.distributed.init(strict=True)
+        group = mx.distributed.init(strict=True, backend="ring")
         rank, size = group.rank(), group.size()
     except RuntimeError as problem:
         raise DeviceError(f"the {expected} processes of this run cannot connect to each other ({problem})") from None
@@ -187,15 +172,13 @@ def join() -> ProcessGroup:
 
 def _expected_size() -> int:
     """The number of processes that the launcher says it started."""
-    if "MLX_RANK" not in os.environ:  # alone, or MPI
-        return int(os.environ.get("OMPI_COMM_WORLD_SIZE", "1"))
-    if "MLX_WORLD_SIZE" in os.environ:  # NCCL
-        return int(os.environ["MLX_WORLD_SIZE"])
-    name = "MLX_IBV_DEVICES" if "MLX_JACCL_COORDINATOR" in os.environ else "MLX_HOSTFILE"  # JACCL; ring
+    if "MLX_RANK" not in os.environ:
+        return 1
     try:
         # mlx.launch writes an empty list of hosts for a ring of one.
-        return len(json.loads(Path(os.environ[name]).read_text().strip() or "[0]"))
+        return len(json.loads(Path(os.environ["MLX_HOSTFILE"]).read_text().strip() or "[0]"))
     except (KeyError, OSError, ValueError, TypeError) as problem:
         raise DeviceError(
-            f"MLX_RANK is set, but {name} does not name a file with a list of hosts ({problem!r})"
+            f"MLX_RANK is set, but MLX_HOSTFILE does not name a file with a list of hosts ({problem!r})",
+            hint="start the processes with mlx.launch --backend ring",
         ) from None
