@@ -18,9 +18,8 @@ from mlxbert.progress import OnProgress
 from mlxbert.text.encoding import Encoding
 from mlxbert.training.base_model import BaseModel
 from mlxbert.training.data.data_report import DataReport
-from mlxbert.training.loop.distributed import ProcessGroup
 from mlxbert.training.objectives.distillation_losses import ERROR, DistillationExample, Scores
-from mlxbert.training.objectives.objective import Objective, Predictions, Split
+from mlxbert.training.objectives.objective import Objective, Predictions, Share, Split, alone
 from mlxbert.training.objectives.predictions import compute
 from mlxbert.training.objectives.task_objective import TaskObjective
 from mlxbert.training.options.loop_options import TeacherOptions
@@ -79,24 +78,25 @@ class Distillation:
         """Returns the report with the teacher added to it; `None` if there is no report."""
         return report and self.objective.noted(report, self.name)
 
-    def examples(self, group: ProcessGroup | None) -> list[DistillationExample]:
+    def examples(self, share: Share | None) -> list[DistillationExample]:
         """Returns the training examples with the scores of the teacher.
 
         Args:
-            group: The processes that compute all scores now; `None` to compute each score later, when it is needed.
+            share: Divides the inputs among the processes of the run, which compute all scores now; `None` to compute
+                each score later, when it is needed.
         """
-        if group is not None and self._train_scores is None:
-            self._train_scores = self._computed(self._inputs, group)
+        if share is not None and self._train_scores is None:
+            self._train_scores = self._computed(self._inputs, share)
             if self.objective.chooses:
                 valid = [self._teacher_task.examples(record)[0].encoding for record in self._valid.records]
-                self._valid_vectors = self._computed(valid, group)
+                self._valid_vectors = self._computed(valid, share)
             self._network = None  # frees its memory
         return [
             DistillationExample(example, functools.partial(self._scores, number))
             for number, example in enumerate(self._train.examples)
         ]
 
-    def measured(self, network: Network, group: ProcessGroup) -> dict[str, float]:
+    def measured(self, network: Network, share: Share) -> dict[str, float]:
         """Returns the mean distance between the student's and the teacher's vectors of the validation data.
 
         The distance is keyed by the name of its metric. The result is empty unless this metric selects the best
@@ -105,18 +105,18 @@ class Distillation:
         if self._valid_vectors is None:
             return {}
         inputs = [example.encoding for example in self._valid.examples]
-        vectors = compute(network, inputs, self._task.predict, group=group)
+        vectors = compute(network, inputs, self._task.predict, share=share)
         distance = self.objective.distance(mx.array(np.array(vectors)), mx.array(np.array(self._valid_vectors)))
         return {ERROR: cast(float, distance.item()) / len(inputs)}
 
-    def _computed(self, inputs: Sequence[Encoding], group: ProcessGroup | None = None) -> Predictions:
+    def _computed(self, inputs: Sequence[Encoding], share: Share = alone) -> Predictions:
         """Computes the teacher's output for each input: a vector (W,), or the scores of its head, (C,) or (L, C)."""
 
         def scores(network: Network, inputs: Batch) -> mx.array:
             return self._teacher_task.teacher_outputs(network, inputs).astype(mx.float32)
 
         assert self._network is not None
-        return compute(self._network, inputs, scores, group=group)
+        return compute(self._network, inputs, scores, share=share)
 
     def _scores(self, number: int) -> Scores:
         """Returns the teacher's scores for an example, without padding, in the order of the student's labels."""

@@ -18,10 +18,9 @@ from mlxbert.training.base_model import BaseModel
 from mlxbert.training.distillation import Distillation
 from mlxbert.training.final_evaluation import Assessment, assess
 from mlxbert.training.loop.data_order import Epochs
-from mlxbert.training.loop.distributed import ProcessGroup
 from mlxbert.training.loop.training_run import Run
 from mlxbert.training.lora_layers import Adapters, adapt_model, check_adapters
-from mlxbert.training.objectives.objective import LoopObjective
+from mlxbert.training.objectives.objective import LoopObjective, alone
 from mlxbert.training.objectives.predictions import predict
 from mlxbert.training.options.loop_options import TrainingOptions
 from mlxbert.training.options.training_tasks import TASKS
@@ -99,17 +98,17 @@ class LabelledMaterial(Material):
 
     def training(self, call: TrainingCall, options: TrainingOptions, model: Model) -> Mapping[str, Any]:
         """See `Material.training`."""
-        plan, distillation, group, examples = self.plan, self.distillation, call.group, self.plan.train.examples
+        plan, distillation, share, examples = self.plan, self.distillation, call.group.shared, self.plan.train.examples
 
         def evaluate() -> Mapping[str, float]:
-            plan.objective.fit(model.network, group)
-            predictions = predict(model.network, plan.objective, plan.valid.examples, group=group)
-            distances = {} if distillation is None else distillation.measured(model.network, group)
+            plan.objective.fit(model.network, share)
+            predictions = predict(model.network, plan.objective, plan.valid.examples, share=share)
+            distances = {} if distillation is None else distillation.measured(model.network, share)
             return distances | plan.objective.metrics(plan.valid.examples, predictions)
 
         order = Epochs(examples, options)
         if distillation is not None:
-            examples = distillation.examples(None if call.request.dry_run else group)
+            examples = distillation.examples(None if call.request.dry_run else share)
         return {
             "objective": self.objective, "examples": examples, "place": plan.train.places.__getitem__,
             "order": order, "evaluate": evaluate,
@@ -147,7 +146,7 @@ class LabelledMaterial(Material):
     def content(self, call: TrainingCall, model: Model, results: Sequence[Mapping[str, Any]]) -> FolderContent:
         """See `Material.content`."""
         plan, objective = self.plan, self.plan.objective
-        objective.fit(model.network, ProcessGroup())
+        objective.fit(model.network, alone)
         assessment = assess(self.base, model, plan, results, call.target, call.times)
 
         def complete(folder: Path) -> Mapping[str, Any]:

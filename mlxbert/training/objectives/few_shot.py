@@ -21,9 +21,8 @@ from mlxbert.nn.embedder import Embedder, EmbeddingConfig, parse_poolings
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.nn.vector_losses import same_class
-from mlxbert.training.loop.distributed import ProcessGroup
 from mlxbert.training.objectives.classify import Classify
-from mlxbert.training.objectives.objective import ContrastiveObjective, Example
+from mlxbert.training.objectives.objective import ContrastiveObjective, Example, Share
 from mlxbert.training.objectives.predictions import compute
 from mlxbert.training.objectives.task_objective import Origin
 from mlxbert.training.objectives.text_objective import HEAD
@@ -112,10 +111,10 @@ class FewShot(ContrastiveObjective[Example], Classify):
         """Raises `ArgumentError`, because a teacher gives scores, but this objective trains vectors."""
         raise ArgumentError("teacher cannot be combined with few_shot, which trains vectors instead of scores")
 
-    def fit(self, network: Network, group: ProcessGroup) -> None:
+    def fit(self, network: Network, share: Share) -> None:
         """Fits the classifier to the vectors of the training texts."""
         examples = [self.prepare(record) for record in self._records]
-        vectors = np.asarray(compute(network, self.inputs(examples), self._vectors, group=group))
+        vectors = np.asarray(compute(network, self.inputs(examples), self._vectors, share=share))
         targets = np.eye(len(self.labels))[[example.target for example in examples]]
         classifier = fit_linear(vectors, targets, self.link)
         head = {"weight": classifier.weights.T, "bias": classifier.bias}

@@ -8,7 +8,7 @@ Shapes: B examples in a batch, L length.
 import math
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -28,11 +28,17 @@ from mlxbert.readers.labelled_rows import LabelledRows
 from mlxbert.text.batch import make_batch
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.tokenizer import Tokenizer
-from mlxbert.training.loop.distributed import ProcessGroup
 from mlxbert.weights.model_folder import ModelFolder
 
 _LOSSES = ("log_loss", "mse", "loss")  # names of the loss among the metrics
 Predictions = NDArray[np.floating[Any]] | list[NDArray[np.floating[Any]]]
+# Divides items among the processes of a run, see `ProcessGroup.shared`.
+Share = Callable[[Sequence[Any], Callable[[Sequence[Any]], Sequence[Any]]], Sequence[Any]]
+
+
+def alone(items: Sequence[Any], compute: Callable[[Sequence[Any]], Sequence[Any]]) -> Sequence[Any]:
+    """Computes all items in this process."""
+    return compute(items)
 
 
 @dataclass(frozen=True)
@@ -273,14 +279,14 @@ class Objective(LoopObjective[AnyExample]):
         """Returns the inputs to predict for: one per example, unless a subclass overrides this method."""
         return [example.encoding for example in examples]
 
-    def fit(self, network: Network, group: ProcessGroup) -> None:
+    def fit(self, network: Network, share: Share) -> None:
         """Computes the weights that gradients do not train, if there are any, from the training data.
 
         This method is called before every evaluation, and again with the weights that are kept in the end.
 
         Args:
             network: The network, in which the weights are set.
-            group: The processes that share the work. Each process gets the same weights.
+            share: Divides the work among the processes of the run. Each process gets the same weights.
         """
 
     @abstractmethod

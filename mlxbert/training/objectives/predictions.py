@@ -1,4 +1,4 @@
-"""Predictions on many examples; the processes of a run share the work."""
+"""Predictions on many examples."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,8 +13,7 @@ from mlxbert.tasks.runner import run_batches
 from mlxbert.tasks.task import evaluation_mode
 from mlxbert.text.batch import window_size
 from mlxbert.text.encoding import Encoding
-from mlxbert.training.loop.distributed import ProcessGroup
-from mlxbert.training.objectives.objective import Objective, Predictions
+from mlxbert.training.objectives.objective import Objective, Predictions, Share, alone
 
 
 def predict(
@@ -22,7 +21,7 @@ def predict(
     objective: Objective[Any],
     examples: Sequence[Any],
     *,
-    group: ProcessGroup | None = None,
+    share: Share = alone,
     batch_tokens: int | None = None,
     on_progress: OnProgress | None = None,
 ) -> Predictions:
@@ -32,7 +31,7 @@ def predict(
         network: The network.
         objective: The objective, whose `inputs` and `predict` are used.
         examples: Examples with N inputs.
-        group: The processes that share the work (see `compute`).
+        share: Divides the inputs among the processes of a run.
         batch_tokens: Tokens per batch, padding included.
         on_progress: Called with the number of finished inputs, and N.
 
@@ -41,7 +40,7 @@ def predict(
     """
     return compute(
         network, objective.inputs(examples), objective.predict,
-        group=group, batch_tokens=batch_tokens, on_progress=on_progress,
+        share=share, batch_tokens=batch_tokens, on_progress=on_progress,
     )  # fmt: skip
 
 
@@ -50,7 +49,7 @@ def compute(
     inputs: Sequence[Encoding],
     function: Callable[[Network, Batch], mx.array],
     *,
-    group: ProcessGroup | None = None,
+    share: Share = alone,
     batch_tokens: int | None = None,
     on_progress: OnProgress | None = None,
 ) -> Predictions:
@@ -60,14 +59,14 @@ def compute(
         network: The network.
         inputs: N inputs.
         function: Maps a batch of B inputs to a lazy array (B, …).
-        group: The processes that share the work. Each process gets all results.
+        share: Divides the inputs among the processes of a run. Each process gets all results.
         batch_tokens: Tokens per batch, padding included.
         on_progress: Called with the number of finished inputs, and N; first with 0, then after every batch.
 
     Returns:
         The results of the function, float32 (N, …); a list of N arrays if their shapes differ.
     """
-    done = total = 0
+    done = 0
     report = on_progress or (lambda done, total: None)
 
     def forward(batch: Batch, numbers: list[int]) -> mx.array:
@@ -76,17 +75,16 @@ def compute(
     def read(outputs: mx.array, numbers: list[int]) -> Sequence[Any]:
         nonlocal done
         done += len(numbers)
-        report(done, total)
+        report(done, len(inputs))
         return [*np.asarray(outputs, np.float32)]
 
     def rows_of(inputs: Sequence[Encoding]) -> list[Any]:
-        nonlocal total
-        total, window = len(inputs), window_size()
-        report(done, total)
-        parts = (inputs[start : start + window] for start in range(0, total, window))
+        parts = (inputs[start : start + window] for start in range(0, len(inputs), window))
         config = network.encoder.config
         return [row for part in parts for row in run_batches(part, forward, read, config, batch_tokens)]
 
+    report(done, len(inputs))
+    window = window_size()
     with evaluation_mode(network):
-        rows = (group or ProcessGroup()).shared(inputs, rows_of)
+        rows = [*share(inputs, rows_of)]
     return np.array(rows, np.float32) if len({row.shape for row in rows}) < 2 else rows
