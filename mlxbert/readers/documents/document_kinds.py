@@ -9,27 +9,32 @@ from typing import BinaryIO
 
 from mlxbert.errors import ChangedError
 from mlxbert.other_libraries import not_one_of
-from mlxbert.readers.documents.code import read_code
 from mlxbert.readers.documents.document import Document, unreadable
 from mlxbert.readers.documents.embedded_data import without_embedded_data
 from mlxbert.readers.documents.encodings import MARKS
-from mlxbert.readers.documents.epub import read_epub
-from mlxbert.readers.documents.html import read_html
 from mlxbert.readers.documents.isolated_parser import ParserLimits, read_apart
-from mlxbert.readers.documents.light_formats import read_calendar, read_org, read_subtitles
 from mlxbert.readers.documents.mail import read_mail
-from mlxbert.readers.documents.markdown import read_markdown
-from mlxbert.readers.documents.notebook import read_notebook
-from mlxbert.readers.documents.open_document import read_open_document
+from mlxbert.readers.documents.office import (
+    read_epub,
+    read_open_document,
+    read_rtf,
+    read_slides,
+    read_spreadsheet,
+    read_word,
+)
 from mlxbert.readers.documents.pdf import read_pdf
-from mlxbert.readers.documents.plain import read_plain
-from mlxbert.readers.documents.rst import read_rst
-from mlxbert.readers.documents.rtf import read_rtf
-from mlxbert.readers.documents.slides import read_slides
-from mlxbert.readers.documents.spreadsheet import read_spreadsheet
 from mlxbert.readers.documents.table_documents import DocumentColumns, read_record_documents
-from mlxbert.readers.documents.web_archive import read_web_archive
-from mlxbert.readers.documents.word import read_word
+from mlxbert.readers.documents.text import (
+    read_calendar,
+    read_code,
+    read_markdown,
+    read_notebook,
+    read_org,
+    read_plain,
+    read_rst,
+    read_subtitles,
+)
+from mlxbert.readers.documents.web import read_html, read_web_archive
 from mlxbert.readers.formats import FORMATS, named_format
 
 

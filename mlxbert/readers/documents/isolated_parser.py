@@ -1,10 +1,15 @@
 """Runs readers in a separate process, so that a file that crashes or hangs its parser does not affect other files.
 
 Each thread has one process, which starts when it is first needed and is reused for later files. The process has no
-terminal, may not write files, and ends with its parent.
+terminal, may not write files, and ends with its parent. It runs this module as a program.
 """
 
+import ctypes
+import importlib
 import json
+import os
+import resource
+import signal
 import subprocess
 import sys
 import threading
@@ -12,13 +17,14 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
-from mlxbert.readers.documents.document import Document, Heading, ReadProblem, UnreadableError
+from mlxbert.readers.documents.document import Document, Heading, ReadProblem, UnreadableError, unreadable
 
-_WORKER = "mlxbert.readers.documents.parser_process"
 _SIZE = 8  # bytes of the size before each answer
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of <sys/prctl.h>
+_GRACE = 5  # seconds beyond the limit until the process ends itself: only Linux ends it with its parent
 _POLL, _POLL_TIMEOUT = 0.5, 5.0  # seconds between two checks of memory, and for one check
 
 
@@ -102,7 +108,7 @@ class _ParserProcess:
 
     def __init__(self) -> None:
         # -P: imports nothing from the current folder, whose files are not trusted.
-        command = [sys.executable, "-P", "-m", _WORKER]
+        command = [sys.executable, "-P", "-m", __name__]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
         )
@@ -205,3 +211,46 @@ def _worker() -> _ParserProcess:
     if worker is None or not worker.end.alive or worker.process.poll() is not None:
         worker = _THREAD.worker = _ParserProcess()
     return worker
+
+
+def _serve() -> None:
+    """Reads requests from stdin and answers on stdout; a request is a line of JSON, followed by the bytes of a file."""
+    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # keeps the prints of libraries out of the answers
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    sys.dont_write_bytecode = True
+    for kind in (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE):
+        resource.setrlimit(kind, (0, 0))
+    for line in iter(requests.readline, b""):
+        request = json.loads(line)
+        signal.setitimer(signal.ITIMER_REAL, request["seconds"] + _GRACE)
+        with suppress(ValueError, OSError):  # macOS has no such limit
+            resource.setrlimit(resource.RLIMIT_AS, (request["memory"], resource.getrlimit(resource.RLIMIT_AS)[1]))
+        for answer in _answers(request, requests):
+            answers.write(len(answer).to_bytes(_SIZE, "big") + answer)
+        answers.flush()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _answers(request: dict[str, Any], requests: Any) -> Iterator[bytes]:
+    try:
+        data = requests.read(request["size"])
+        read = getattr(importlib.import_module(request["module"]), request["function"])
+        for document in read(data, *request["arguments"]):
+            yield _packed(asdict(document))
+        last: dict[str, Any] = {}
+    except MemoryError:
+        last = {"memory": True}
+    except Exception as problem:
+        reason = unreadable(problem)
+        last = {"problem": reason.message, "hint": reason.hint}
+    yield _packed(last)
+
+
+def _packed(answer: dict[str, Any]) -> bytes:
+    return json.dumps(answer, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+if __name__ == "__main__":
+    _serve()

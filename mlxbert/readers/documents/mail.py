@@ -9,7 +9,7 @@ from email.message import Message
 
 from mlxbert.readers.documents.document import Document, Field, Heading, ReadProblem, UnreadableError, unreadable
 from mlxbert.readers.documents.encodings import WESTERN, decode
-from mlxbert.readers.documents.html import declared_encoding, html_document
+from mlxbert.readers.documents.web import declared_encoding, html_document
 
 _BEGIN = re.compile(rb"(?:\A|(?<=\n\n)|(?<=\n\r\n))From [^\n]*\n(?=[!-9;-~]+:)")
 _QUOTED = re.compile(rb"^>(>*From )", re.MULTILINE)
