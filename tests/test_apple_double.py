@@ -15,7 +15,7 @@ import pytest
 import mlxbert
 from mlxbert.cli.output import formats
 from mlxbert.cli.output.resumable_file import FileOutput
-from mlxbert.data.beir import read_beir
+from mlxbert.data.retrieval import read_beir
 from mlxbert.durable_files import is_from_system, is_system_file, remove_folder, write_record
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.folders.fingerprint import hash_folder

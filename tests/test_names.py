@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mlxbert.cli.events.json_events import EventLog
+from mlxbert.cli.events.sinks import EventLog
 from mlxbert.cli.output.resumable_file import check_output
 from mlxbert.durable_files import identity
 from mlxbert.errors import ArgumentError

@@ -12,7 +12,7 @@ from mlxbert.durable_files import HashedFile, acquire_lock, atomic_write, sha256
 from mlxbert.errors import InputError, StoreError
 from mlxbert.paths import file_to_write, open_regular, replace_file
 from mlxbert.readers.input_files import open_source, stamp_of
-from mlxbert.readers.label_folder import LabelFolder
+from mlxbert.readers.labelled_rows import LabelFolder
 from mlxbert.readers.vector_files import read_vectors
 from mlxbert.search.schema import BESIDE
 from mlxbert.search.sqlite import SqliteStore

@@ -9,7 +9,7 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.events.event_routes import naming, open_sinks, resumable, send
-from mlxbert.cli.events.sink import Sink
+from mlxbert.cli.events.sinks import Sink
 from mlxbert.cli.shared_options import ComputingOptions, Encoding, OutputOptions, options_of, with_changes, with_options
 from mlxbert.cli.training_options import (
     CorpusFiles,

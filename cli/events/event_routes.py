@@ -8,10 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from mlxbert.cli import processes, session
-from mlxbert.cli.events.json_events import EventLog, JsonEvents
-from mlxbert.cli.events.plot import Plot
-from mlxbert.cli.events.sink import Sink
-from mlxbert.cli.events.tensorboard import TensorBoard
+from mlxbert.cli.events.sinks import EventLog, JsonEvents, Plot, Sink, TensorBoard
 from mlxbert.cli.training_options import EventOptions
 from mlxbert.cli.views import console, progress
 from mlxbert.cli.views.training.few_lines import SparseLines

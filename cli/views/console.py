@@ -45,8 +45,7 @@ _live: "rich.Console | None" = None
 
 def stdout() -> "rich.Console":
     """Returns a rich console on stdout; if stdout is not a terminal, the console removes trailing spaces."""
-    from mlxbert.cli.views.colours import Console
-    from mlxbert.cli.views.trimmed import Trim
+    from mlxbert.cli.views.rich_console import Console, Trim
 
     screen = Console(highlight=False, _environ=_environment())
     if not at_terminal():
@@ -56,7 +55,7 @@ def stdout() -> "rich.Console":
 
 def stderr() -> "rich.Console":
     """Returns a rich console on stderr that does not wrap lines; while a live view is drawn, returns its console."""
-    from mlxbert.cli.views.colours import Console
+    from mlxbert.cli.views.rich_console import Console
 
     return _live or Console(stderr=True, highlight=False, soft_wrap=True, _environ=_environment())
 

@@ -5,12 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mlxbert import memory_estimate
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import MlxbertError
 from mlxbert.folders import inventory
 from mlxbert.folders.inspection import (
     AdapterFacts,
     EmbeddingFacts,
+    Fit,
     Inspection,
     LengthLimits,
     ModuleFacts,
@@ -21,14 +23,15 @@ from mlxbert.folders.inspection import (
     TokenVectorFacts,
     WeightFacts,
 )
-from mlxbert.folders.memory_fit import fit
 from mlxbert.frozen_dict import FrozenDict, frozen
 from mlxbert.labels.labels import VECTOR_CLASSIFIER
+from mlxbert.machine import device as devices
 from mlxbert.machine.device import nn
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import TASKS, missing_parts, task_parts, titles
 from mlxbert.progress import OnProgress
+from mlxbert.text.batch import default_batch_tokens
 from mlxbert.weights.adapters.task_adapters import own_adapters
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
 from mlxbert.weights.find_model import find_model
@@ -274,3 +277,37 @@ def _lacking(
         elif any(problems):
             reasons[task] = "; ".join(filter(None, problems))
     return FrozenDict(reasons)
+
+
+def fit(config: EncoderConfig, parameters: int, weights: Mapping[str, int], max_length: int) -> Fit:
+    """Estimates how much memory a model needs on the current device, and whether the device has enough.
+
+    Args:
+        config: The configuration of the encoder.
+        parameters: The number of parameters of the network.
+        weights: The size of the weights in bytes, by dtype.
+        max_length: The maximum number of input tokens.
+    """
+    chosen = devices.choose_dtype(wide_range=config.wide_range)
+    available, dtype = devices.available_memory(), devices.dtype_name(chosen)
+
+    def fits(needed: int) -> bool | None:
+        return None if available is None else needed <= available
+
+    batch, longest = memory_estimate.of_batch(config, chosen), memory_estimate.of_text(config, max_length, chosen)
+    finetuning = memory_estimate.of_training(config, parameters)
+    return Fit(
+        device="gpu" if devices.on_gpu() else "cpu",
+        dtype=dtype,
+        available=available,
+        free=devices.unused_memory(),
+        weights=weights[dtype],
+        batch_tokens=default_batch_tokens(),
+        batch=batch,
+        fits=fits(weights[dtype] + batch),
+        longest_tokens=max_length,
+        longest=longest,
+        longest_fits=fits(weights[dtype] + longest),
+        finetuning=finetuning,
+        finetuning_fits=fits(finetuning),
+    )

@@ -19,14 +19,12 @@ from mlxbert.other_libraries import not_one_of
 from mlxbert.readers.conll import looks_like_conll, looks_like_conllu, read_conll, read_conllu
 from mlxbert.readers.delimited import read_csv, read_tsv
 from mlxbert.readers.input_files import check_there, open_source, to_read_again
-from mlxbert.readers.json_file import read_json
-from mlxbert.readers.jsonl import read_jsonl
+from mlxbert.readers.json_records import read_json, read_jsonl
 from mlxbert.readers.parquet import read_parquet
 from mlxbert.readers.parsing import Binary, Item, Wanted, size_of
 from mlxbert.readers.pipes import LONGEST, Opened
 from mlxbert.readers.stream import RecordSource, RecordStream
 from mlxbert.readers.text_lines import UTF8, Lines, is_compressed, uncompressed_name
-from mlxbert.readers.txt import read_txt
 
 
 class FormatName(StrEnum):
@@ -41,6 +39,13 @@ class FormatName(StrEnum):
     conll = "conll"
     conllu = "conllu"
     squad = "squad"
+
+
+def read_txt(lines: Lines, wanted: Wanted) -> Iterator[Item]:
+    """Yields each line, even if it is blank; the field is named like the wanted text, by default `text`."""
+    name = wanted.texts[0] if wanted.texts else "text"
+    for number, line in enumerate(lines, 1):
+        yield f"line {number}", lines.problem() or {name: line}
 
 
 @dataclass(frozen=True)

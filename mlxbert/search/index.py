@@ -26,13 +26,12 @@ from mlxbert.results.search_answer import SearchAnswer
 from mlxbert.results.short_repr import Brief
 from mlxbert.results.text_relations import Reranked
 from mlxbert.search import index_stores, schema
-from mlxbert.search.candidates import Candidates
 from mlxbert.search.equal_texts import nearly_equal_key
 from mlxbert.search.file_systems import composed
 from mlxbert.search.filters import Filter, as_list, as_paths, make_filter
 from mlxbert.search.index_locations import find_index, index_file, is_under, leads_below, roots_of, spelled
 from mlxbert.search.late_interaction import TokenReranker
-from mlxbert.search.rank_fusion import FusedChunk, Unrelated, fuse
+from mlxbert.search.rank_fusion import Candidates, FusedChunk, Unrelated, fuse
 from mlxbert.search.store import (
     FoundChunk,
     IndexProblem,

@@ -2,10 +2,18 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from mlxbert.search.store import Scores
-from mlxbert.search.word_evidence import WordMatch
+from mlxbert.search.folding import folded
+from mlxbert.search.store import FoundChunk, IndexStore, Scores
+from mlxbert.search.word_evidence import BOUNDARY, WordMatch, WordMatcher
+from mlxbert.search.word_search import phrases
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Vector = NDArray[np.float32]
 
 # Chosen by the ranks of questions, see docs/search.md; the offset such that few right passages have less than 0.
 _VECTORS = 0.65  # per standard deviation above the similarity of unrelated texts
@@ -114,3 +122,44 @@ def reranked_by_maxsim(
         before, after = ((value - known.mean) / known.deviation for value, known in pairs)
         entry.score += _VECTORS * (after - before)
     return sorted(chunks, key=lambda entry: -entry.score)
+
+
+_TITLES = 1_000  # characters of the titles that are compared; a page may have a title of megabytes
+
+
+class Candidates:
+    """Reads and compares each chunk once, however many rankings contain the chunk.
+
+    Args:
+        store: The index.
+        query: The query.
+        vector: The vector of the query.
+        unrelated: The similarities of unrelated texts.
+
+    Attributes:
+        rows: The chunks, by number.
+    """
+
+    def __init__(self, store: IndexStore, query: str, vector: "Vector", unrelated: Unrelated) -> None:
+        self._store, self._vector, self._unrelated = store, vector, unrelated
+        self._matcher = WordMatcher(store.word_weights(query), phrases(query))
+        self.rows: dict[int, FoundChunk] = {}
+        self._similarities: dict[int, float] = {}
+        self._words: dict[tuple[tuple[str, ...], str], WordMatch] = {}  # equal texts are compared once
+
+    def evidence(self, lists: Mapping[str, Scores]) -> dict[int, Evidence]:
+        """Returns the evidence for each chunk of some rankings, which does not depend on the length of the rankings."""
+        chunks = {chunk for scores in lists.values() for chunk, _ in scores}
+        self.rows |= {row.number: row for row in self._store.chunks([*chunks - self.rows.keys()])}
+        self._similarities |= lists["vectors"]
+        if others := chunks - self._similarities.keys():
+            self._similarities |= self._store.similarities(self._vector, others)
+        return {chunk: weigh(self._similarities[chunk], self._unrelated, self._match(chunk)) for chunk in chunks}
+
+    def _match(self, chunk: int) -> WordMatch:
+        text = self.rows[chunk].chunk
+        key = (text.titles, text.text)
+        if key not in self._words:
+            titles, words = folded("\n".join(text.titles)[:_TITLES]).split(), folded(text.text).split()
+            self._words[key] = self._matcher.match([*titles, BOUNDARY, *words])
+        return self._words[key]

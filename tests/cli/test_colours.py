@@ -9,7 +9,7 @@ from typing import Literal
 
 import pytest
 
-from mlxbert.cli.views import colours, console
+from mlxbert.cli.views import console, rich_console
 from mlxbert.cli.views.training import confusion
 from mlxbert.cli.views.vectors import _colour as of_cosine
 from tests.docs.pages import ROOT
@@ -29,7 +29,7 @@ PALETTES = {
         "818383 fc391f 31e722 eaec23 5833ff f935f8 14f0f0 e9ebeb"
     ),
 }
-WORDS = {*colours.FIXED, "bold", "dim", "italic", "underline", "reverse", "on"}
+WORDS = {*rich_console.FIXED, "bold", "dim", "italic", "underline", "reverse", "on"}
 
 
 def luminance(colour: Colour) -> float:
@@ -67,8 +67,8 @@ def drawn(style: str, system: System, palette: str) -> list[Colour]:
     return [found.color.get_truecolor()]
 
 
-def screen(system: System, file: io.StringIO | None = None) -> colours.Console:
-    return colours.Console(force_terminal=True, color_system=system, legacy_windows=False, file=file, width=80)
+def screen(system: System, file: io.StringIO | None = None) -> rich_console.Console:
+    return rich_console.Console(force_terminal=True, color_system=system, legacy_windows=False, file=file, width=80)
 
 
 def strings(tree: ast.AST) -> Iterator[tuple[str, bool]]:
@@ -86,7 +86,11 @@ def styles() -> dict[str, str]:
     for path in sorted((ROOT / "cli").rglob("*.py")):
         for text, is_part in strings(ast.parse(path.read_text(encoding="utf-8"))):
             words = text.split()
-            if words and WORDS.issuperset(words) and (colours.FIXED.keys() & words or (is_part and "dim" in words)):
+            if (
+                words
+                and WORDS.issuperset(words)
+                and (rich_console.FIXED.keys() & words or (is_part and "dim" in words))
+            ):
                 found[text] = path.name
     return found
 
@@ -95,7 +99,7 @@ def test_the_styles_of_the_views_are_found() -> None:
     assert {"bold green", "cyan", "bold red", "yellow", "bold reverse green"} <= styles().keys()
 
 
-@together("style", lambda: [*styles(), *colours.OF_RICH, "dim"])
+@together("style", lambda: [*styles(), *rich_console.OF_RICH, "dim"])
 @together("system", ["standard", "256", "truecolor"])
 @together("palette", PALETTES)
 def test_every_style_can_be_read_on_white_and_on_black(style: str, system: System, palette: str) -> None:
@@ -121,7 +125,7 @@ def test_numbers_on_a_background_can_be_read(system: System) -> None:
 
 
 def test_fixed_colours_differ_from_white_and_black_by_as_much() -> None:
-    for name in colours.FIXED.keys() - {"white"}:
+    for name in rich_console.FIXED.keys() - {"white"}:
         (colour,) = drawn(name, "256", "xterm")
         assert min(contrast(colour, (255, 255, 255)), contrast(colour, (0, 0, 0))) >= 3.5, name
 
@@ -140,7 +144,7 @@ def test_the_names_of_files_in_links_are_no_colours() -> None:
 
 def test_the_consoles_of_the_program_have_these_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(console, "_live", None)
-    assert isinstance(console.stdout(), colours.Console) and isinstance(console.stderr(), colours.Console)
+    assert isinstance(console.stdout(), rich_console.Console) and isinstance(console.stderr(), rich_console.Console)
     for path in (ROOT / "cli").rglob("*.py"):
         made = re.findall(r"(?<!class )\bConsole\([^)]", path.read_text(encoding="utf-8"))
         assert not made or path.name in ("console.py", "colours.py"), path

@@ -11,8 +11,8 @@ from hypothesis import given, strategies as st
 
 from mlxbert.cli import app
 from mlxbert.cli.commands import machine
-from mlxbert.cli.views import doctor as view, redacted
-from mlxbert.cli.views.redacted import without_paths
+from mlxbert.cli.views import doctor as view
+from mlxbert.cli.views.doctor import without_paths
 from mlxbert.machine import device, missing_mlx
 from tests.helpers.cells import quick
 from tests.helpers.program import call
@@ -60,13 +60,13 @@ def test_neither_the_home_nor_its_owner_remains(name: str, sentence: str) -> Non
     home = f"/Users/{name}"
     with mock.patch.object(os.path, "expanduser", lambda _: home), mock.patch.object(platform, "node", lambda: "kxz"):
         for text in (sentence.format(home), f"{name} may not", f"KXZ: {name}"):
-            assert not set(redacted.anonymous(text)) & set("kqxzKQXZ7")
+            assert not set(view.anonymous(text)) & set("kqxzKQXZ7")
 
 
 def test_names_are_left_out_as_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("USER", "jane")
     monkeypatch.setattr(platform, "node", lambda: "Janes-Mac.local")
-    shown = redacted.anonymous("jane@janes-mac.local: Jane, janes-mac and janet's float32 kernel")
+    shown = view.anonymous("jane@janes-mac.local: Jane, janes-mac and janet's float32 kernel")
     assert shown == "…@…: …, … and janet's float32 kernel"
 
 

@@ -6,8 +6,7 @@ import pytest
 from rich.table import Table
 from rich.text import Text
 
-from mlxbert.cli.views.colours import Console
-from mlxbert.cli.views.trimmed import Trim
+from mlxbert.cli.views.rich_console import Console, Trim
 from tests.helpers.program import call
 
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 import mlxbert
 from mlxbert.errors import ArgumentError, MlxbertError
-from mlxbert.explore.topic_words import distinguishing_words
+from mlxbert.explore.topics import distinguishing_words
 
 pytestmark = pytest.mark.usefixtures("counted_cores")
 WORDS = {0: "goal match team", 1: "bank money market", 2: "song film music"}

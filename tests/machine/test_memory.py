@@ -22,8 +22,8 @@ from mlxbert.config import (
     Rotary,
     Rotation,
 )
+from mlxbert.folders.inspect import fit
 from mlxbert.folders.inspection import Fit
-from mlxbert.folders.memory_fit import fit
 from mlxbert.machine import device, mac
 from mlxbert.machine.cores import inference
 from mlxbert.machine.device import mx, nn

@@ -10,7 +10,7 @@ import pytest
 
 from mlxbert.errors import InputError
 from mlxbert.pretraining.corpus.documents import DocumentReader, check_files
-from mlxbert.readers import json_file
+from mlxbert.readers import json_records
 from mlxbert.readers.formats import read_records
 from mlxbert.readers.labelled_rows import read_rows
 from tests.readers.test_records import contents, write
@@ -67,10 +67,13 @@ def test_damaged_json_names_its_position(raw: bytes, said: str) -> None:
 def test_json_has_a_limit_with_a_way_out() -> None:
     raw = b'[{"text": "the"},\n{"text": "cat"}]'
     for read in (read_records, read_rows):
-        with mock.patch.object(json_file, "_MAX_SIZE", 20), pytest.raises(InputError, match="more than 20") as caught:
+        with (
+            mock.patch.object(json_records, "_MAX_SIZE", 20),
+            pytest.raises(InputError, match="more than 20") as caught,
+        ):
             list(read(io.BytesIO(raw), format="json"))
         assert caught.value.hint and "jq" in caught.value.hint
-    with mock.patch.object(json_file, "_MAX_SIZE", len(raw)):
+    with mock.patch.object(json_records, "_MAX_SIZE", len(raw)):
         assert contents(read_records(io.BytesIO(raw), format="json")) == ["the", "cat"]
 
 

@@ -9,7 +9,7 @@ Shapes: B windows in a batch, W words of a window, S span widths, C labels.
 import random
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -28,12 +28,50 @@ from mlxbert.text.batch import make_batch
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.labelled_words import LabelledWordEncoder, words_of
 from mlxbert.text.words import Span
-from mlxbert.training.objectives.new_gliner import as_new_gliner
 from mlxbert.training.objectives.objective import Example, Predictions, Split, TrainBatch
 from mlxbert.training.objectives.tag import Tag
 from mlxbert.training.objectives.task_objective import Origin
 from mlxbert.training.scores.tag_scores import Prediction, tag_metrics, tally
+from mlxbert.weights.families.registry import family_of
+from mlxbert.weights.formats.config_json import GLINER, GLINER_TOKENS, ConfigJson
 from mlxbert.weights.model_folder import ModelFolder
+from mlxbert.weights.tokenizers.library_guards import largest_id
+from mlxbert.weights.tokenizers.tokenizer_files import read_tokenizer
+
+
+def is_gliner(folder: ModelFolder) -> bool:
+    """Whether a folder holds a GLiNER model."""
+    return GLINER in folder.config_json.values
+
+
+def as_new_gliner(folder: ModelFolder, name: str) -> ModelFolder:
+    """Returns the folder of an encoder, described as a GLiNER model without the weights of its head.
+
+    Its vocabulary gets the tokens that mark labels, and its embedding table gets rows for them where rows are missing.
+    A folder that holds a GLiNER model is returned unchanged.
+
+    Args:
+        folder: The folder.
+        name: The name of the encoder.
+    """
+    if is_gliner(folder):
+        return folder
+    config_json = folder.config_json
+    config = family_of(config_json)[1].read_config(config_json)
+    if config.hidden_size % 2:
+        raise ArgumentError(f"{folder.path}: the hidden size is {config.hidden_size}, expected an even number")
+    own = {
+        "model_type": "gliner_uni_encoder_span", "model_name": name, "span_mode": "markerV0", "max_width": 12,
+        "max_len": 384, "hidden_size": config.hidden_size, "num_rnn_layers": 1, "dropout": 0.4,
+        "subtoken_pooling": "first", "words_splitter_type": "whitespace", "embed_ent_token": True, **GLINER_TOKENS,
+    }  # fmt: skip
+    described = replace(folder, described_by=ConfigJson(config_json.path, {**config_json.values, GLINER: own}))
+    tokenizer = read_tokenizer(described).tokenizer  # with the new tokens
+    rows = max(config.vocab_size, largest_id(tokenizer, set()) + 1)
+    own |= {"class_token_index": tokenizer.token_to_id(GLINER_TOKENS["ent_token"]), "vocab_size": rows}
+    values = {**config_json.values, "vocab_size": rows, GLINER: own}
+    return replace(folder, described_by=ConfigJson(config_json.path, values))
+
 
 _MOST_TYPES = 25  # types of entities in an input, as in gliner
 _NO_WEIGHT = 1e-9  # the weight of a batch without words: its loss is 0
