@@ -24,7 +24,7 @@ def installs(block: str) -> bool:
 
 def rows(page: str, first: str) -> list[list[str]]:
     """The cells of a table of a page, which has `first` as its first heading."""
-    _, found, rest = DOCS[page].partition(f"| {first} | ")
+    _, found, rest = (ROOT / page).read_text(encoding="utf-8").partition(f"| {first} | ")
     assert found, f"{page} has no table {first!r}"
     lines = rest.split("\n\n", 1)[0].splitlines()[2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
