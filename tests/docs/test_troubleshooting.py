@@ -16,7 +16,7 @@ def test_what_the_page_quotes_is_printed() -> None:
     source = "\n".join(re.sub(r"{[^{}]*}", "…", path.read_text(encoding="utf-8")) for path in files)
     source = re.sub(r'"\s*\n\s*f?"', "", source)  # strings that continue on the next line
     quoted = [text for start in QUOTED.findall(PAGE) for text in re.findall("`([^`]+)`", start)]
-    assert len(quoted) > 40
+    assert len(quoted) > 30
     assert not [text for text in quoted if not _pattern(text).search(source)]
 
 
