@@ -121,8 +121,8 @@ def make_model(name: str) -> Any:
 def mlx_worker(dtype: str, mode: Callable[[], AbstractContextManager[None]] | None = None) -> Worker:
     """Forward passes of mlxbert."""
     from mlxbert.machine import device
-    from mlxbert.machine.cores import inference
     from mlxbert.machine.device import mx
+    from mlxbert.nn.ops import inference
     from mlxbert.weights.build import build_network
     from mlxbert.weights.checkpoint import open_checkpoint
 

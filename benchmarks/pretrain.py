@@ -32,8 +32,8 @@ class Both:
 
     def __init__(self, args: argparse.Namespace, folder: Path) -> None:
         import mlxbert
-        from mlxbert.machine.cores import training_workers
         from mlxbert.machine.device import mx
+        from mlxbert.nn.ops import backend
         from mlxbert.pretraining.corpus_examples import Maker
         from mlxbert.pretraining.initial_model import find_initial
         from mlxbert.pretraining.loss_terms import MaskedWords
@@ -68,7 +68,7 @@ class Both:
             Training(
                 network=self.model.network, objective=self.objective, examples=self.data.train,
                 place=self.data.train.describe, order=self.data.order, options=options,
-                dtype=getattr(mx, args.dtype), evaluate=None, streams=max(len(training_workers()), 1),
+                dtype=getattr(mx, args.dtype), evaluate=None, streams=max(backend().workers(), 1),
             ),
             None,
         )  # fmt: skip

@@ -53,8 +53,8 @@ def sampled(records: Sequence[Record], count: int | None) -> list[Record]:
 
 def train_ours(model: Any, objective: Any, examples: Sequence[Any], setting: Setting, seed: int) -> dict[str, Any]:
     """Trains a model of mlxbert without validation, to the last update. Returns the times and the number of steps."""
-    from mlxbert.machine.cores import training_workers
     from mlxbert.machine.device import mx
+    from mlxbert.nn.ops import backend
     from mlxbert.training.loop.data_order import Epochs
     from mlxbert.training.loop.gradients import install
     from mlxbert.training.loop.training_inputs import Training
@@ -69,7 +69,7 @@ def train_ours(model: Any, objective: Any, examples: Sequence[Any], setting: Set
         Training(
             network=model.network, objective=objective, examples=examples, place=str,
             order=Epochs(examples, options), options=options,
-            dtype=mx.float32, evaluate=None, streams=max(len(training_workers()), 1),
+            dtype=mx.float32, evaluate=None, streams=max(backend().workers(), 1),
         ),
         None,
     )  # fmt: skip

@@ -12,8 +12,7 @@ from functools import partial
 from typing import Any
 
 from mlxbert.machine.device import choose_dtype, mx
-from mlxbert.nn import gpu_attention
-from mlxbert.nn.cpu import window_attention
+from mlxbert.nn import gpu_attention, window_attention
 
 KEYS, BLOCKS = (64, 128, 192, 256, 384, 512), (4, 6, 8, 12, 16)
 _HEADS, _HEAD_SIZE, _WIDE, _WINDOW = 12, 32, 64, 64  # MiniLM's heads; ModernBERT's window

@@ -19,9 +19,9 @@ from mlxbert.machine import device as devices
 from mlxbert.machine.device import dtype_name, mx
 from mlxbert.machine.device_errors import device_errors
 from mlxbert.model import Model, check_parts, embedding_tokenizer
-from mlxbert.nn import ops
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import HEADS, TASKS, Network, head_parts, missing_parts, task_parts
+from mlxbert.nn.ops import backend
 from mlxbert.other_libraries import not_one_of
 from mlxbert.progress import OnProgress
 from mlxbert.text.tokenizer import Tokenizer, load_tokenizer
@@ -198,7 +198,7 @@ class ModelFiles:
         # On a CPU, MLX is a hundred times slower with quantized weights than with floats: they are expanded there.
         packed = quantized and devices.on_gpu()
         _warn_unless_it_fits(source, checkpoint, (*parts, *(new_heads or ())), dtype, packed=packed)
-        ops.start_importing_numpy()
+        backend().prepare()
         with ThreadPoolExecutor(1) as background:  # a large vocabulary takes a second, as do the weights
             reading = background.submit(lambda: self.tokenizer)
             try:

@@ -6,7 +6,7 @@
 from mlxbert.config import Alibi, Disentangled, EncoderConfig, RelativeBias
 from mlxbert.machine import device as devices
 from mlxbert.machine.device import mx
-from mlxbert.nn import ops
+from mlxbert.nn.ops import backend
 from mlxbert.text.batch import default_batch_tokens
 
 TEXTS, TEXT = 32, 128  # a training batch: its default number of texts, and the tokens of a paragraph
@@ -27,7 +27,7 @@ def of_text(config: EncoderConfig, length: int, dtype: mx.Dtype) -> int:
         case Disentangled() | RelativeBias():  # a number for each pair of tokens is added to the scores
             rows = length
         case positions:
-            rows = ops.score_rows(config.head_size, length, dtype, sloped=isinstance(positions, Alibi))
+            rows = backend().score_rows(config.head_size, length, dtype, sloped=isinstance(positions, Alibi))
     return dtype.size * length * _values_per_token(config, rows)
 
 

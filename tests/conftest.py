@@ -23,8 +23,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch's workers would wait for each other's cores
 
 import mlxbert
+from mlxbert.cpu import cores
 from mlxbert.folders import verify
-from mlxbert.machine import cores, device
+from mlxbert.machine import device
 from mlxbert.text.sample_texts import sample
 from tests.helpers.cases import ALL
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st

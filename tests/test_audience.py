@@ -17,7 +17,7 @@ COMMANDS = (
 )
 # Options of pip and of objcopy, and commands to copy for the index of a command.
 OTHERS = (
-    *("mlxbert.machine.blas", "mlxbert.machine.mac", "mlxbert.optional_packages"),
+    *("mlxbert.cpu.blas", "mlxbert.machine.mac", "mlxbert.optional_packages"),
     *("mlxbert.search.database", "mlxbert.search.index"),
 )
 NO_FUNCTION = re.compile(r"`mlxbert doctor --check`")  # there is only the command, as there is for models and indexes

@@ -40,7 +40,7 @@ actor = Actor()
 on_a_thread(lambda: actor(pyarrow.table({"text": ["a"]})))
 """,
     "core": """
-from mlxbert.machine.cores import _worker
+from mlxbert.cpu.cores import _worker
 print(_worker(0).submit(lambda: mx.eval([mx.random.normal((3,)) for _ in range(500)])).result(), flush=True)
 """,
 }
@@ -119,10 +119,10 @@ def test_a_program_whose_thread_used_mlx_ends_without_an_abort(
     code = f"""
 import sys, threading, mlxbert
 from mlxbert.machine.device import mx
-from mlxbert.nn import ops
+from mlxbert.nn import gpu
 def rotate():
     x, y = mx.ones((1, 2, 3, 4)), mx.ones((3, 4))
-    mx.eval(ops._fused_rotate_halves()(x, x, y, y))
+    mx.eval(gpu._fused_rotation()(x, x, y, y))
 def rotate_and_say(_):
     print(rotate(), flush=True)
 def on_a_thread(work):

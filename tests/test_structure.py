@@ -32,6 +32,7 @@ ROOMS = (
     ),
     ("mlxbert.machine", "mlxbert.labels", "mlxbert.config"),
     ("mlxbert.nn",),
+    ("mlxbert.cpu",),
     ("mlxbert.weights",),
     ("mlxbert.text",),
     ("mlxbert.readers",),
@@ -187,19 +188,24 @@ def test_only_the_training_of_vocabularies_imports_sentencepiece_and_not_before_
 
 
 def test_layers_do_not_know_what_computes_them() -> None:
-    layers = [module for module in MODULES if module.startswith("mlxbert.nn.")]
-    for module in layers:
-        if module.startswith(("mlxbert.nn.ops", "mlxbert.nn.fused_kernels", "mlxbert.nn.cpu")):
-            continue
+    backends = {f"mlxbert.nn.{name}" for name in ("ops", "gpu", "fused_kernels")}
+    for module in {module for module in MODULES if module.startswith("mlxbert.nn.")} - backends:
         imports = [node for node in ast.walk(_tree(MODULES[module])) if isinstance(node, ast.ImportFrom)]
-        assert "on_gpu" not in {alias.name for node in imports for alias in node.names}, module
-        rooms = ("mlxbert.nn.cpu", "mlxbert.machine.cores")
-        assert not [name for name in _imports(MODULES[module]) if name.startswith(rooms)], module
+        assert not {"on_gpu", "BLAS"} & {alias.name for node in imports for alias in node.names}, module
+
+
+def test_the_backend_of_a_linux_cpu_is_imported_by_name_only_and_only_there() -> None:
+    named = {"mlxbert.machine.device": "mlxbert.cpu.blas", "mlxbert.nn.ops": "mlxbert.cpu.backend"}
+    for module in (module for module in MODULES if not module.startswith("mlxbert.cpu")):
+        assert not [name for name in _of_ours(module) if name.startswith("mlxbert.cpu")], module
+        strings = {node.value for node in ast.walk(_tree(MODULES[module])) if isinstance(node, ast.Constant)}
+        found = {text for text in strings if isinstance(text, str) and re.fullmatch(r"mlxbert\.cpu[\w.]*", text)}
+        assert found == ({named[module]} if module in named else set()), module
 
 
 def test_layers_do_not_know_the_heads_on_them() -> None:
     for module in (module for module in MODULES if module.rpartition(".")[0] == "mlxbert.nn"):
-        if module not in ("mlxbert.nn.heads", "mlxbert.nn.cpu"):
+        if module not in ("mlxbert.nn.heads", "mlxbert.cpu"):
             assert not [name for name in _imports(MODULES[module]) if name.startswith("mlxbert.nn.heads")], module
 
 

@@ -137,8 +137,8 @@ def _run(
     checkpointing: bool,
 ) -> "Run":
     """Makes a training run that is long enough for any number of steps, without evaluations and saved states."""
-    from mlxbert.machine.cores import training_workers
     from mlxbert.machine.device import mx
+    from mlxbert.nn.ops import backend
     from mlxbert.training.loop.training_inputs import Training
     from mlxbert.training.loop.training_run import Run
     from mlxbert.training.options.loop_options import TrainingOptions
@@ -152,7 +152,7 @@ def _run(
         Training(
             network=model.network, objective=objective, examples=examples, place=str, options=options,
             order=_unshuffled(examples, options), dtype=getattr(mx, dtype), evaluate=None, trained=trained,
-            streams=max(len(training_workers()), 1),
+            streams=max(backend().workers(), 1),
         ),
         None,
     )  # fmt: skip

@@ -100,9 +100,9 @@ def _ours(job: WorkerJob) -> Side:
 
 def _pass(model: "Model", ids: list[list[int]]) -> Step:
     """Returns a function that runs and times a forward pass on one batch of texts, in the way that tasks run it."""
-    from mlxbert.machine.cores import inference
     from mlxbert.machine.device import mx
     from mlxbert.nn.encoder import Batch
+    from mlxbert.nn.ops import inference
     from mlxbert.tasks.runner import run_batches
     from mlxbert.text.encoding import Encoding
 
@@ -145,14 +145,14 @@ def _facts(config: "EncoderConfig", weights: int, dtype: str, train: bool, kerne
     """
     from mlxbert.config import Rotary
     from mlxbert.machine import device as devices
-    from mlxbert.machine.cores import cpu_streams
     from mlxbert.machine.device import mx
+    from mlxbert.nn.ops import backend
 
     rotations = config.positions.rotations if isinstance(config.positions, Rotary) else ()
     windows = [rotations[stored].window if rotations else None for stored in config.layer_schedule]
     machine = {key: value for key, value in devices.describe().items() if key not in ("blas_hint", "gpu_found")}
     chosen, passes = devices.choose_dtype(dtype), _PASSES if train else 1
-    cpu_streams(1)  # a batch in parts leaves BLAS one thread, but the limit is for all cores
+    backend().join_cores()  # a batch in parts leaves BLAS one thread, but the limit is for all cores
     facts = {
         "per_token": 2 * passes * weights / config.num_stored_layers,
         "per_score": 4 * passes * config.hidden_size,

@@ -1,1 +1,1 @@
-"""The machine: the BLAS, the device, the cores, and the processes that share a run."""
+"""The machine: the device, and the processes that share a run."""

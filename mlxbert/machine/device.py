@@ -16,12 +16,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
 from mlxbert.errors import ArgumentError, DeviceError, ThreadError
 from mlxbert.machine import kernel_cache, mac
-from mlxbert.machine.blas import load_blas
+from mlxbert.machine.blas_library import Blas
 from mlxbert.machine.interrupts import held
 from mlxbert.option_declarations import Device, DType, check_choice
 
@@ -55,8 +56,10 @@ os.environ.setdefault("MLX_ENABLE_TF32", "0")  # MLX reads it once; without it, 
 # MLX 0.32.4 has a kernel for the gradient of attention on Metal. It raises an error for 8 tokens or fewer, and its
 # numbers have not been verified.
 os.environ.setdefault("MLX_SDPA_VJP_FALLBACK", "1")
-BLAS = load_blas()
+BLAS = Blas("accelerate")
 if sys.platform == "linux":
+    # By name: the other files of this package import MLX, from here.
+    BLAS = import_module("mlxbert.cpu.blas").load_blas()
     _keep_freed_memory()
 
 try:

@@ -8,10 +8,10 @@ from typing import assert_never, cast
 
 from mlxbert.config import Absolute, Alibi, Disentangled, EncoderConfig, RelativeBias, Rotary, Rotation, Unordered
 from mlxbert.machine.device import in_plain_graphs, mx, nn
-from mlxbert.nn import ops
+from mlxbert.nn.backend import PositionedQK
 from mlxbert.nn.dropout import KeyedDropout
 from mlxbert.nn.norms import Norm, build_norm
-from mlxbert.nn.ops import Linear, PositionedQK
+from mlxbert.nn.ops import Linear, backend
 from mlxbert.nn.positions import Context, Distances
 
 
@@ -52,12 +52,12 @@ class SelfAttention(nn.Module):
     def __call__(self, x: mx.array, context: Context) -> tuple[mx.array, mx.array | None]:
         """(B, L, D) → (B, L, D), and the weights (B, H, L, L) if requested.
 
-        `ops.attention` does not return weights. They are computed separately and lazily: unused weights cost nothing.
+        `Backend.attention` returns no weights. They are computed separately and lazily: unused weights cost nothing.
         """
         positioned = self.apply_positions(*self.queries_and_keys(x), context)
         v = self.split(self.value(x))
-        weights = ops.attention_weights(positioned, self.scale) if context.output_attentions else None
-        mixed = ops.attention(positioned, v, self.scale, self.dropout)
+        weights = backend().attention_weights(positioned, self.scale) if context.output_attentions else None
+        mixed = backend().attention(positioned, v, self.scale, self.dropout)
         merged = mixed.transpose(0, 2, 1, 3).reshape(*x.shape[:2], -1)
         return self.output(merged), weights
 
@@ -77,7 +77,7 @@ class RotaryAttention(SelfAttention):
     def apply_positions(self, q: mx.array, k: mx.array, context: Context) -> PositionedQK:
         """See `SelfAttention.apply_positions`."""
         rotated = context.rotated[self.rotation]
-        q, k = (ops.rotate(x, rotated.cosines, rotated.sines) for x in (q, k))
+        q, k = (backend().rotate(x, rotated.cosines, rotated.sines) for x in (q, k))
         return PositionedQK(q, k, mask=rotated.mask, blocks=rotated.blocks, causal=self.rotation.causal)
 
 
@@ -106,12 +106,12 @@ class DisentangledAttention(SelfAttention):
         bias = None
         if self.content_to_position:
             project = self.position_key if "position_key" in self else self.key
-            bias = _by_distance(ops.scaled(q, self.scale), self._project_distances(project, distances, from_keys=False))
+            vectors = self._project_distances(project, distances, from_keys=False)
+            bias = _by_distance(backend().scaled(q, self.scale), vectors)
         if self.position_to_content:
             project = self.position_query if "position_query" in self else self.query
-            transposed = _by_distance(
-                ops.scaled(k, self.scale), self._project_distances(project, distances, from_keys=True)
-            )
+            vectors = self._project_distances(project, distances, from_keys=True)
+            transposed = _by_distance(backend().scaled(k, self.scale), vectors)
             bias = transposed.swapaxes(-1, -2) if bias is None else bias + transposed.swapaxes(-1, -2)
         return PositionedQK(q, k, bias, context.mask)
 

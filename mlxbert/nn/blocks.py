@@ -7,12 +7,11 @@ from typing import assert_never
 
 from mlxbert.config import Convolution, EncoderConfig, Experts, PostNorm, PreNorm
 from mlxbert.machine.device import mx, nn
-from mlxbert.nn import ops
 from mlxbert.nn.activations import check_activation
 from mlxbert.nn.attention import build_attention
 from mlxbert.nn.dropout import KeyedDropout
 from mlxbert.nn.norms import build_norm
-from mlxbert.nn.ops import Linear
+from mlxbert.nn.ops import Linear, backend
 from mlxbert.nn.positions import Context
 
 
@@ -30,7 +29,7 @@ class FeedForward(nn.Module):
 
     def __call__(self, x: mx.array) -> mx.array:
         """(B, L, D) → (B, L, D)."""
-        inner = ops.activated(self.activation, self.gate if "gate" in self else self.up, x)
+        inner = backend().activated(self.activation, self.gate if "gate" in self else self.up, x)
         return self.down(self.dropout(inner * self.up(x) if "gate" in self else inner))
 
 
@@ -62,7 +61,7 @@ class ExpertFeedForward(nn.Module):
         chosen = mx.stop_gradient(mx.argpartition(-shares, self.used - 1, axis=-1)[:, : self.used])
         weights = mx.take_along_axis(shares, chosen, axis=-1).astype(x.dtype)
         up, down = (matrix.reshape(self.count, -1, x.shape[-1]) for matrix in (self.experts.w1, self.experts.w2))
-        mixed = ops.mixture(tokens, up, down, chosen, weights, self.activation).reshape(x.shape)
+        mixed = backend().mixture(tokens, up, down, chosen, weights, self.activation).reshape(x.shape)
         return mixed + self.bias if "bias" in self else mixed
 
 
@@ -137,7 +136,7 @@ class EmbeddingConvolution(nn.Module):
         """Embeddings (B, L, D) and the first layer's output (B, L, D) → the layer's new output (B, L, D)."""
         if mask is not None:  # padding must not leak into its neighbours
             embedded = mx.where(mask[:, 0, 0, :, None], embedded, 0)
-        return self.norm(x + ops.activate(self.activation, self.dropout(self.conv(embedded))))
+        return self.norm(x + backend().activate(self.activation, self.dropout(self.conv(embedded))))
 
 
 def build_block(config: EncoderConfig, layer: int) -> PostNormBlock | PreNormBlock:

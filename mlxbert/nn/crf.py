@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlxbert.labels.schemes import allowed, scheme_of
 from mlxbert.machine.device import mx, nn
-from mlxbert.nn import ops
+from mlxbert.nn.ops import backend
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,7 +73,7 @@ class CRF(nn.Module):
         last = mx.maximum(words.astype(mx.int32).sum(axis=1, keepdims=True) - 1, 0)
         score = score + start[tags[:, 0]] + end[mx.take_along_axis(tags, last, axis=1)[:, 0]]
         # Forward algorithm: after each word, the logarithm of the sum over all paths that end in each tag.
-        with ops.step_by_step():
+        with backend().step_by_step():
             paths, into = start + wide[:, 0], transitions.T
             for word in range(1, wide.shape[1]):
                 longer = mx.logsumexp(paths[:, None, :] + into, axis=-1) + wide[:, word]

@@ -11,6 +11,7 @@ from mlxbert.machine.device import mx, nn
 from mlxbert.nn import ops
 from mlxbert.nn.activations import check_activation
 from mlxbert.nn.encoder import EncoderOutput
+from mlxbert.nn.ops import backend
 from mlxbert.nn.pooling import POOLINGS, pool
 from mlxbert.nn.unit_length import SMALLEST_NORM
 from mlxbert.nn.vector_settings import VectorSettings
@@ -32,7 +33,7 @@ class Dense(nn.Module):
 
     def __call__(self, x: mx.array) -> mx.array:
         """(B, W) → (B, W')."""
-        y = ops.activate(self.activation, self.linear(x))
+        y = backend().activate(self.activation, self.linear(x))
         if not self.has_residual:
             return y
         return y + (self.residual(x) if "residual" in self else x)

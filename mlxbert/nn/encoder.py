@@ -9,26 +9,14 @@ from dataclasses import dataclass, field, replace
 from mlxbert.config import EncoderConfig, PreNorm
 from mlxbert.errors import InputError
 from mlxbert.machine.device import in_plain_graphs, mx, nn
-from mlxbert.nn import dropout, ops
-from mlxbert.nn.attention import RotaryAttention, SelfAttention
-from mlxbert.nn.blocks import (
-    EmbeddingConvolution,
-    FeedForward,
-    PostNormBlock,
-    PreNormBlock,
-    build_block,
-)
+from mlxbert.nn import dropout
+from mlxbert.nn.backend import Layers
+from mlxbert.nn.blocks import EmbeddingConvolution, build_block
 from mlxbert.nn.dropout import KeyedDropout
 from mlxbert.nn.gradient_checkpointing import checkpointed
 from mlxbert.nn.norms import build_norm
-from mlxbert.nn.ops import Linear
+from mlxbert.nn.ops import Linear, backend
 from mlxbert.nn.positions import Context, build_positions
-
-# Modules that compute with the operations of `mlxbert.nn.cpu.few_tokens` only.
-_PLAIN: frozenset[type[nn.Module]] = frozenset([
-    PostNormBlock, PreNormBlock, SelfAttention, RotaryAttention, FeedForward,
-    Linear, ops.LayerNorm, ops.RMSNorm, KeyedDropout,
-])  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -198,17 +186,7 @@ class Pooler(nn.Module):
 
     def __call__(self, hidden: mx.array) -> mx.array:
         """(B, L, D) → (B, D)."""
-        return ops.activate("tanh", self.dense(hidden[:, 0]))
-
-
-def _are_plain(modules: list[nn.Module]) -> bool:
-    """Whether all of these modules and their parts are in `_PLAIN`, in float32: no adapters, no quantized weights."""
-    while modules:
-        module = modules.pop()
-        if type(module) not in _PLAIN or (isinstance(module, Linear) and module.weight.dtype != mx.float32):
-            return False
-        modules += [value for value in module.values() if isinstance(value, nn.Module)]
-    return True
+        return backend().activate("tanh", self.dense(hidden[:, 0]))
 
 
 class Encoder(nn.Module):
@@ -237,7 +215,6 @@ class Encoder(nn.Module):
         self.frozen = 0
         self.divisible = True
 
-    @ops.by_rows
     def __call__(
         self,
         input_ids: mx.array,
@@ -246,7 +223,6 @@ class Encoder(nn.Module):
         *,
         output_hidden_states: bool = False,
         output_attentions: bool = False,
-        few_tokens: bool | None = None,
     ) -> EncoderOutput:
         """Runs the encoder.
 
@@ -256,8 +232,22 @@ class Encoder(nn.Module):
             token_type_ids: Integers (B, L); `None` means segment 0 everywhere.
             output_hidden_states: Whether to return the hidden states of all layers.
             output_attentions: Whether to return the attention weights of all layers.
-            few_tokens: The result of `takes_few_tokens`, which looks at every layer; `None` calls it.
         """
+        options = {"output_hidden_states": output_hidden_states, "output_attentions": output_attentions}
+        output: EncoderOutput = backend().run(self, (input_ids, attention_mask, token_type_ids), options)
+        return output
+
+    def run(
+        self,
+        input_ids: mx.array,
+        attention_mask: mx.array | None,
+        token_type_ids: mx.array | None,
+        *,
+        output_hidden_states: bool,
+        output_attentions: bool,
+        layers: Layers[tuple[list[mx.array], list[mx.array]]],
+    ) -> EncoderOutput:
+        """Runs the encoder on a batch or a part of it; `layers` runs the function that computes the layers."""
         if input_ids.shape[1] > self.config.max_length:
             raise InputError(
                 f"the input has {input_ids.shape[1]} tokens, but the model takes at most {self.config.max_length}"
@@ -267,25 +257,12 @@ class Encoder(nn.Module):
         if mask is not None and self.config.is_static:  # a text without tokens has the vector 0, whatever the pooling
             x = mx.where(mask[:, 0, 0, :, None], x, 0)
         context = self.positions(Context(mask, output_attentions), input_ids.shape[1], x.dtype)
-        few = few_tokens
-        if few is None:
-            few = self.takes_few_tokens(input_ids.size, output_attentions=output_attentions)
-        x = ops.memory(x) if few else x  # the layers compute with both kinds of arrays
-        hidden_states = [x]
-        attentions: list[mx.array] = []
-        dropping = self.training and dropout.drops(self)
-        with ops.without_warnings() if few else contextlib.nullcontext():
-            for step, stored in enumerate(self.config.layer_schedule):
-                x, weights = self._layer(stored, x, context, dropout.next_key() if dropping else None)
-                if step == 0 and "convolution" in self:
-                    x = self.convolution(embedded, x, mask)
-                hidden_states = [*hidden_states, x] if output_hidden_states else [x]  # kept states take memory on a CPU
-                attentions += [] if weights is None else [weights]
-            if "final_norm" in self:
-                x = hidden_states[-1] = self.final_norm(x)
-        if few:
-            hidden_states = [*map(mx.array, hidden_states)]
-            x = hidden_states[-1]
+
+        def run(x: mx.array) -> tuple[list[mx.array], list[mx.array]]:
+            return self._run_layers(x, embedded, context, keep=output_hidden_states)
+
+        hidden_states, attentions = layers(run, x)
+        x = hidden_states[-1]
         return EncoderOutput(
             last_hidden_state=x,
             pooler_output=self.pooler(x) if "pooler" in self else None,
@@ -295,14 +272,21 @@ class Encoder(nn.Module):
             input_ids=input_ids,
         )
 
-    def takes_few_tokens(self, tokens: int, *, output_attentions: bool = False) -> bool:
-        """Whether the layers compute a batch of this many tokens with numpy (see `mlxbert.nn.cpu.few_tokens`)."""
-        if self.training or output_attentions or "convolution" in self:
-            return False
-        if not ops.few_tokens_pay(tokens):
-            return False
-        norms = [self.final_norm] if "final_norm" in self else []
-        return self.embeddings.word.weight.dtype == mx.float32 and _are_plain([*self.layers, *norms])
+    def _run_layers(
+        self, x: mx.array, embedded: mx.array, context: Context, *, keep: bool
+    ) -> tuple[list[mx.array], list[mx.array]]:
+        """Returns the hidden states, all of them or only the last, and the attention weights if requested."""
+        hidden_states, attentions = [x], list[mx.array]()
+        dropping = self.training and dropout.drops(self)
+        for step, stored in enumerate(self.config.layer_schedule):
+            x, weights = self._layer(stored, x, context, dropout.next_key() if dropping else None)
+            if step == 0 and "convolution" in self:
+                x = self.convolution(embedded, x, context.mask)
+            hidden_states = [*hidden_states, x] if keep else [x]  # kept states take memory on a CPU
+            attentions += [] if weights is None else [weights]
+        if "final_norm" in self:
+            hidden_states[-1] = self.final_norm(x)
+        return hidden_states, attentions
 
     def _layer(
         self, stored: int, x: mx.array, context: Context, key: mx.array | None
@@ -310,5 +294,5 @@ class Encoder(nn.Module):
         """Runs a stored layer, whose dropout masks are drawn from `key`."""
         if self.training and self.checkpointing:
             return checkpointed(self.layers[stored], x, context, key)
-        with dropout.seeded(key), ops.unfilled() if stored < self.frozen else contextlib.nullcontext():
+        with dropout.seeded(key), backend().unfilled() if stored < self.frozen else contextlib.nullcontext():
             return self.layers[stored](x, context)

@@ -123,7 +123,7 @@ def divided(q: mx.array, k: mx.array, v: mx.array, blocks: mx.array) -> tuple[mx
         q: (B, H, L, d).
         k: (B, H, L, d).
         v: (B, H, L, d).
-        blocks: The mask of N blocks (see `mlxbert.nn.cpu.window_attention.blocks`), (B or 1, 1, N, size, 3 * size).
+        blocks: The mask of N blocks (see `mlxbert.nn.window_attention.blocks`), (B or 1, 1, N, size, 3 * size).
 
     Returns:
         Queries (B * N, H, size, d), the keys and the values around them (B * N, H, 3 * size, d), and their mask (B * N,

@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 from mlxbert.machine.device import mx
-from mlxbert.nn import dropout, ops
+from mlxbert.nn import dropout
 from mlxbert.nn.blocks import PostNormBlock, PreNormBlock
+from mlxbert.nn.ops import backend
 from mlxbert.nn.positions import Context
 
 Arrays = dict[str, mx.array]
@@ -24,7 +25,7 @@ def checkpointed(
     def run(parameters: Arrays, x: mx.array, learned: Arrays, key: mx.array) -> list[mx.array]:
         layer.update(parameters)
         try:
-            with dropout.seeded(mx.stop_gradient(key)), ops.unstaged():  # stages would keep their arrays
+            with dropout.seeded(mx.stop_gradient(key)), backend().unstaged():  # stages would keep their arrays
                 y, weights = layer(x, _with_learned(context, learned))
         finally:
             layer.update(trainable)

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from mlxbert.machine.device import mx, nn
-from mlxbert.nn import ops
 from mlxbert.nn.dropout import KeyedDropout
+from mlxbert.nn.ops import backend
 
 PARAMETERS = ("lora_a", "lora_b", "magnitude")
 
@@ -104,8 +104,8 @@ class LoraLinear(nn.Module):
 
     def __call__(self, x: mx.array) -> mx.array:
         """(…, I) → (…, O)."""
-        product, dropped = ops.staged(self._product(x)), self.dropout(x)
-        update = ops.scaled((dropped @ self._down().T) @ self.lora_b.T, self.scale)
+        product, dropped = backend().staged(self._product(x)), self.dropout(x)
+        update = backend().scaled((dropped @ self._down().T) @ self.lora_b.T, self.scale)
         y = product + self["bias"] if "bias" in self else product
         if "magnitude" not in self:
             return y + update

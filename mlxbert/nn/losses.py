@@ -8,7 +8,7 @@ Shapes: N rows, C classes or words.
 
 from mlxbert.errors import ArgumentError
 from mlxbert.machine.device import mx
-from mlxbert.nn import ops
+from mlxbert.nn.ops import backend
 
 
 def cross_entropy(
@@ -16,7 +16,7 @@ def cross_entropy(
 ) -> mx.array:
     """The sum of `-log softmax(logits)[target]`, like `torch.nn.functional.cross_entropy` with `reduction="sum"`.
 
-    Accurate for rows as long as a vocabulary (see `ops.log_sum_exp`).
+    Accurate for rows as long as a vocabulary (see `Backend.log_sum_exp`).
 
     Args:
         logits: (N, C).
@@ -31,7 +31,7 @@ def cross_entropy(
         return losses.sum()
     spread = log_sum - wide if weights is None else (log_sum - wide) * weights
     exact, smoothed = losses.sum(), spread.mean(axis=-1).sum()
-    return ops.scaled(exact, 1 - label_smoothing) + ops.scaled(smoothed, label_smoothing)
+    return backend().scaled(exact, 1 - label_smoothing) + backend().scaled(smoothed, label_smoothing)
 
 
 def cross_entropies(logits: mx.array, targets: mx.array) -> mx.array:
@@ -53,8 +53,8 @@ def soft_cross_entropies(logits: mx.array, targets: mx.array) -> mx.array:
     """
     _check_shapes(logits, targets)
     wide, target_logits = logits.astype(mx.float32), mx.stop_gradient(targets.astype(mx.float32))
-    log_sum = ops.log_sum_exp(wide)
-    target_log_sum = ops.log_sum_exp(target_logits)
+    log_sum = backend().log_sum_exp(wide)
+    target_log_sum = backend().log_sum_exp(target_logits)
     shares = mx.stop_gradient(mx.exp(target_logits - target_log_sum))
     return (shares * ((target_logits - target_log_sum) - (wide - log_sum))).sum(axis=-1)
 
@@ -66,7 +66,7 @@ def _cross_entropies(logits: mx.array, targets: mx.array) -> tuple[mx.array, mx.
             f"logits and targets have shapes {logits.shape} and {targets.shape}, expected (N, C) and (N,)"
         )
     wide = logits.astype(mx.float32)
-    log_sum = ops.log_sum_exp(wide)
+    log_sum = backend().log_sum_exp(wide)
     return (log_sum - mx.take_along_axis(wide, targets[:, None], axis=1))[:, 0], wide, log_sum
 
 

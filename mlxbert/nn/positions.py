@@ -11,6 +11,7 @@ from typing import NamedTuple, assert_never
 from mlxbert.config import Absolute, Alibi, Disentangled, EncoderConfig, RelativeBias, Rotary, Rotation, Unordered
 from mlxbert.machine.device import in_plain_graphs, mx, nn
 from mlxbert.nn import ops
+from mlxbert.nn.ops import backend
 
 
 class Rotated(NamedTuple):
@@ -21,7 +22,7 @@ class Rotated(NamedTuple):
         sines: (L, head size / 2).
         mask: bool, broadcast to (B, 1, L, L), true if a token may be attended to; `None` for no mask. The causal mask
             is separate.
-        blocks: The same mask in the form of `ops.window_blocks`.
+        blocks: The same mask in the form of `Backend.window_blocks`.
     """
 
     cosines: mx.array
@@ -149,7 +150,7 @@ class RotaryTables(nn.Module):
             if kind.window is not None and (kind.window < length - 1 or in_plain_graphs()):
                 near = (mx.abs(positions[:, None] - positions) <= kind.window)[None, None]
                 mask = near if mask is None else mx.logical_and(near, mask)
-                blocks = ops.window_blocks(length, kind.window, base.mask)
+                blocks = backend().window_blocks(length, kind.window, base.mask)
             rotated[kind] = Rotated(mx.cos(angles).astype(dtype), mx.sin(angles).astype(dtype), mask, blocks)
         return replace(base, rotated=rotated)
 

@@ -11,11 +11,11 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from mlxbert.machine.device import mx
-from mlxbert.nn import ops
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.encoder import Batch, EncoderOutput
 from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import cross_entropies, cross_entropy, soft_cross_entropies
+from mlxbert.nn.ops import backend
 from mlxbert.pretraining.examples import PretrainingExample
 
 
@@ -78,14 +78,14 @@ class TermInputs:
     @cached_property
     def teacher_output(self) -> EncoderOutput:
         """The output of the teacher's encoder for the same batch."""
-        with ops.unfilled():
+        with backend().unfilled():
             return self.teacher.network.encode(self.batch)
 
     @cached_property
     def teacher_words(self) -> mx.array:
         """The teacher's logits over the vocabulary at the masked positions, (M, V)."""
         states = self.teacher_output.select(self.targets.rows, self.targets.columns)
-        with ops.unfilled():
+        with backend().unfilled():
             return mx.stop_gradient(self.teacher.network.logits("masked_lm", states))
 
     @cached_property
@@ -99,7 +99,7 @@ class TermInputs:
         """The teacher's vectors of the same texts without masks, (B, W)."""
         teacher = self.teacher
         assert teacher.embedder is not None
-        with ops.unfilled():
+        with backend().unfilled():
             output = teacher.network.encode(replace(self.batch, input_ids=self.targets.clean))
         return mx.stop_gradient(teacher.embedder(output))
 

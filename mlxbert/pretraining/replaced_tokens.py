@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import ClassVar
 
 from mlxbert.machine.device import mx
-from mlxbert.nn import ops
 from mlxbert.nn.encoder import EncoderOutput
 from mlxbert.nn.losses import binary_cross_entropies
+from mlxbert.nn.ops import backend
 from mlxbert.pretraining.electra import Electra
 from mlxbert.pretraining.examples import PretrainingExample
 from mlxbert.pretraining.loss_terms import MaskedWords, Term, TermInputs
@@ -51,7 +51,7 @@ class ElectraInputs(TermInputs):
     @cached_property
     def replaced(self) -> mx.array:
         """Flags for tokens that differ from the original text, bool (B, L). A sampled token can equal the original."""
-        return ops.fusion_barrier(self.ids != self.targets.clean)
+        return backend().fusion_barrier(self.ids != self.targets.clean)
 
     @cached_property
     def real(self) -> mx.array:
@@ -125,7 +125,7 @@ def sampled(logits: mx.array, draws: mx.array) -> mx.array:
     """
     wide = mx.stop_gradient(logits).astype(mx.float32)
     rows, size = wide.shape
-    shares = mx.pad(ops.exponentials(wide - wide.max(axis=-1, keepdims=True)), [(0, 0), (0, -size % _BLOCK)])
+    shares = mx.pad(backend().exponentials(wide - wide.max(axis=-1, keepdims=True)), [(0, 0), (0, -size % _BLOCK)])
     blocks = shares.reshape(rows, -1, _BLOCK)
     block = _place(blocks.sum(axis=-1), draws[:, 0])
     word = _place(blocks[mx.arange(rows), block], draws[:, 1])
@@ -143,5 +143,5 @@ def _place(shares: mx.array, draws: mx.array) -> mx.array:
         The indices, int32 (M,).
     """
     sums = mx.cumsum(shares, axis=-1)
-    below = ops.fusion_barrier(sums <= ops.fusion_barrier(draws[:, None] * sums[:, -1:])).sum(axis=-1)
+    below = backend().fusion_barrier(sums <= backend().fusion_barrier(draws[:, None] * sums[:, -1:])).sum(axis=-1)
     return mx.minimum(below, shares.shape[-1] - 1).astype(mx.int32)  # a product may be rounded up to the whole sum

@@ -7,6 +7,7 @@ instance has a thread of its own. Python starts it, unlike those of Ray, and so 
 Shapes: D values of a vector.
 """
 
+import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -53,14 +54,16 @@ class _TextColumns(ABC):
         self._options: Any = CATALOGUE[self.task].read_options(options)
         self._thread = ThreadPoolExecutor(1, "mlxbert-ray")
         if (count := _assigned_cpus()) is not None:
-            from mlxbert.machine.cores import limit_cores
-
-            limit_cores(count)
+            os.environ["RAYON_NUM_THREADS"] = str(count)  # the threads of tokenizers
         import pyarrow as pa
 
         entry = CATALOGUE[self.task]
         ref = model if isinstance(model, ModelRef) else ModelRef(model)
         self.model = self._thread.submit(entry.load, ref, self._options).result()
+        if count is not None:
+            from mlxbert.nn.ops import backend
+
+            backend().limit_cores(count)
         self._task: Any = self._thread.submit(entry.make, self.model, self._options).result()
         fields = [*self._fields(self.model), ("truncated", pa.bool_()), ("error", pa.string())]
         self.schema = pa.schema(fields)

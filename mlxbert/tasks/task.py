@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from mlxbert.errors import InputError, TooLargeError
-from mlxbert.machine.cores import inference
 from mlxbert.machine.device import nn
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
+from mlxbert.nn.ops import inference
 from mlxbert.other_libraries import not_one_of
 from mlxbert.results.result import Failure
 from mlxbert.tasks.argument_checks import check_inputs, check_model

@@ -20,10 +20,10 @@ from typing import Any, Self, TypeVar
 from mlxbert.errors import ArgumentError, DivergedError
 from mlxbert.folders import card, destination
 from mlxbert.machine import device as devices
-from mlxbert.machine.cores import training_workers
 from mlxbert.machine.device import BLAS, dtype_name, mx
 from mlxbert.machine.device_errors import device_errors
 from mlxbert.model import Model
+from mlxbert.nn.ops import backend
 from mlxbert.training.base_model import BaseModel
 from mlxbert.training.loop.distributed import ProcessGroup, join
 from mlxbert.training.loop.events import Estimate, Event, Finished, Started, TrainingEvents
@@ -216,7 +216,7 @@ class TrainingCall:
             network=model.network, options=options, dtype=self.dtype, group=group, run=number, times=self.times,
             trained=None if adapters is None else adapters.trained,
             **self.material.training(self, options, model),
-            streams=group.broadcast(max(len(training_workers()), 1)),
+            streams=group.broadcast(max(backend().workers(), 1)),
         )  # fmt: skip
 
     def estimated(self, *, first: bool) -> Generator[Event, None, None]:
@@ -277,7 +277,7 @@ class TrainingCall:
         return {
             "mlxbert": __version__, "mlx": metadata.version("mlx"), "dtype": dtype_name(self.dtype),
             "device": "gpu" if devices.on_gpu() else "cpu", "tf32": devices.on_gpu() and devices.tf32(),
-            "blas": BLAS.name, "streams": len(training_workers()),
+            "blas": BLAS.name, "streams": backend().workers(),
             "processes": self.group.size,
         }  # fmt: skip
 

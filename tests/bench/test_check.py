@@ -37,10 +37,10 @@ from mlxbert.cli.shared_options import ComputingOptions
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import MlxbertError
 from mlxbert.machine import device as devices
-from mlxbert.machine.cores import inferring
 from mlxbert.machine.device import dtype_name, mx
 from mlxbert.nn import dropout, gpu_attention, ops
 from mlxbert.nn.activations import ACTIVATIONS
+from mlxbert.nn.backend import Backend, PositionedQK
 from mlxbert.training.loop.adamw import AdamW
 from mlxbert.training.loop.gpu_updater import DeviceStep
 from mlxbert.training.loop.gradients import Gradients
@@ -70,7 +70,7 @@ def norm_with(monkeypatch: pytest.MonkeyPatch, gradient: Callable[[Arrays, mx.ar
     right = ops.LayerNorm.__call__
 
     def wrong(self: ops.LayerNorm, x: mx.array) -> mx.array:
-        if inferring() or "bias" not in self:
+        if ops.evaluating() or "bias" not in self:
             return right(self, x)
         eps = self.eps
         function = with_gradient(
@@ -135,7 +135,7 @@ def dropped_bias_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     right = ops.Linear.__call__
 
     def wrong(self: ops.Linear, x: mx.array) -> mx.array:
-        if inferring() or "bias" not in self:
+        if ops.evaluating() or "bias" not in self:
             return right(self, x)
         return x @ self.weight.T + mx.stop_gradient(self.bias)
 
@@ -192,9 +192,9 @@ def miscompiled_products(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def a_percent_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = ops.activate
+    right = ops.backend().activate
 
-    def wrong(name: str, x: mx.array) -> mx.array:
+    def wrong(self: Backend, name: str, x: mx.array) -> mx.array:
         if name != "gelu":
             return right(name, x)
         off = with_gradient(
@@ -203,16 +203,16 @@ def a_percent_off(monkeypatch: pytest.MonkeyPatch) -> None:
         found: mx.array = off(x)
         return found
 
-    monkeypatch.setattr(ops, "activate", wrong)
+    monkeypatch.setattr(type(ops.backend()), "activate", wrong)
 
 
 def shifted_expert(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = ops.mixture
+    right = ops.backend().mixture
 
-    def wrong(tokens: mx.array, up: mx.array, *more: Any) -> mx.array:
+    def wrong(self: Backend, tokens: mx.array, up: mx.array, *more: Any) -> mx.array:
         return right(tokens, mx.concatenate([up[:1], mx.roll(up[1:2], 1, 1), up[2:]]), *more)
 
-    monkeypatch.setattr(ops, "mixture", wrong)
+    monkeypatch.setattr(type(ops.backend()), "mixture", wrong)
 
 
 def same_masks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,10 +326,10 @@ def test_gradients_of_attention_are_checked_as_training_on_a_gpu_takes_them(
     dtypes = {one.name: one.dtypes for one in gradients()}.get(IN_TRAINING, ())
     assert dtypes == {"metal": DTYPES, "metal, fused": (), "cuda": (mx.float32,)}[gpu_kind]
     dtypes = dtypes[-1:]
-    right = ops.attention
+    right = ops.backend().attention
     assert not [one.name for dtype in dtypes for one in of_name(IN_TRAINING).check(dtype) if misses(one, dtype)]
 
-    def wrong(given: ops.PositionedQK, v: mx.array, scale: float, dropout: dropout.KeyedDropout) -> mx.array:
+    def wrong(self: Backend, given: PositionedQK, v: mx.array, scale: float, dropout: dropout.KeyedDropout) -> mx.array:
         def attend(q: mx.array, v: mx.array) -> mx.array:
             return right(dataclasses.replace(given, q=q), v, scale, dropout)
 
@@ -337,7 +337,7 @@ def test_gradients_of_attention_are_checked_as_training_on_a_gpu_takes_them(
         found: mx.array = off(given.q, v)
         return found
 
-    monkeypatch.setattr(ops, "attention", wrong)
+    monkeypatch.setattr(type(ops.backend()), "attention", wrong)
     for dtype in dtypes:
         found = {one.name for one in of_name(IN_TRAINING).check(dtype) if misses(one, dtype)}
         for length in (5, 8, 128):

@@ -311,6 +311,28 @@ def test_float32_is_float32_unless_the_user_says_otherwise() -> None:
         assert run.stdout.strip() == expected
 
 
+@pytest.mark.slow
+def test_a_mac_never_imports_the_backend_of_a_linux_cpu() -> None:
+    """In a process that takes itself for a Mac's."""
+    code = """
+import sys
+sys.platform = "darwin"
+import mlxbert
+from mlxbert.machine import mac
+from mlxbert.machine.device import mx, nn
+mac.unused_memory = lambda: None
+model = mlxbert.load(device="cpu")
+print(mlxbert.fill_mask(model, "Paris is the [MASK] of France.").masks[0].fills[0].token)
+print(mlxbert.embed(mlxbert.load(task="embed", device="cpu"), ["a"]).shape)
+model.network.train()
+loss = lambda network: network(mx.ones((2, 5), mx.int32)).last_hidden_state.sum()
+mx.eval(nn.value_and_grad(model.network, loss)(model.network))
+print([name for name in sys.modules if name.startswith("mlxbert.cpu")])
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.splitlines() == ["capital", "(1, 384)", "[]"]
+
+
 def test_what_has_to_survive_a_power_cut_leaves_the_cache_of_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,11 +25,11 @@ from mlxbert.config import (
 from mlxbert.folders.inspect import fit
 from mlxbert.folders.inspection import Fit
 from mlxbert.machine import device, mac
-from mlxbert.machine.cores import inference
 from mlxbert.machine.device import mx, nn
 from mlxbert.memory_estimate import TEXT, TEXTS
 from mlxbert.nn import ops
 from mlxbert.nn.heads import Network
+from mlxbert.nn.ops import inference
 from mlxbert.text.batch import BATCH_TOKENS, default_batch_tokens
 from mlxbert.training.base_model import BaseModel
 from mlxbert.training.options.loop_options import TrainingOptions
@@ -197,7 +197,7 @@ def test_estimates_are_near_what_is_measured(config: EncoderConfig, monkeypatch:
     parameters = sum(array.size for array in arrays.values())
     found = fit(config, parameters, {"float32": 4 * parameters}, TEXT)
     monkeypatch.setattr(ops, "on_gpu", lambda: True)
-    monkeypatch.setattr(ops, "cpu_streams", lambda batch: [])
+    monkeypatch.setattr("mlxbert.cpu.cores.cpu_streams", lambda batch: [])
     some, more = (mx.zeros((tokens // TEXT, TEXT), mx.int32) for tokens in (found.batch_tokens, TEXTS * TEXT))
     inferring = _peak(lambda: network(some).last_hidden_state)
     assert 0.6 * found.batch < inferring < 1.1 * found.batch

@@ -10,9 +10,9 @@ import pytest
 from mlxbert.bench.device_check.golden_outputs import load_network, outputs
 from mlxbert.config import Biases, PreNorm, Rotary, Rotation
 from mlxbert.machine.device import mx, nn
-from mlxbert.nn import dropout, gpu_attention, ops, positions
+from mlxbert.nn import dropout, gpu_attention, ops, positions, window_attention
 from mlxbert.nn.attention import SelfAttention
-from mlxbert.nn.cpu import window_attention
+from mlxbert.nn.backend import Backend, PositionedQK
 from mlxbert.nn.encoder import Encoder
 from tests.helpers.cases import fast
 from tests.helpers.families import FROZEN, walked
@@ -23,7 +23,15 @@ from tests.helpers.tiny import random_network, tiny_config
 NEAR = tuple(Rotation(30.0, window) for window in (None, 3, 5))
 
 
+def compute_as(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Computes as a GPU does, as a Mac's CPU does, or as the CPU of this machine does."""
+    monkeypatch.setattr(ops, "on_gpu", lambda: way == "gpu")
+    if way == "mac":
+        monkeypatch.setattr(ops, "_of_cpu", lambda: (Backend(), Backend()))
+
+
 @pytest.mark.sampled
+@pytest.mark.parametrize("way", ["gpu", "mac"])
 @pytest.mark.parametrize(
     ("family", "dtype"),
     [
@@ -32,10 +40,10 @@ NEAR = tuple(Rotation(30.0, window) for window in (None, 3, 5))
         for dtype in ("float32", "float16", "bfloat16")
     ],
 )
-def test_the_way_of_gpus_gives_the_same(
-    family: str, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_other_backends_give_the_same(
+    family: str, dtype: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ops, "on_gpu", lambda: True)
+    compute_as(way, monkeypatch)
     network = load_network(write_model(family, "Model", tmp_path), dtype)
     for name, case in FROZEN[family].cases.items():
         assert_equal(outputs(network, case), frozen_outputs(family, "Model", name), dtype)
@@ -52,9 +60,10 @@ def test_a_row_of_padding_alone_gives_numbers_on_gpus_too(
     assert mx.isfinite(network(mx.full((2, 4), 5), mask).last_hidden_state).all().item()
 
 
+@pytest.mark.parametrize("other", ["gpu", "mac"])
 @pytest.mark.parametrize("family", ["bert", "mpnet", "modernbert", "deberta-v2"])
-def test_training_with_dropout_is_the_same_on_gpus(
-    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_training_with_dropout_is_the_same_on_other_backends(
+    family: str, other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the same masks; the lengths are too short for blocks, whose masks have another shape."""
     network = load_network(write_model(family, "Model", tmp_path))
@@ -71,8 +80,8 @@ def test_training_with_dropout_is_the_same_on_gpus(
             return (encoder(ids, mask).last_hidden_state * mask[:, :, None]).square().sum()
 
     found = []
-    for on_gpu in (False, True):
-        monkeypatch.setattr(ops, "on_gpu", lambda on_gpu=on_gpu: on_gpu)
+    for way in ("cpu", other):
+        compute_as(way, monkeypatch)
         value, gradients = nn.value_and_grad(network.encoder, loss)(network.encoder)
         arrays: dict[str, mx.array] = dict(nn.utils.tree_flatten(gradients))
         found.append((float(value), {name: np.array(array) for name, array in arrays.items()}))
@@ -191,12 +200,12 @@ def test_far_tokens_keep_their_distances_in_bfloat16(weights: bool, monkeypatch:
     for dtype in (mx.float32, mx.bfloat16):
         q, k, v = mx.zeros((1, 1, length, 64)), mx.zeros((1, 1, length, 64)), mx.zeros((1, 1, length, 64))
         q[..., 0], k[:, :, near:, 0], v[0, 0, near:] = 16.0, 32.0, mx.eye(64)
-        given = ops.PositionedQK(q.astype(dtype), k.astype(dtype), slopes=mx.array([2.0**-4]))
+        given = PositionedQK(q.astype(dtype), k.astype(dtype), slopes=mx.array([2.0**-4]))
         monkeypatch.setattr(ops, "on_gpu", lambda: True)
         if weights:
-            found.append(ops.attention_weights(given, 1.0)[0, 0, 0, near:])
+            found.append(ops.backend().attention_weights(given, 1.0)[0, 0, 0, near:])
         else:
-            found.append(ops.attention(given, v.astype(dtype), 1.0, dropout.KeyedDropout(None))[0, 0, 0])
+            found.append(ops.backend().attention(given, v.astype(dtype), 1.0, dropout.KeyedDropout(None))[0, 0, 0])
         assert found[-1].dtype == dtype
     exact, rounded = (np.array(array.astype(mx.float32)) for array in found)
     assert np.abs(exact[1:] / exact[:-1] - np.exp(-(2.0**-4))).max() < 1e-3

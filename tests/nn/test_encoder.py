@@ -58,7 +58,7 @@ def test_a_batch_split_over_cores_equals_the_whole(monkeypatch: pytest.MonkeyPat
     network = random_network(tiny_config())
     options: dict[str, Any] = {"output_hidden_states": True, "output_attentions": True}
     split = network.encoder(IDS, MASK, **options)
-    monkeypatch.setattr("mlxbert.nn.ops.cpu_streams", lambda batch: [])
+    monkeypatch.setattr("mlxbert.cpu.cores.cpu_streams", lambda batch: [])
     whole = network.encoder(IDS, MASK, **options)
     assert _far(split.last_hidden_state, whole.last_hidden_state) < 1e-6
     assert split.pooler_output is not None and whole.pooler_output is not None

@@ -22,14 +22,16 @@ from mlxbert.bench.device_check import kernels as checks
 from mlxbert.bench.device_check.golden_outputs import GOLDENS, load_network, outputs
 from mlxbert.bench.device_check.operations import RandomInputs, as_float64
 from mlxbert.config import Rotary
-from mlxbert.machine.cores import inference
 from mlxbert.machine.device import mx, plain_graphs
 from mlxbert.nn import attention, gpu_attention, ops
 from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.nn.attention import SelfAttention
+from mlxbert.nn.backend import PositionedQK
 from mlxbert.nn.crf import CRF
 from mlxbert.nn.dropout import KeyedDropout
+from mlxbert.nn.gpu import GpuBackend
 from mlxbert.nn.heads import Network
+from mlxbert.nn.ops import inference
 from mlxbert.weights.families.registry import read_architecture
 from mlxbert.weights.formats.config_json import ConfigJson
 from tests.helpers.cases import together
@@ -42,7 +44,7 @@ HALVES = {"float16": 2.0**-11, "bfloat16": 2.0**-8}  # how far the nearest numbe
 
 @pytest.fixture(autouse=True)
 def metal(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("nn.ops", "nn.fused_kernels", "machine.cores"):
+    for module in ("nn.ops", "nn.fused_kernels"):
         monkeypatch.setattr(f"mlxbert.{module}.on_gpu", lambda: True)
     monkeypatch.setattr(gpu_attention, "on_metal", lambda: True)
 
@@ -230,7 +232,7 @@ def test_padding_and_blocks_give_the_same(
     monkeypatch.setattr(gpu_attention, "PADDED_FROM", 1)
     monkeypatch.setattr(gpu_attention, "_HEAD_SIZES", (16,))
     monkeypatch.setattr(gpu_attention, "BLOCKS_FROM", 1)
-    monkeypatch.setattr("mlxbert.nn.cpu.window_attention._SMALLEST_BLOCK", 1)
+    monkeypatch.setattr("mlxbert.nn.window_attention._SMALLEST_BLOCK", 1)
     network = load_network(write_model(family, "Model", tmp_path), dtype)
     for name, case in FROZEN[family].cases.items():
         assert_equal(outputs(network, case), frozen_outputs(family, "Model", name), dtype)
@@ -242,8 +244,8 @@ def test_padding_and_blocks_give_the_same(
 def test_no_part_of_a_long_text_with_slopes_has_few_queries(length: int, calls: list[Call]) -> None:
     """Few queries to many keys take another kernel of Metal's, see `tests/helpers/graphs.py`."""
     q = mx.zeros((1, 2, length, 16))
-    given = ops.PositionedQK(q, q, slopes=mx.array([0.5, 0.25]))
-    assert ops.attention(given, q, 0.25, KeyedDropout(None)).shape == q.shape
+    given = PositionedQK(q, q, slopes=mx.array([0.5, 0.25]))
+    assert ops.backend().attention(given, q, 0.25, KeyedDropout(None)).shape == q.shape
     queries = [count for _, count, *_ in calls]
     assert sum(queries) == length and min(queries) > 8 and max(queries) <= 1024
 
@@ -300,9 +302,9 @@ def test_half_precision_rounds_the_result_only(name: str, dtype: str) -> None:
     wide = x.astype(mx.float32)
 
     def derivative(at: mx.array) -> NDArray[np.float64]:
-        return as_float64(mx.grad(lambda given: ops.activate(name, given).astype(mx.float32).sum())(at))
+        return as_float64(mx.grad(lambda given: ops.backend().activate(name, given).astype(mx.float32).sum())(at))
 
-    found, expected = as_float64(ops.activate(name, x)), as_float64(ops.activate(name, wide))
+    found, expected = as_float64(ops.backend().activate(name, x)), as_float64(ops.backend().activate(name, wide))
     assert (np.abs(found - expected) <= HALVES[dtype] * np.abs(expected) + 3e-8).all()
     slopes = derivative(wide)
     assert (np.abs(derivative(x) - slopes) <= HALVES[dtype] * np.abs(slopes) + 3e-8).all()
@@ -313,14 +315,16 @@ def test_activations_are_one_kernel() -> None:
     mx.eval(x)
     for name in ("gelu", "silu", "quick_gelu", "tanh", "sigmoid"):
         with inference():
-            (found,) = primitives(ops.activate(name, x))
+            (found,) = primitives(ops.backend().activate(name, x))
         assert found.startswith("Compiled")
 
 
-@pytest.mark.parametrize("function", [ops.softmax, ops.log_sum_exp])
-def test_sums_over_a_vocabulary_are_one_kernel_and_the_same(
-    function: Callable[[mx.array], mx.array], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("name", ["softmax", "log_sum_exp"])
+def test_sums_over_a_vocabulary_are_one_kernel_and_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def function(x: mx.array) -> mx.array:
+        found: mx.array = getattr(ops.backend(), name)(x)
+        return found
+
     x = mx.random.normal((4, 100), key=mx.random.key(1)) * 5
     mx.eval(x)
     up = mx.random.normal(function(x).shape, key=mx.random.key(2))
@@ -378,7 +382,7 @@ def test_a_crf_scans_on_the_cpu_of_a_mac(monkeypatch: pytest.MonkeyPatch) -> Non
     assert mx.array_equal(found[0], value).item() and mx.array_equal(found[1], gradient).item()
 
 
-@pytest.mark.parametrize("other", [ops.step_by_step, plain_graphs])
+@pytest.mark.parametrize("other", [GpuBackend().step_by_step, plain_graphs])
 def test_blocks_on_the_cpu_of_two_threads_do_not_overlap(other: Callable[[], Any]) -> None:
     """MLX has one default device for all threads. Blocks that overlap can restore it in the wrong order."""
     both = threading.Barrier(2)
@@ -390,4 +394,4 @@ def test_blocks_on_the_cpu_of_two_threads_do_not_overlap(other: Callable[[], Any
         return False
 
     with ThreadPoolExecutor(2) as threads:
-        assert [*threads.map(meets, (ops.step_by_step, other))] == [False, False]
+        assert [*threads.map(meets, (GpuBackend().step_by_step, other))] == [False, False]

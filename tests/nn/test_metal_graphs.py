@@ -21,12 +21,12 @@ import pytest
 
 import mlxbert
 from mlxbert.bench.device_check import golden_outputs
-from mlxbert.machine.cores import inference
 from mlxbert.machine.device import mx, on_gpu
 from mlxbert.nn.crf import CRF
 from mlxbert.nn.embedder import Embedder, EmbeddingConfig
 from mlxbert.nn.encoder import Batch, KnownIds
 from mlxbert.nn.heads import Network
+from mlxbert.nn.ops import inference
 from mlxbert.nn.vector_losses import in_batch_negatives
 from mlxbert.pretraining.electra import Electra
 from mlxbert.pretraining.loss_terms import MaskedWords, NextSentenceTerm, PretrainingTargets, SentenceOrderTerm, Term

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import mlxbert
+from mlxbert.cpu import numpy_layers
+from mlxbert.cpu.cores import stages
 from mlxbert.errors import ArgumentError
-from mlxbert.machine.cores import stages
 from mlxbert.machine.device import mx
-from mlxbert.nn.cpu import numpy_layers
 from mlxbert.nn.embedder import Embedder, EmbeddingConfig
 from mlxbert.nn.losses import soft_cross_entropies
 from mlxbert.pretraining.chunks import full_sentences

@@ -172,7 +172,7 @@ def test_more_cpus_than_any_node_has(tiny_folder: Path, source: Path, tmp_path: 
 def test_actors_of_ray_data(tiny_folder: Path, source: Path) -> None:
     code = f"""
 import ray, mlxbert.ray
-from mlxbert.machine.cores import cores_at_hand
+from mlxbert.cpu.cores import cores_at_hand
 
 class Counting(mlxbert.ray.Embedder):
     def __call__(self, batch):

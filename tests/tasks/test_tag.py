@@ -13,9 +13,9 @@ import pytest
 import mlxbert
 from mlxbert import Entity, Labels, Tagged
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
-from mlxbert.machine.cores import inference
 from mlxbert.machine.device import mx
 from mlxbert.nn.crf import SCALE
+from mlxbert.nn.ops import inference
 from mlxbert.tasks.entities import TaggedToken, words_with_tokens
 from mlxbert.tasks.options import Aggregation
 from mlxbert.tasks.tag import HEAD

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from mlxbert.cpu import numpy_layers
 from mlxbert.errors import CheckpointError, MlxbertError
 from mlxbert.machine.device import mx, scalar
-from mlxbert.nn.cpu import numpy_layers
 from mlxbert.nn.heads import Network
 from mlxbert.training.loop.adamw import AdamW
 from mlxbert.training.loop.distributed import ProcessGroup

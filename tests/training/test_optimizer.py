@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from mlxbert.config import Absolute, RelativeBias
+from mlxbert.cpu import cores, numpy_layers
 from mlxbert.errors import InputError
-from mlxbert.machine import cores
 from mlxbert.machine.device import mx, scalar
-from mlxbert.nn.cpu import numpy_layers
 from mlxbert.nn.encoder import Batch, KnownIds
-from mlxbert.training.loop import adamw_numpy
+from mlxbert.nn.ops import backend
 from mlxbert.training.loop.adamw import AdamW, clipping, depth_factors, is_frozen, norm, weight_decays
 from mlxbert.training.loop.gpu_updater import DeviceStep
 from mlxbert.training.loop.gradients import Gradients
@@ -145,9 +144,7 @@ def updated(count: int, own: bool = True) -> list[dict[str, Any]]:
     return [*({name: array.tolist() for name, array in one.items()} for one in named), {"norms": norms}]
 
 
-needs_memory = pytest.mark.skipif(
-    not adamw_numpy.applies(), reason="numpy does not see the memory of MLX's arrays here"
-)
+needs_memory = pytest.mark.skipif(backend().adamw is None, reason="numpy does not see the memory of MLX's arrays here")
 
 
 @needs_memory
@@ -162,7 +159,7 @@ def test_an_update_has_the_same_bits_on_any_number_of_cores(count: int, monkeypa
 @needs_memory
 def test_an_update_in_place_is_that_of_mlx(monkeypatch: pytest.MonkeyPatch) -> None:
     found = updated(3)
-    monkeypatch.setattr(adamw_numpy, "applies", lambda: False)
+    monkeypatch.setattr(numpy_layers, "shares_memory", lambda: False)
     for one, other in zip(found, updated(3), strict=True):
         for name, values in other.items():
             # MLX sums squares in order, and loses digits of the norm.

@@ -47,7 +47,6 @@ COMPILER = shutil.which("g++") or shutil.which("clang++")
 _LOOP = (
     "mlxbert.training.loop.training_run",
     "mlxbert.training.loop.gradients",
-    "mlxbert.machine.cores",
     "mlxbert.machine.device",
 )
 

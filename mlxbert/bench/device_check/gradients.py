@@ -38,7 +38,8 @@ from mlxbert.bench.device_check.kernels import (
 from mlxbert.bench.device_check.operations import DTYPES, CheckedOperation, ComputedOperation, Make, RandomInputs
 from mlxbert.machine.device import mx, on_cpu, on_gpu
 from mlxbert.nn import dropout, gpu_attention, losses, ops
-from mlxbert.nn.ops import PositionedQK
+from mlxbert.nn.backend import PositionedQK
+from mlxbert.nn.ops import backend
 
 _ROWS = (1, 5, 40, 4100)  # of layer norms; a GPU sums many rows in two passes
 _WORDS = 30_522  # the vocabulary of BERT
@@ -133,7 +134,7 @@ def _activation(name: str, inputs: RandomInputs) -> Iterator[ComputedOperation]:
     x, values = activation_inputs(inputs)
     up, u = inputs.draw(len(values))
     kept = values != 0 if name == "relu" else np.ones_like(values, bool)  # its slope at 0 is a convention
-    (gradient,) = _vjp(lambda x: ops.activate(name, x), [x], up)
+    (gradient,) = _vjp(lambda x: backend().activate(name, x), [x], up)
     expected = formulas.slope(formulas.ACTIVATIONS[name], values) * u * kept
     yield ComputedOperation(f"gradient of {name}", gradient * mx.array(kept), expected)
 
@@ -220,7 +221,7 @@ def _requested(q: mx.array, k: mx.array, v: mx.array, scale: float, mask: mx.arr
 
 
 def _trained(q: mx.array, k: mx.array, v: mx.array, scale: float, mask: mx.array | None, kind: str) -> mx.array:
-    return ops.attention(positioned(q, k, mask, kind), v, scale, NO_DROPOUT)
+    return backend().attention(positioned(q, k, mask, kind), v, scale, NO_DROPOUT)
 
 
 def _attention_gradients(
@@ -255,7 +256,7 @@ def _attention_weights(inputs: RandomInputs) -> Iterator[ComputedOperation]:
         weights = formulas.attention_weights(a, b, size**-0.5, shift)
 
         def run(q: mx.array, k: mx.array, mask: mx.array | None = mask) -> mx.array:
-            return ops.attention_weights(PositionedQK(q, k, mask=mask), size**-0.5)
+            return backend().attention_weights(PositionedQK(q, k, mask=mask), size**-0.5)
 
         expected = formulas.weights_gradients(a, b, size**-0.5, weights, u)
         for part, gradient, right in zip(("queries", "keys"), _vjp(run, [q, k], up), expected, strict=True):
@@ -267,7 +268,7 @@ def _rotation(inputs: RandomInputs) -> Iterator[ComputedOperation]:
     """Checks that the gradient of a rotation is the cotangent, rotated in the opposite direction."""
     (x, cosines, sines), (_, c, s) = rotation_inputs(inputs)
     up, u = inputs.draw(*x.shape)
-    (gradient,) = _vjp(lambda x: ops.rotate(x, cosines, sines), [x], up)
+    (gradient,) = _vjp(lambda x: backend().rotate(x, cosines, sines), [x], up)
     yield ComputedOperation("gradient of rotation", gradient, formulas.rotated(u, c, -s))
 
 
@@ -276,7 +277,7 @@ def _mixture(inputs: RandomInputs) -> Iterator[ComputedOperation]:
     pulled, p = inputs.draw(*arrays[0].shape)
     _, expected = formulas.mixture(t, u, d, chosen, w, formulas.ACTIVATIONS["gelu"], p)
     gradients = _vjp(
-        lambda tokens, up, down, weights: ops.mixture(tokens, up, down, mx.array(chosen), weights, "gelu"),
+        lambda tokens, up, down, weights: backend().mixture(tokens, up, down, mx.array(chosen), weights, "gelu"),
         arrays,
         pulled,
     )

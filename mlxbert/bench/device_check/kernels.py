@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 from mlxbert.bench.device_check import formulas
 from mlxbert.bench.device_check.formulas import F64
 from mlxbert.bench.device_check.operations import DTYPES, CheckedOperation, ComputedOperation, RandomInputs, as_float64
-from mlxbert.machine.cores import inference
 from mlxbert.machine.device import mx, on_cpu, on_gpu
-from mlxbert.nn import dropout, gpu_attention, ops
+from mlxbert.nn import dropout, gpu_attention, ops, window_attention
 from mlxbert.nn.activations import ACTIVATIONS
-from mlxbert.nn.cpu import window_attention
-from mlxbert.nn.ops import PositionedQK
+from mlxbert.nn.backend import PositionedQK
+from mlxbert.nn.ops import backend, inference
 
 WIDTH, BATCH, HEADS = 512, 2, 3
 EPS = 1e-5  # of norms; the variance of some rows is not much larger
@@ -130,7 +129,7 @@ def activation_inputs(inputs: RandomInputs) -> tuple[mx.array, F64]:
 def _activation(name: str, inputs: RandomInputs) -> Iterator[ComputedOperation]:
     assert {ACTIVATIONS[name] for name in formulas.ACTIVATIONS} == {*ACTIVATIONS.values()} - {ACTIVATIONS["linear"]}
     x, values = activation_inputs(inputs)
-    yield ComputedOperation(name, ops.activate(name, x), formulas.ACTIVATIONS[name](values))
+    yield ComputedOperation(name, backend().activate(name, x), formulas.ACTIVATIONS[name](values))
 
 
 def _activated(inputs: RandomInputs) -> Iterator[ComputedOperation]:
@@ -138,9 +137,9 @@ def _activated(inputs: RandomInputs) -> Iterator[ComputedOperation]:
     layer, weight = linear(inputs, 64, 128)
     x, a = inputs.draw(1024, 64)
     expected = formulas.ACTIVATIONS["gelu"](a @ weight.T + as_float64(layer.bias))
-    yield ComputedOperation("linear layer with gelu", ops.activated("gelu", layer, x), expected)
+    yield ComputedOperation("linear layer with gelu", backend().activated("gelu", layer, x), expected)
     with inference():
-        yield ComputedOperation("linear layer with gelu, in inference", ops.activated("gelu", layer, x), expected)
+        yield ComputedOperation("linear layer with gelu, in inference", backend().activated("gelu", layer, x), expected)
 
 
 def rows_of(inputs: RandomInputs, rows: int, width: int) -> tuple[mx.array, F64, F64]:
@@ -224,10 +223,10 @@ def _attention(inputs: RandomInputs) -> Iterator[ComputedOperation]:
         yield ComputedOperation(name, result, expected, factor=factor)
         if not on_gpu():
             qk = positioned(q, k, mask, kind)
-            result = ops.attention(qk, v, size**-0.5, NO_DROPOUT)[defined]
+            result = backend().attention(qk, v, size**-0.5, NO_DROPOUT)[defined]
             yield ComputedOperation(f"{name}, CPU function", result, expected, factor=factor)
             with inference():
-                result = ops.attention(qk, v, size**-0.5, NO_DROPOUT)[defined]
+                result = backend().attention(qk, v, size**-0.5, NO_DROPOUT)[defined]
             yield ComputedOperation(f"{name}, CPU function in inference", result, expected, factor=factor)
 
 
@@ -293,7 +292,7 @@ def _attention_weights(inputs: RandomInputs) -> Iterator[ComputedOperation]:
         mask, shift = masked(inputs, length, BOOLEAN)
         yield ComputedOperation(
             f"attention weights, head size {size}, length {length}",
-            ops.attention_weights(PositionedQK(q, k, mask=mask), size**-0.5),
+            backend().attention_weights(PositionedQK(q, k, mask=mask), size**-0.5),
             formulas.attention_weights(a, b, size**-0.5, shift), factor=score_factor(inputs), odd=is_odd(size),
         )  # fmt: skip
 
@@ -310,7 +309,7 @@ def rotation_inputs(inputs: RandomInputs) -> tuple[list[mx.array], list[F64]]:
 
 def _rotation(inputs: RandomInputs) -> Iterator[ComputedOperation]:
     (x, cosines, sines), values = rotation_inputs(inputs)
-    yield ComputedOperation("rotation", ops.rotate(x, cosines, sines), formulas.rotated(*values))
+    yield ComputedOperation("rotation", backend().rotate(x, cosines, sines), formulas.rotated(*values))
 
 
 Mixture = tuple[list[mx.array], list[F64], NDArray[np.int32]]
@@ -334,18 +333,19 @@ def _mixture(inputs: RandomInputs) -> Iterator[ComputedOperation]:
     (tokens, up, down, weights), (t, u, d, w), chosen = mixture_inputs(inputs)
     expected, _ = formulas.mixture(t, u, d, chosen, w, formulas.ACTIVATIONS["gelu"], np.zeros_like(t))
     arguments = tokens, up, down, mx.array(chosen), weights, "gelu"
-    yield ComputedOperation("mixture of experts", ops.mixture(*arguments), expected, factor=2)
+    yield ComputedOperation("mixture of experts", backend().mixture(*arguments), expected, factor=2)
     if not on_gpu():  # a GPU computes inference in the same way
         with inference():
-            yield ComputedOperation("mixture of experts, in inference", ops.mixture(*arguments), expected, factor=2)
+            found = backend().mixture(*arguments)
+            yield ComputedOperation("mixture of experts, in inference", found, expected, factor=2)
 
 
 def _sums(inputs: RandomInputs) -> Iterator[ComputedOperation]:
     """Checks sums over a vocabulary in float32, the dtype of losses."""
     x, a = inputs.draw(8, 30_000)
-    yield ComputedOperation("logsumexp over 30,000", ops.log_sum_exp(x), formulas.log_sum_exp(a))
+    yield ComputedOperation("logsumexp over 30,000", backend().log_sum_exp(x), formulas.log_sum_exp(a))
     # MLX on a CPU adds the numbers sequentially.
-    yield ComputedOperation("softmax over 30,000", ops.softmax(x).max(-1), formulas.softmax(a).max(-1), factor=4)
+    yield ComputedOperation("softmax over 30,000", backend().softmax(x).max(-1), formulas.softmax(a).max(-1), factor=4)
     yield ComputedOperation("sum of 30,000", (x**2).sum(-1), (a**2).sum(-1), factor=4)
 
 

@@ -19,10 +19,10 @@ from mlxbert.folders.compare.compared_model import OpenedModel
 from mlxbert.folders.compare.facts import encoded
 from mlxbert.folders.compare.reports import OutputDifferences, VectorDifferences
 from mlxbert.frozen_dict import FrozenDict
-from mlxbert.machine.cores import inference
 from mlxbert.machine.device import mx
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import FINE_TUNED, HEADS, TASKS, Network, missing_parts, task_parts, titles
+from mlxbert.nn.ops import inference
 from mlxbert.optional_packages import install_command
 from mlxbert.other_libraries import not_one_of
 from mlxbert.paths import check_regular

@@ -14,7 +14,6 @@ from mlxbert.config import EncoderConfig, Rotary
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import clear_when_thread_ends, mx, nn
-from mlxbert.nn import ops
 from mlxbert.nn.encoder import Batch, Encoder, EncoderOutput, check_rows
 from mlxbert.nn.heads import (
     discriminator,
@@ -27,6 +26,7 @@ from mlxbert.nn.heads import (
     token_classifier,
 )
 from mlxbert.nn.heads.head import PRETRAINING, Head, HeadSpec
+from mlxbert.nn.ops import backend
 
 HEADS: dict[str, HeadSpec] = {
     "masked_lm": masked_lm.SPEC,
@@ -111,7 +111,7 @@ def class_names(prefix: str, heads: Sequence[str]) -> list[str]:
 
 def probabilities(logits: mx.array) -> mx.array:
     """Softmax over the last axis, in float32, accurate for rows as long as a vocabulary."""
-    return ops.softmax(logits.astype(mx.float32))
+    return backend().softmax(logits.astype(mx.float32))
 
 
 class Network(nn.Module):

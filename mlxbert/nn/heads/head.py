@@ -16,6 +16,7 @@ from mlxbert.nn.activations import check_activation
 from mlxbert.nn.dropout import KeyedDropout
 from mlxbert.nn.encoder import Encoder, EncoderOutput
 from mlxbert.nn.norms import build_norm
+from mlxbert.nn.ops import backend
 
 PRETRAINING = "ForPreTraining"  # the class in transformers with all the heads that a family is pre-trained with
 
@@ -124,7 +125,7 @@ class DenseTransform(nn.Module):
 
     def __call__(self, x: mx.array) -> mx.array:
         """(…, D) → (…, width)."""
-        x = ops.activate(self.activation, self.dense(x))
+        x = backend().activate(self.activation, self.dense(x))
         return self.norm(x) if "norm" in self else x
 
 

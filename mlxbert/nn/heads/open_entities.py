@@ -12,11 +12,10 @@ from typing import Literal
 
 from mlxbert.config import EncoderConfig, HeadFacts
 from mlxbert.machine.device import mx, nn
-from mlxbert.nn import ops
 from mlxbert.nn.dropout import KeyedDropout
 from mlxbert.nn.encoder import Encoder, EncoderOutput, LabelledWords
 from mlxbert.nn.heads.head import HeadSpec
-from mlxbert.nn.ops import Linear
+from mlxbert.nn.ops import Linear, backend
 
 SpanMode = Literal["markerV0", "marker", "token_level"]
 SPAN_MODES: tuple[SpanMode, ...] = ("markerV0", "marker", "token_level")
@@ -75,7 +74,7 @@ class _Direction(nn.Module):
         """(B, W, inputs) → (B, W, size)."""
         gates, states = self.of_input(x), []
         state = cell = mx.zeros((x.shape[0], self._size), dtype=x.dtype)
-        with ops.step_by_step():
+        with backend().step_by_step():
             for word in range(x.shape[1]):
                 i, f, g, o = mx.split(gates[:, word] + self.of_state(state), 4, axis=-1)
                 cell = mx.sigmoid(f) * cell + mx.sigmoid(i) * mx.tanh(g)

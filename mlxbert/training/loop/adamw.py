@@ -5,11 +5,13 @@ Parameters are flat dictionaries of float32 arrays, keyed by their full names.
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from mlxbert.config import EncoderConfig, RelativeBias
 from mlxbert.machine.device import dispatch, mx
-from mlxbert.training.loop import adamw_numpy
+from mlxbert.nn.ops import backend
 from mlxbert.training.options.loop_options import TrainingOptions
 
 BETAS, EPS = (0.9, 0.999), 1e-8
@@ -74,10 +76,10 @@ class AdamW:
         kept = {name: 1 - rate * decays[name] for name, rate in rates.items()}
         rates = {name: rate * first / math.sqrt(second) for name, rate in rates.items()}
         eps = EPS / math.sqrt(second)
-        if adamw_numpy.applies():
-            changed, means, squares = self._to_overwrite(parameters)
+        if (fast := backend().adamw) is not None:
+            changed, means, squares = self._to_overwrite(parameters, fast.copied)
             dispatch(changed, means, squares, gradients)
-            adamw_numpy.update((changed, means, squares, gradients), factor, rates, kept, BETAS, eps)
+            fast.update((changed, means, squares, gradients), factor, rates, kept, BETAS, eps)
             return AdamW(means, squares, updates, changed), changed
         dispatch(parameters, self.means, self.squares, gradients)
         changed, means, squares = Arrays(), Arrays(), Arrays()
@@ -87,18 +89,18 @@ class AdamW:
         dispatch(means, squares, changed)
         return AdamW(means, squares, updates), changed
 
-    def _to_overwrite(self, parameters: Arrays) -> tuple[Arrays, Arrays, Arrays]:
+    def _to_overwrite(self, parameters: Arrays, copied: Callable[[Arrays], Arrays]) -> tuple[Arrays, Arrays, Arrays]:
         """Returns the parameters, means and squares in memory that an update may overwrite."""
         arrays = parameters, self.means, self.squares
         if self.own is parameters:
             return arrays
         if self.updates:
             dispatch(arrays)
-            changed, means, squares = map(adamw_numpy.copied, arrays)
+            changed, means, squares = map(copied, arrays)
             return changed, means, squares
         dispatch(parameters)  # before the first update, the moments are 0: no copies, which would take memory
         means, squares = ({name: mx.zeros_like(array) for name, array in parameters.items()} for _ in range(2))
-        return adamw_numpy.copied(parameters), means, squares
+        return copied(parameters), means, squares
 
 
 def _step(
@@ -121,8 +123,8 @@ def _step(
 def norm(gradients: Arrays) -> mx.array:
     """Returns the norm of all gradients together, float32, on a CPU. The order of the gradients does not matter."""
     dispatch(gradients)
-    if adamw_numpy.applies():
-        return adamw_numpy.norm(gradients)
+    if (fast := backend().adamw) is not None:
+        return cast(mx.array, fast.norm(gradients))
     squares = {name: mx.square(gradients[name].reshape(-1)).sum() for name in sorted(gradients)}
     dispatch(squares)
     return mx.sqrt(sum(squares.values(), mx.array(0.0)))

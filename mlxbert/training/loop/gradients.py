@@ -17,11 +17,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mlxbert.machine.cores import Stage, as_cores_get_free, stages
 from mlxbert.machine.device import dispatch, mx, nn, on_gpu
 from mlxbert.nn import dropout, fused_kernels
+from mlxbert.nn.backend import Stage
 from mlxbert.nn.encoder import KnownIds
 from mlxbert.nn.heads import Network
+from mlxbert.nn.ops import backend
 from mlxbert.training.loop import phase_times
 from mlxbert.training.loop.adamw import Arrays, Scalar
 from mlxbert.training.loop.compiled_functions import Compiled
@@ -227,7 +228,7 @@ class Differentiator:
             return Gradients(mx.array(0.0), mx.array(0.0), zeros, terms)
         sums = _Sums()
         jobs = [functools.partial(part, sums, number) for number, part in enumerate(parts)]
-        losses = functools.reduce(added, as_cores_get_free(jobs))
+        losses = functools.reduce(added, backend().as_cores_get_free(jobs))
         return replace(losses, arrays={name: sums.arrays[name] for name in parameters})
 
     def _evaluated(
@@ -246,7 +247,7 @@ class Differentiator:
         """
         with self._tracing:
             batch, key = part()
-            with stages(filled=self._objective.pure) as passed:  # others may read unfilled arrays
+            with backend().stages(filled=self._objective.pure) as passed:  # others may read unfilled arrays
                 results = self._run(self._gradients, parameters, batch, key, scale, compare, targets)
         loss, weight, terms, gradients = results
         modules = {"": gradients} if on_gpu() else _by_module(gradients)
@@ -301,7 +302,7 @@ class Differentiator:
             losses = self._evaluated(parameters, local[0], scale, batch.compare, batch.targets, sums, 0)
             return replace(losses, arrays={name: sums.arrays[name] for name in parameters})
         forward = [functools.partial(self._forward, parameters, part) for part in local.values()]
-        computed = dict(zip(local, as_cores_get_free(forward), strict=True))
+        computed = dict(zip(local, backend().as_cores_get_free(forward), strict=True))
         blank = (mx.zeros((count, batch.width)) for count in rows)
         outputs = mx.concatenate([computed.get(number, zeros) for number, zeros in enumerate(blank)])
         outputs = outputs if batch.total is None else batch.total(outputs)
@@ -319,7 +320,7 @@ class Differentiator:
         """Computes the outputs of one part."""
         with self._tracing:
             batch, key = part()
-            with stages() as passed:
+            with backend().stages() as passed:
                 outputs = self._run(self._outputs, parameters, batch, key)
         _evaluate(passed, outputs)
         return outputs

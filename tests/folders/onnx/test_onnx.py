@@ -15,11 +15,11 @@ from mlxbert.config import Disentangled, EncoderConfig, RelativeBias
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
 from mlxbert.folders.onnx import onnx_export
 from mlxbert.folders.verify import exported_file
-from mlxbert.machine.cores import inference
 from mlxbert.machine.device import mx
 from mlxbert.nn.embedder import Embedder, EmbeddingConfig, parse_poolings
 from mlxbert.nn.encoder import EncoderOutput
 from mlxbert.nn.heads import Network
+from mlxbert.nn.ops import inference
 from mlxbert.nn.pooling import POOLINGS
 from mlxbert.optional_packages import install_command
 from mlxbert.weights.formats.file_names import ONNX

@@ -11,35 +11,16 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from mlxbert.errors import DeviceError
+from mlxbert.machine.blas_library import Blas
 from mlxbert.machine.user_folders import cache_folder, is_private
 from mlxbert.optional_packages import pip_install
 from mlxbert.paths import replace_file
 
 _OPENBLAS = re.compile(r"^scipy_openblas32/lib/libscipy_openblas\.so,sha256=([\w-]+),", re.MULTILINE)  # in a RECORD
-
-
-@dataclass(frozen=True)
-class Blas:
-    """The library that computes MLX's matrix products on a CPU.
-
-    Attributes:
-        name: `accelerate`, `scipy-openblas32` with its version, `openblas`, `mkl`, `reference`, or the requested path.
-        path: The file that was loaded, if any.
-        hint: How to get a faster library, if that is possible.
-        set_threads: Sets the number of threads; `None` if the library has no such function.
-        sgemm: The library's `cblas_sgemm`; `None` if mlxbert does not call the library itself.
-    """
-
-    name: str
-    path: str | None = None
-    hint: str | None = None
-    set_threads: Callable[[int], None] | None = None
-    sgemm: Callable[..., None] | None = None
-
 
 # The threads of OpenBLAS spin while they wait for the next product, for two to the power of this number of cycles: here
 # some 0.1 ms, about the time between two products of a short text. The default, 26, is some 20 ms. Spinning takes
@@ -56,8 +37,6 @@ def load_blas() -> Blas:
     versions are as fast, and because results have the same digits on all machines only if all use the same library. The
     OpenBLAS in numpy's wheel cannot be used: it takes 64-bit integers, which MLX does not pass.
     """
-    if sys.platform != "linux":
-        return Blas("accelerate")
     if "mlx.core" in sys.modules:
         return Blas("unknown", hint="import mlxbert.machine.device before mlx, so that a fast BLAS is loaded first")
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", _SPIN_EXPONENT)

@@ -10,14 +10,13 @@ import pytest
 
 from mlxbert.bench.device_check import golden_outputs
 from mlxbert.config import Rotary, Rotation
-from mlxbert.machine import cores
-from mlxbert.machine.cores import inference
+from mlxbert.cpu import cores, few_tokens
 from mlxbert.machine.device import BLAS, mx
 from mlxbert.nn.activations import ACTIVATIONS
-from mlxbert.nn.cpu import few_tokens
 from mlxbert.nn.encoder import EncoderOutput
 from mlxbert.nn.heads import Network
 from mlxbert.nn.lora import LoraSettings, adapt
+from mlxbert.nn.ops import inference
 from tests.helpers.tiny import random_network, tiny_config
 
 pytestmark = pytest.mark.skipif(BLAS.sgemm is None, reason="only with a BLAS that mlxbert can call")
@@ -30,13 +29,13 @@ class Counted:
     """Counts the dense layers that few tokens take."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.count, dense = 0, few_tokens.dense
+        self.count, dense = 0, few_tokens.FewTokens.dense
 
         def counted(*args: Any) -> Any:
             self.count += 1
             return dense(*args)
 
-        monkeypatch.setattr(few_tokens, "dense", counted)
+        monkeypatch.setattr(few_tokens.FewTokens, "dense", counted)
 
 
 def run(network: Network, *lengths: int, **options: Any) -> EncoderOutput:

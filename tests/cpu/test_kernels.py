@@ -7,10 +7,10 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from mlxbert.cpu import mlx_kernels
 from mlxbert.machine import device
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import ops
-from mlxbert.nn.cpu import mlx_kernels
 from mlxbert.nn.heads import probabilities
 
 

@@ -1,12 +1,11 @@
 """The cores of a Linux CPU: streams for the parts of a batch, threads for the parts of a training step.
 
-MLX computes everything but matrix products on one core. On a GPU and on a Mac, there is only one stream.
+MLX computes everything but matrix products on one core.
 """
 
 import contextlib
 import functools
 import os
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +13,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
-from mlxbert.machine.device import BLAS, clear_when_thread_ends, mx, on_gpu
+from mlxbert.machine.device import BLAS, clear_when_thread_ends, mx
+from mlxbert.nn.backend import Stage
 
 _MAX_STREAMS = 16
 _limit = _MAX_STREAMS
@@ -29,11 +29,11 @@ def cpu_streams(batch: int) -> list[mx.Stream]:
 
     If there are fewer than two streams, the batch should not be split.
 
-    MLX computes everything but matrix products on one core. On a Linux CPU, each core gets its own stream, and BLAS
-    gets one thread in each stream; a batch that cannot be split leaves all cores to BLAS.
+    Each core gets its own stream, and BLAS gets one thread in each stream; a batch that cannot be split leaves all
+    cores to BLAS.
     """
-    if on_gpu() or sys.platform != "linux" or mx.default_stream(mx.cpu) in _stream_per_core():
-        return []  # in the last case, this thread already computes a part of a training step
+    if mx.default_stream(mx.cpu) in _stream_per_core():
+        return []  # this thread already computes a part of a training step
     cores = _cores()
     count = min(cores, batch)
     if BLAS.set_threads is not None:
@@ -41,33 +41,6 @@ def cpu_streams(batch: int) -> list[mx.Stream]:
     elif BLAS.name != "reference":  # threads that we cannot limit would compete for the cores
         return []
     return _stream_per_core()[:count]
-
-
-@contextlib.contextmanager
-def inference() -> Iterator[None]:
-    """Makes this thread's forward passes on a Linux CPU run eagerly and on all cores, within the `with` block.
-
-    Like torch's `inference_mode`: nothing can be differentiated or compiled. Outside, a pass is an ordinary MLX graph.
-    """
-    outside = inferring(), evaluating()
-    _passes.inferring, _passes.evaluating = not on_gpu() and sys.platform == "linux", True
-    try:
-        yield
-    finally:
-        _passes.inferring, _passes.evaluating = outside
-
-
-def inferring() -> bool:
-    """Whether this thread's forward passes run eagerly (see `inference`)."""
-    return getattr(_passes, "inferring", False)
-
-
-def evaluating() -> bool:
-    """Whether this thread is within `inference`, on any device."""
-    return getattr(_passes, "evaluating", False)
-
-
-Stage = mx.array | Callable[[], None]
 
 
 @contextlib.contextmanager
@@ -83,7 +56,7 @@ def stages(*, filled: bool = False) -> Iterator[list[Stage]]:
             arrays of the graph. The memory of all these arrays is in use at the same time.
     """
     collected: list[Stage] = []
-    with _collecting(None if on_gpu() else (collected, filled)):
+    with _collecting((collected, filled)):
         yield collected
 
 
@@ -135,7 +108,7 @@ def fill(function: Callable[[], None]) -> None:
 
 
 def training_workers() -> list[ThreadPoolExecutor]:
-    """The threads that compute the parts of a training batch in parallel; empty where the calling thread does it all.
+    """The threads that compute the parts of a training batch in parallel; empty if the calling thread does it all.
 
     Each thread has its own stream. A stream accepts few operations beyond the running one, so a single thread could
     keep only one of several streams busy.
@@ -143,8 +116,6 @@ def training_workers() -> list[ThreadPoolExecutor]:
     Call this function before every update, because an evaluation in between changes the number of BLAS threads (see
     `cpu_streams`). The number of workers is always the same, because the last digits of gradient sums depend on it.
     """
-    if on_gpu() or sys.platform != "linux":
-        return []
     return [_worker(number) for number, _ in enumerate(cpu_streams(_cores()))]
 
 
@@ -241,13 +212,12 @@ def _own_stream() -> None:
 
 
 def limit_cores(count: int) -> None:
-    """Makes this process compute on at most `count` cores of a Linux CPU, for machines that several processes share.
+    """Makes this process compute on at most `count` cores, for machines that several processes share.
 
-    Call this function before a model is loaded, because threads and streams are made on first use.
+    Call this function before the first pass, which makes threads and streams.
     """
     global _limit
     _limit = max(1, min(count, _MAX_STREAMS))
-    os.environ["RAYON_NUM_THREADS"] = str(_limit)  # the threads of tokenizers
 
 
 def _cores() -> int:

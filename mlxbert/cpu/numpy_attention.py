@@ -1,6 +1,6 @@
 """Attention on a Linux CPU with numpy's vector instructions: all of it in inference, only its weights in training.
 
-`mlxbert.nn.cpu.numpy_layers` explains why numpy is faster. For attention, there is one more reason: to copy an array
+`mlxbert.cpu.numpy_layers` explains why numpy is faster. For attention, there is one more reason: to copy an array
 with transposed axes, MLX takes 2 ns per element, numpy 0.3 ns. MLX also makes such copies of a product's operands again
 for each block. Here they are made once, by numpy.
 """
@@ -11,10 +11,10 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
 
-from mlxbert.machine.cores import cores_at_hand, fill, over_cores
+from mlxbert.cpu import mlx_kernels
+from mlxbert.cpu.cores import cores_at_hand, fill, over_cores
+from mlxbert.cpu.numpy_layers import block_size, new, slices
 from mlxbert.machine.device import mx
-from mlxbert.nn.cpu import mlx_kernels
-from mlxbert.nn.cpu.numpy_layers import block_size, new, slices
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,7 +45,7 @@ def attention(
 ) -> mx.array:
     """Computes `mlx_kernels.attention` without dropout, in blocks of texts, heads or queries.
 
-    `causal` and `slopes` (see `ops.PositionedQK`) are applied to each block, so that no array has (L, L) elements.
+    `causal` and `slopes` (see `PositionedQK`) are applied to each block, so that no array has (L, L) elements.
     """
     import numpy as np
 
@@ -80,7 +80,7 @@ class _AttentionInputs:
         added: Arrays that are added to the scores, each broadcast to (B, H, …, K, L).
         bounds: (B, H), the upper bound of the absolute scores of each head; `None` if unknown or not useful (float16).
         causal: Whether tokens attend only to themselves and to earlier tokens.
-        slopes: (H,); see `ops.PositionedQK`.
+        slopes: (H,); see `PositionedQK`.
     """
 
     q: mx.array

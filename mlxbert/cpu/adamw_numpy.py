@@ -5,13 +5,12 @@ takes 1.8 ns. An update overwrites the parameters and moments, so nothing else m
 """
 
 import math
-import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mlxbert.machine.cores import over_cores
+from mlxbert.cpu import numpy_layers
+from mlxbert.cpu.cores import over_cores
 from mlxbert.machine.device import mx
-from mlxbert.nn.cpu import numpy_layers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,11 +21,6 @@ if TYPE_CHECKING:
 
 Arrays = dict[str, mx.array]
 _SUM_BLOCK = 2**15  # numbers per block; the same on every machine, because the last digits of a sum depend on it
-
-
-def applies() -> bool:
-    """Returns whether numpy can write into the memory of MLX arrays on this system."""
-    return sys.platform == "linux" and numpy_layers.shares_memory()
 
 
 def copied(arrays: Arrays) -> Arrays:

@@ -4,17 +4,18 @@ import math
 import sys
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from mlxbert.config import Absolute, Positions, Rotary, Rotation
-from mlxbert.machine.cores import inference, inferring, stages, unstaged
+from mlxbert.cpu import mlx_kernels, numpy_attention, numpy_layers
+from mlxbert.cpu.cores import stages, unstaged
 from mlxbert.machine.device import mx
 from mlxbert.nn import ops
 from mlxbert.nn.activations import ACTIVATIONS
-from mlxbert.nn.cpu import mlx_kernels, numpy_attention, numpy_layers, window_attention
+from mlxbert.nn.ops import evaluating, inference
 from tests.helpers.tiny import random_network, tiny_config
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only there")
@@ -96,7 +97,7 @@ def test_activations_are_those_of_the_graph(name: str, biased: bool, monkeypatch
     layer = ops.Linear(8, 24, bias=biased)
     x = _random(3, 17, 8, scale=8, seed=3)
     assert name in ACTIVATIONS
-    assert _far(numpy_layers.activated(name, layer, x), ops.activate(name, layer(x))) < 5e-6
+    assert _far(numpy_layers.activated(name, layer, x), ops.backend().activate(name, layer(x))) < 5e-6
     assert numpy_layers.activated(name, layer, x).shape == (3, 17, 24)
 
 
@@ -104,7 +105,7 @@ def test_gelu_is_that_of_the_kernels_to_the_bit() -> None:
     x = mx.linspace(-12, 12, 2**14).reshape(2, -1)
     layer = ops.Linear(2, 2, bias=False)
     layer.weight = mx.eye(2)
-    assert _far(numpy_layers.activated("gelu", layer, x.T), ops.activate("gelu", x.T)) == 0
+    assert _far(numpy_layers.activated("gelu", layer, x.T), ops.backend().activate("gelu", x.T)) == 0
 
 
 @pytest.mark.parametrize("biased", [True, False])
@@ -114,9 +115,9 @@ def test_norms_and_dense_layers_are_those_of_mlx(biased: bool) -> None:
     x = _random(4, 9, 48, scale=3, seed=2) + 5
     outside = norm(x), dense(x)
     with inference():
-        assert inferring()
+        assert evaluating()
         assert _far(norm(x), outside[0]) < 5e-6 and _far(dense(x), outside[1]) < 5e-6
-    assert not inferring()
+    assert not evaluating()
 
 
 Stages = list[mx.array | Callable[[], None]]
@@ -138,7 +139,7 @@ def test_activations_of_training_have_the_gradients_of_the_graph(
 
     def function(x: mx.array, *parameters: mx.array) -> mx.array:
         layer.update(dict(zip(("weight", "bias"), parameters, strict=False)))
-        return ops.activated(name, layer, x)
+        return ops.backend().activated(name, layer, x)
 
     inputs = [x, layer.weight, layer.bias] if biased else [x, layer.weight]
     expected, slopes = mx.vjp(function, inputs, [cotangent])
@@ -186,15 +187,15 @@ def test_attention_of_training_has_the_gradients_of_the_graph(
 def test_what_is_evaluated_before_it_is_filled_is_not_a_number() -> None:
     layer, x = ops.Linear(64, 2048), _random(64, 64)
     with stages(filled=True) as collected:
-        y = ops.activated("gelu", layer, x)
+        y = ops.backend().activated("gelu", layer, x)
     assert mx.isnan(y).all()
     _computed(collected)
-    assert _far(y, ops.activated("gelu", layer, x)) < 5e-6
+    assert _far(y, ops.backend().activated("gelu", layer, x)) < 5e-6
     with stages() as collected:
-        assert _far(ops.activated("gelu", layer, x), y) < 5e-6
+        assert _far(ops.backend().activated("gelu", layer, x), y) < 5e-6
     assert [stage.shape for stage in collected if isinstance(stage, mx.array)] == [(64, 2048)]
     with stages(filled=True) as collected, unstaged():
-        assert _far(ops.activated("gelu", layer, x), y) < 5e-6
+        assert _far(ops.backend().activated("gelu", layer, x), y) < 5e-6
     assert not collected
 
 
@@ -257,9 +258,9 @@ def test_numbers_that_are_not_finite_are_rotated_in_silence() -> None:
 def test_vectors_are_rotated_and_put_beside_their_neighbours_as_by_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     x = _random(2, 70, 3, 8, seed=1).transpose(0, 2, 1, 3)
     cosines, sines = _random(70, 4, seed=2), _random(70, 4, seed=3)
-    graph = ops.rotate(x, cosines, sines), window_attention.with_neighbours(x, 32, 26)
+    graph = ops.backend().rotate(x, cosines, sines), cast(Any, ops.backend()).with_neighbours(x, 32, 26)
     monkeypatch.setattr(numpy_layers, "_MIN_SIZE", 0)
     with inference():
-        found = ops.rotate(x, cosines, sines), window_attention.with_neighbours(x, 32, 26)
+        found = ops.backend().rotate(x, cosines, sines), cast(Any, ops.backend()).with_neighbours(x, 32, 26)
     assert _far(found[0], graph[0]) < 1e-6
     assert mx.array_equal(found[1], graph[1])

@@ -5,8 +5,8 @@ for each, and an exponential or GELU consists of some twenty operations. numpy p
 computes in place in a core's cache, and has an exponential: a softmax takes 1.3 ns per element instead of 7, a GELU 2.5
 instead of 4.5. MLX still computes matrix products.
 
-Functions for inference evaluate their inputs, so they run only within `mlxbert.machine.cores.inference`. A training
-step first builds its graph, with arrays that numpy fills when their turn comes (see `mlxbert.machine.cores.stages`).
+Functions for inference evaluate their inputs, so they run only within `mlxbert.nn.ops.inference`. A training step first
+builds its graph, with arrays that numpy fills when their turn comes (see `mlxbert.cpu.cores.stages`).
 """
 
 import functools
@@ -17,9 +17,9 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast
 
-from mlxbert.machine.cores import cores_at_hand, fill, fills, inferring, over_cores
+from mlxbert.cpu import mlx_kernels
+from mlxbert.cpu.cores import cores_at_hand, fill, fills, over_cores
 from mlxbert.machine.device import mx, nn
-from mlxbert.nn.cpu import mlx_kernels
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,7 +32,7 @@ _MIN_SIZE = 2**17  # elements; fewer take less time than importing numpy
 
 def pays(size: int) -> bool:
     """Whether numpy is used to compute arrays of this many elements in inference."""
-    return size >= _MIN_SIZE and inferring() and shares_memory()
+    return size >= _MIN_SIZE and shares_memory()
 
 
 def pays_in_training(size: int) -> bool:

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from mlxbert.machine import blas
+from mlxbert.cpu import blas
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux chooses a BLAS")
 
 # Prints the name and the path of the BLAS, whether its threads can be set, and whether MLX's calls find it.
 CODE = """
 import ctypes
-from mlxbert.machine.blas import load_blas
+from mlxbert.cpu.blas import load_blas
 found = load_blas()
 address = lambda library: ctypes.cast(library.openblas_set_num_threads, ctypes.c_void_p).value
 print(found.name, found.path, found.set_threads is not None, sep="\\n")
@@ -109,8 +109,8 @@ NO_LIBRARY = "import ctypes\ndef missing(*a, **k): raise OSError('no')\nreal, ct
 @pytest.mark.parametrize("broken", [NO_PATCHELF, NO_LIBRARY], ids=["no patchelf", "no library"])
 def test_where_no_blas_works_one_hint_has_the_command(tmp_path: Path, broken: str) -> None:
     code = (
-        "import logging, mlxbert\nlogging.basicConfig(format='%(message)s')\nimport mlxbert.machine.blas\n"
-        "def system(): raise OSError('libopenblas.so.0 is missing')\nmlxbert.machine.blas._load_system = system\n"
+        "import logging, mlxbert\nlogging.basicConfig(format='%(message)s')\nimport mlxbert.cpu.blas\n"
+        "def system(): raise OSError('libopenblas.so.0 is missing')\nmlxbert.cpu.blas._load_system = system\n"
         "from mlxbert.machine import device\ndevice.use(); device.use(); print(device.BLAS.name)"
     )
     environment = {name: value for name, value in os.environ.items() if name != "MLXBERT_BLAS"}

@@ -8,8 +8,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from mlxbert.machine import cores
-from mlxbert.machine.cores import as_cores_get_free
+from mlxbert.cpu import cores
+from mlxbert.cpu.cores import as_cores_get_free
 from mlxbert.training.loop.adamw import Arrays
 from tests.training.runs import digest, make_run
 

@@ -1,1 +1,0 @@
-"""The operations of layers, in the forms that are fast on a CPU."""
