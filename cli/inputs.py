@@ -155,8 +155,14 @@ def _read_context(source: str, encoding: str) -> str:
     if source == STDIN:
         text = read_text("stdin", open_source(stdin(), "stdin"), encoding)
     else:
+        from mlxbert.readers.documents.document_kinds import KINDS, kind_of, read_documents
+
         with open_source(source) as file:
-            text = read_text(source, file, encoding)
+            kind = kind_of(source, b"")
+            if kind in KINDS and KINDS[kind].apart:  # .pdf, .docx and others
+                text = "\n\n".join(document.text for document in read_documents(source, file.read(), kind))
+            else:
+                text = read_text(source, file, encoding)
     if not text.strip():
         raise InputError(f"{'stdin' if source == STDIN else source}: the context is empty")
     return text
@@ -172,6 +178,12 @@ def _from_arguments(arguments: Sequence[str], options: InputOptions, records: Se
         hint = f"repeat the option: --input {' --input '.join(files)}" if files else "omit --input or the texts"
         raise ArgumentError("--input cannot be combined with texts as arguments", hint=hint)
     refuse_reading_options(options, "texts as arguments")
+    if len(arguments) > 1 and all(map(os.path.isfile, arguments)):
+        raise ArgumentError(
+            f"the texts are the names of {len(arguments)} files, such as {arguments[0]}",
+            hint=f"{_read_folder(os.path.dirname(arguments[0]) or '.', options)}; --input FILE reads the records or "
+            "lines of a file",
+        )
     for file in files:
         console.say("hint", f"{file} is taken as a text; --input {file} reads the file")
     for folder in filter(os.path.isdir, arguments):

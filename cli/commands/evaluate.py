@@ -11,10 +11,11 @@ from mlxbert.cli.shared_options import ModelOptions, OutputOptions, options_of, 
 from mlxbert.cli.training_options import DataFiles, LabelledData, PlainText, task_options
 from mlxbert.cli.views import console, progress
 from mlxbert.cli.views.training import evaluation
-from mlxbert.errors import ArgumentError
+from mlxbert.errors import ArgumentError, MissingHeadError
 from mlxbert.option_declarations import COUNT, Option
 from mlxbert.pretraining.pretraining_settings import Settings
 from mlxbert.training.options.training_tasks import TASKS
+from mlxbert.weights.model_source import BUILTIN
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,15 @@ def _evaluate(task: str, model: ModelOptions, out: OutputOptions, values: dict[s
         values: The arguments to pass to the library.
     """
     check_data(values["data"], values["encoding"])
-    loaded = session.load(TASKS[task].needs, model)
+    try:
+        loaded = session.load(TASKS[task].needs, model)
+    except MissingHeadError:
+        if model.model != BUILTIN:
+            raise
+        raise ArgumentError(
+            "--model MODEL is missing (the model to evaluate; builtin has no head for this task)",
+            hint=f"for example: mlxbert evaluate {task} --data test.csv --model my-model",
+        ) from None
     from mlxbert.training.evaluate import evaluate
 
     with progress.counted("examples") as update:

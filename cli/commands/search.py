@@ -456,11 +456,16 @@ def _passages(
     the query, by their total length. If a passage has none of the words, it is the sentence that is most similar to the
     query.
     """
+    from mlxbert.readers.front_matter import front_matter_end
     from mlxbert.search.sentences import sentences
     from mlxbert.tasks.similarity import similarity
 
     words = view.QueryWords(hits[0].query if hits else "")
-    spans = [sentences(hit.text) or [(0, len(hit.text))] for hit in hits]
+    begins = [front_matter_end(hit.text) for hit in hits]
+    spans = [
+        [(begin + start, begin + end) for start, end in sentences(hit.text[begin:])] or [(0, len(hit.text))]
+        for hit, begin in zip(hits, begins, strict=True)
+    ]
     texts = [[hit.text[start:end] for start, end in pieces] for hit, pieces in zip(hits, spans, strict=True)]
     chosen = [max(range(len(pieces)), key=[*map(words.shared, pieces)].__getitem__) for pieces in texts]
     chunk, place = (None, None) if answer is None else (answer.chunk, answer.start)

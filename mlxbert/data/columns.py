@@ -3,13 +3,14 @@
 `USUAL` lists the usual column names of each task, and `Search` finds the role of each column of a file.
 """
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.readers.labelled_rows import LabelledRows
-from mlxbert.readers.text_column import TEXT, plain_name, text_columns, without_numbering
+from mlxbert.readers.text_column import TEXT, mean_length, plain_name, text_columns, without_numbering
 from mlxbert.readers.text_lines import uncompressed_name
 
 _PAIRS = (
@@ -31,6 +32,8 @@ _LABEL = (
     "polarity gold_label is_duplicate class_index class_label similarity similarity_score relatedness_score",
 )
 _SAMPLE = 1000  # rows
+_DATE = re.compile(r"\d{4}([-/.])\d\d?\1\d\d?(?!\d)|\d\d?([-/.])\d\d?\2\d{4}(?!\d)")
+_FEW, _MOST_DISTINCT = 20, 0.9  # rows that say nothing about labels; the share of distinct labels
 _PHRASE = 60  # characters: a longer name with spaces looks like a text
 
 
@@ -205,7 +208,16 @@ class Search:
     def take_label(self) -> None:
         """Finds the column of the label: the one with a usual name, or the only column that is left."""
         if not self.take("label"):
-            self._take_only("label", without_numbering(self.rest), "no column has labels")
+            columns = [column for column in without_numbering(self.rest) if self._may_be_labels(column)]
+            self._take_only("label", columns, "no column has labels")
+
+    def _may_be_labels(self, column: str) -> bool:
+        """Whether the values of a column can be classes or numbers: neither dates nor a text of its own in each row."""
+        values = [str(value) for row in self.rows[:_SAMPLE] if (value := row.values.get(column)) is not None]
+        if values and all(map(_DATE.match, values)):
+            return False
+        few = len(values) < _FEW or len({*values}) <= _MOST_DISTINCT * len(values)
+        return few or mean_length(column, [row.values for row in self.rows[:_SAMPLE]]) is None
 
     def take_text(self, columns: Sequence[str]) -> None:
         """Finds the column of the text by its usual name or, if no column has one, by the length of its strings.

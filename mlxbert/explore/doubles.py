@@ -10,7 +10,7 @@ from mlxbert.explore.text_vectors import checked_texts, unit_vectors
 from mlxbert.model import Model
 from mlxbert.progress import OnProgress
 from mlxbert.results.groups import DoubleGroup, Doubles, SimilarPair
-from mlxbert.search.equal_texts import equal_key
+from mlxbert.search.equal_texts import details, equal_key
 from mlxbert.tasks.keywords import takes_keywords
 from mlxbert.tasks.options import TaskOptions
 
@@ -30,6 +30,8 @@ def dedupe(
     """Finds texts that repeat others: equal texts, and texts with similar vectors.
 
     Equal texts may differ in case, white space, and the forms of dashes and quotes.
+
+    Texts with other numbers, signs, symbols, units or negations never repeat each other.
 
     A text with tokens that the model does not know, such as some emojis, repeats another text only if both are equal:
     to the model, different texts of unknown tokens are the same.
@@ -75,8 +77,14 @@ def dedupe(
     else:
         chosen: Any = [listed[index] for index in first]
         vectors = unit_vectors(model, chosen, batch_tokens=computing.batch_tokens, on_progress=on_progress)
-    leaders, scores = find_leaders(vectors, options.threshold, all_pairs=options.all_pairs)
-    chosen_leaders, similarities = leaders.tolist(), scores.tolist()
+    chosen_leaders, similarities = [*range(len(first))], [1.0] * len(first)
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for number, index in enumerate(first):
+        groups.setdefault(details(listed[index]), []).append(number)
+    for group in groups.values():
+        leaders, scores = find_leaders(vectors[group], options.threshold, all_pairs=options.all_pairs)
+        for number, leader, score in zip(group, leaders.tolist(), scores.tolist(), strict=True):
+            chosen_leaders[number], similarities[number] = group[leader], score
     if model is not None:
         for number in _indistinct(model, [listed[index] for index in first], chosen_leaders):
             chosen_leaders[number], similarities[number] = number, 1.0

@@ -18,6 +18,7 @@ from mlxbert.explore.text_vectors import checked_texts, unit_vectors
 from mlxbert.model import Model
 from mlxbert.optional_packages import install_command
 from mlxbert.progress import OnProgress
+from mlxbert.readers.front_matter import front_matter_end
 from mlxbert.results.groups import Topic, Topics, TopicWord
 from mlxbert.search.folding import is_unspaced
 from mlxbert.tasks.keywords import takes_keywords
@@ -172,7 +173,8 @@ _GERMAN = """aber alle allem allen aller alles als also am an auch auf aus bei b
     musste müssen nach nicht noch nun nur ob oder ohne schon sehr sein seine seinem seinen seiner seit sich sie sind
     so soll sollte um und uns unser unsere unter vom von vor war waren was weil wenn wer werden wie wir wird wo wurde
     wurden zu zum zur über"""
-_LISTS, _SPOKEN = [frozenset(words.split()) for words in (_ENGLISH, _GERMAN)], 0.15
+_LISTS = [frozenset(words.split()) for words in (_ENGLISH, _GERMAN)]
+_SHARED, _SPOKEN = frozenset.intersection(*_LISTS), 0.05
 
 
 def distinguishing_words(texts: Iterable[str], labels: Sequence[int], count: int) -> dict[int, tuple[TopicWord, ...]]:
@@ -198,16 +200,17 @@ def distinguishing_words(texts: Iterable[str], labels: Sequence[int], count: int
     for label in words:
         everywhere.update(words[label])
         all_texts_with.update(texts_with[label])
-    least_words = _SPOKEN * everywhere.total()
-    spoken = [listed for listed in _LISTS if sum(everywhere[word] for word in listed) > least_words]
     mean, sizes = everywhere.total() / max(len(words), 1), Counter(labels)
     result: dict[int, tuple[TopicWord, ...]] = {}
     for label, counts in words.items():
         least = _LIFT * sizes[label] / max(len(labels) - sizes[label], 1)  # for one text of the others
+        heard = [sum(counts[word] for word in own - _SHARED) for own in _LISTS]
+        least_words = max(_SPOKEN * counts.total(), max(heard) / 4)
+        spoken = _SHARED.union(*(own for own, number in zip(_LISTS, heard, strict=True) if number > least_words))
         scores = {
             word: number / counts.total() * log(1 + mean / everywhere[word])
             for word, number in counts.items()
-            if not any(word in listed for listed in spoken)
+            if word not in spoken
             and texts_with[label][word] >= least * (all_texts_with[word] - texts_with[label][word])
         }
         best = sorted(scores, key=lambda word: (-scores[word], word))[:count]
@@ -220,6 +223,7 @@ def _words(text: str) -> Iterator[str]:
 
     In scripts without spaces, each two characters that follow each other make a word.
     """
+    text = text[front_matter_end(text) :]  # the keys of the front matter are those of all notes
     spans = [(text[start:end].lower(), start, end) for start, end in split_words(text)]
     for word, _, _ in spans:
         is_contracted = word.startswith(("'", "\u2019")) or word.endswith(("n't", "n\u2019t"))

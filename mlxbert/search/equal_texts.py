@@ -10,6 +10,14 @@ _FORMS = (
     | str.maketrans(dict.fromkeys("\u2018\u2019\u201a\u201b\u2039\u203a\u02bc\uff07", "'"))
     | str.maketrans(dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63\uff0d", "-"))
 )
+# A number with its sign and the word after it, which may be a unit; a negation; a symbol, of which C# has one.
+_DETAIL = re.compile(
+    r"((?:(?<!\w)[-+])?\d(?:[\d.,:/]*\d)?)(?:\s?([^\W\d_]+))?"
+    r"|(n't\b|\b(?:cannot|never|neither|no|nobody|none|nor|nothing|not|without|kein\w*|nichts?|nie|niemals|ohne)\b)"
+    r"|((?<=\w)#|[^\w\s.,;:!?()\[\]{}\"'*`#\u2026\u2022-])"
+)
+_NO_UNITS = """a an and are as at by for from had has have he i in is it of on or she that the they to was we were will
+    with you am bei das der die er es hat im ist mit sie sind um und von war waren wir zu"""
 _FULL_STOP = re.compile("(?<=[^\\W\\d_])[.\u3002\u0964\u06d4](?!\\S)")  # not of "1.", which is an ordinal in German
 _RUN = re.compile("[\u0300-\u036f]{100}")  # more marks than any letter has, and slow to normalize
 
@@ -29,3 +37,15 @@ def nearly_equal_key(text: str) -> str:
     The words, numbers, signs and symbols must be the same, in the same order: each of them may be what matters.
     """
     return _FULL_STOP.sub("", equal_key(text))
+
+
+def details(text: str) -> tuple[str, ...]:
+    """Returns the numbers with their signs and units, the symbols and the negations of a text.
+
+    Texts in which these differ say different things, however similar their vectors are.
+    """
+    small = _NO_UNITS.split()
+    return tuple(
+        "not" if negation else f"{number} {unit * (unit not in small)}{symbol}"
+        for number, unit, negation, symbol in _DETAIL.findall(equal_key(text))
+    )

@@ -40,7 +40,12 @@ class Condition:
 
     @property
     def patterns(self) -> list[str]:
-        """The patterns of `=` and `!=`; one of them must match. A relative path may be the end of a path."""
+        """The patterns of `=` and `!=`; one of them must match.
+
+        A relative path may be the end of a path, and the value of a field may be one of a list with commas.
+        """
+        if self.field not in DOCUMENT_FIELDS:
+            return [self.value, f"{self.value}, *", f"*, {self.value}", f"*, {self.value}, *"]
         if self.field == "path" and self.value.startswith("~/"):
             return [_literal(os.path.expanduser("~")) + self.value[1:]]
         is_relative = self.field == "path" and not self.value.startswith("/")

@@ -119,8 +119,10 @@ def _first(labels: Labels, start: str, source: str) -> int:
             return number
     names = ", ".join(labels.names[:5]) + (", …" if len(labels) > 5 else "")
     raise MissingHeadError(
-        f"{source}: the model has the labels {names}, expected a label that begins with '{start}'",
-        hint="use an NLI model such as FacebookAI/roberta-large-mnli, whose config.json names the labels in id2label",
+        f"{source}: the model was trained for the labels {names} and can choose only from them; to choose from others, "
+        f"a model needs labels that begin with 'entail' and 'contradict', as NLI models have",
+        hint="omit labels= to get the model's own labels, or use the model builtin or an NLI model such as "
+        "FacebookAI/roberta-large-mnli",
     )
 
 

@@ -123,10 +123,14 @@ def test_scores_of_words_follow_the_formula() -> None:
         (["我喜欢音乐", "他们喜欢足球"], [["欢音", "音乐"], ["们喜", "他们"]]),
         (["Die Straße", "In Maßen"], [["straße"], ["maßen"]]),
         (["1 2 3 !", "x"], [[], []]),
+        (  # a language has its own words in a topic of its own, and no note the keys of its front matter
+            ["---\ntags: [x]\n---\nWe will mend the red bike.", *["The cat sat on the mat."] * 9, "Das Rad ist rot."],
+            [["bike", "mend", "red"], ["cat", "mat", "sat"], ["rad", "rot"]],
+        ),
     ],
 )
 def test_words_of_any_language(texts: list[str], found: list[list[str]]) -> None:
-    words = distinguishing_words(texts, [0, 1], 20)
+    words = distinguishing_words(texts, [0, *[1] * (len(texts) - 2), 2 if len(texts) > 2 else 1], 20)
     for label, expected in enumerate(found):
         assert {*expected} == {word.word for word in words[label]} or texts[0][0] == "我"
 

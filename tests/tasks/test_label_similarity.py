@@ -90,7 +90,7 @@ def test_a_model_for_inference_is_still_asked_for_entailment(tmp_path: Path) -> 
     task = CATALOGUE["classify"].make(inference, CATALOGUE["classify"].read_options({"labels": NAMES}))
     assert type(task).__name__ == "ZeroShotTask"
     sentiment = mlxbert.load(save_classifier(tmp_path / "sentiment", SENTIMENT))
-    with pytest.raises(MissingHeadError, match="expected a label that begins with 'entail'"):
+    with pytest.raises(MissingHeadError, match="entail"):
         mlxbert.classify(sentiment, TEXT, labels=NAMES)
 
 

@@ -2,8 +2,7 @@
 
 import json
 import re
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import date, datetime, time
 from functools import cache
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlxbert.readers.documents.document import Document, Heading, ReadProblem, UnreadableError, iso_date
 from mlxbert.readers.documents.encodings import Decoded, decode
+from mlxbert.readers.front_matter import front_matter
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -65,10 +65,6 @@ def _definitions(text: str) -> Iterator[Heading]:
 
 
 # Linear time even for hostile files: no repetition is followed by a pattern that could match the same characters.
-_FRONT = re.compile(r"(---|\+\+\+)[ \t]*\n(?![ \t]*\n)((?:.*\n)*?)(?:\1|\.\.\.)[ \t]*(?:\n|\Z)")
-_PROSE = re.compile(r"^(?![ \t#\-\]}]|[^:\n]+:(?:[ \t]|$)).", re.MULTILINE)  # a line of YAML has a key, or is indented
-_PAIR = re.compile(r"^([\w-]+):[ \t]+(.+)", re.MULTILINE)
-_MAX_FRONT = 2**14  # characters: TOML with a long dotted key takes a time that grows with the square of its length
 _MAX_TEXT = 2**22  # characters in which headings are looked for: the parser needs 6 seconds for a hostile million
 _MAX_VALUE = 1000  # characters of a field: an alias repeats a value of any length
 
@@ -76,30 +72,15 @@ _MAX_VALUE = 1000  # characters of a field: an alias repeats a value of any leng
 def read_markdown(data: bytes, name: str, encoding: str | None = None) -> Iterator[Document]:
     """Reads the file as one document."""
     text, problems = decode_lines(data, chosen=encoding)
-    begin, values, guessed = _front_matter(text)
+    begin, values, is_damaged = front_matter(text)
+    guess = ReadProblem("guessed", "the front matter is damaged, so each line is read as it stands")
+    guessed = (guess,) if is_damaged else ()
     fields = {key: shown for key, value in values.items() if (shown := _field(value))}
     title = next((fields.pop(key) for key in [*fields] if key.lower() == "title"), "")
     headings = tuple(markdown_headings(text, begin))
     if len(text) - begin > _MAX_TEXT:
         guessed += (ReadProblem("left out", f"headings after the first {_MAX_TEXT:,} characters"),)
     yield Document(text, title, fields, headings=headings, first_line=1, problems=(*problems, *guessed))
-
-
-def _front_matter(text: str) -> tuple[int, Mapping[str, Any], tuple[ReadProblem, ...]]:
-    """Returns the end and the values of the front matter, YAML or TOML."""
-    import yaml
-
-    block, problems = _FRONT.match(text[:_MAX_FRONT]), tuple[ReadProblem, ...]()
-    if block is None or (block[1] == "---" and _PROSE.search(block[2])):
-        return 0, {}, ()
-    mark, content = block.groups()
-    try:
-        # This loader makes only strings, lists and dicts, and does not merge keys.
-        values = tomllib.loads(content) if mark == "+++" else yaml.load(content, yaml.BaseLoader)
-    except (ValueError, RecursionError, yaml.YAMLError):
-        values = dict(_PAIR.findall(content))  # most often, a title has a colon
-        problems = (ReadProblem("guessed", "the front matter is damaged, so each line is read as it stands"),)
-    return (block.end(), values, problems) if values and isinstance(values, dict) else (0, {}, ())
 
 
 def _field(value: Any) -> str:

@@ -121,7 +121,8 @@ function withoutMarks(text) {
 // The sentences with the most words of the query, without the heading of the passage; all of a short passage.
 function snippet(text, title, words) {
   const heading = title.split(" > ").pop();
-  const lines = text.split("\n").filter((line) => line.trim() && line.trim() !== heading);
+  const body = text.replace(/^---\n[^]*?\n---(\n|$)/, ""); // without the front matter
+  const lines = body.split("\n").filter((line) => line.trim() && line.trim() !== heading);
   const kept = lines.join(" ").replace(/\s+/g, " ").trim() || text.trim();
   const parts = [...new Intl.Segmenter(undefined, { granularity: "sentence" }).segment(kept)].map((one) => one.segment);
   const shared = parts.map((part) => new Set((part.match(words) ?? []).map((word) => word.toLowerCase())).size);
