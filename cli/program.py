@@ -18,19 +18,10 @@ from mlxbert.tasks.catalogue import CATALOGUE
 
 _ALIASES = {"rm": "remove", "ls": "list", "mv": "move"}
 _SUGGESTIONS = {  # names that other programs give to a command
-    "train": "finetune",
-    "ner": "tag",
-    "encode": "embed",
-    "qa": "answer",
-    "test": "evaluate",
-    "unmask": "fill-mask",
-    "find": "search",
-    "grep": "search",
-    "predict": "classify",
-    "ask": "answer",
-    "duplicates": "dedupe",
+    "train": "finetune", "ner": "tag", "encode": "embed", "qa": "answer", "ask": "answer", "test": "evaluate",
+    "unmask": "fill-mask", "find": "search", "grep": "search", "predict": "classify", "duplicates": "dedupe",
     "topics": "cluster",
-}
+}  # fmt: skip
 _OPTION = re.compile(r"-\w|--[a-z][\w-]*(=.*)?", re.DOTALL)
 _EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", re.DOTALL)
 _INVALID = re.compile("(.+?) is not (?:a valid|one of|in the range) ", re.DOTALL)  # a value that typer refuses

@@ -90,16 +90,10 @@ ARGUMENTS: Mapping[str, tuple[str, ...] | str] = {
 
 # Values: the tasks of transformers' pipelines.
 VALUES: Mapping[str, str] = {
-    "feature-extraction": "embed",
-    "ner": "tag",
-    "question-answering": "answer",
-    "sentence-similarity": "embed",
-    "sentiment-analysis": "classify",
-    "text-classification": "classify",
-    "text-ranking": "rerank",
-    "token-classification": "tag",
-    "zero-shot-classification": "classify",
-}
+    "feature-extraction": "embed", "ner": "tag", "question-answering": "answer", "sentence-similarity": "embed",
+    "sentiment-analysis": "classify", "text-classification": "classify", "text-ranking": "rerank",
+    "token-classification": "tag", "zero-shot-classification": "classify",
+}  # fmt: skip
 
 
 def instead_of(name: str, known: tuple[str, ...], inside: object = None) -> str:

@@ -38,29 +38,13 @@ _ADDRESS = re.compile(
     r"(?:/(?:tree|blob|resolve)/([^/?#]+))?(?:[/?#].*)?"
 )
 _ORGANIZATIONS = {  # of well-known models, by the prefix of their names
-    "all-": "sentence-transformers",
-    "multi-qa-": "sentence-transformers",
-    "paraphrase-": "sentence-transformers",
-    "msmarco-": "sentence-transformers",
-    "ms-marco-": "cross-encoder",
-    "bge-": "BAAI",
-    "e5-": "intfloat",
-    "multilingual-e5-": "intfloat",
-    "nomic-embed-": "nomic-ai",
-    "snowflake-arctic-embed-": "Snowflake",
-    "gte-modernbert-": "Alibaba-NLP",
-    "gte-": "thenlper",
-    "bert-": "google-bert",
-    "roberta-": "FacebookAI",
-    "xlm-roberta-": "FacebookAI",
-    "distilbert-": "distilbert",
-    "albert-": "albert",
-    "electra-": "google",
-    "modernbert-": "answerdotai",
-    "deberta-": "microsoft",
-    "mdeberta-": "microsoft",
-    "mpnet-": "microsoft",
-}
+    **dict.fromkeys(("all-", "multi-qa-", "paraphrase-", "msmarco-"), "sentence-transformers"),
+    **dict.fromkeys(("deberta-", "mdeberta-", "mpnet-"), "microsoft"),
+    "ms-marco-": "cross-encoder", "bge-": "BAAI", "e5-": "intfloat", "multilingual-e5-": "intfloat",
+    "nomic-embed-": "nomic-ai", "snowflake-arctic-embed-": "Snowflake", "gte-modernbert-": "Alibaba-NLP",
+    "gte-": "thenlper", "bert-": "google-bert", "roberta-": "FacebookAI", "xlm-roberta-": "FacebookAI",
+    "distilbert-": "distilbert", "albert-": "albert", "electra-": "google", "modernbert-": "answerdotai",
+}  # fmt: skip
 
 
 def builtin_folder() -> Path:

@@ -73,33 +73,7 @@ except ImportError as problem:
         f"MLX cannot be loaded on {platform.system()} {platform.machine()} ({problem})", hint=missing_mlx.advice()
     ) from None
 
-__all__ = [
-    "BLAS",
-    "available_memory",
-    "choose_dtype",
-    "clear_when_thread_ends",
-    "describe",
-    "dispatch",
-    "dtype_name",
-    "fit_cache",
-    "fused_attention_gradient",
-    "gpu_size",
-    "hint_once",
-    "mac_problems",
-    "measure_gflops",
-    "memory_limit",
-    "mx",
-    "nn",
-    "on_cpu",
-    "on_cuda",
-    "on_gpu",
-    "reset_cache",
-    "say_what_is_built",
-    "scalar",
-    "tf32",
-    "unused_memory",
-    "use",
-]
+__all__ = ["mx", "nn"]  # for type checkers: what other modules import from here and is defined elsewhere
 
 
 def use(device: str = "auto", *, fast_float32: bool = False) -> mx.Device:

@@ -40,19 +40,10 @@ def linear(x: mx.array) -> mx.array:
 
 
 ACTIVATIONS: dict[str, Activation] = {
-    "gelu": gelu,
-    "gelu_python": gelu,
-    "gelu_new": gelu_tanh,
-    "gelu_pytorch_tanh": gelu_tanh,
-    "gelu_fast": gelu_tanh,
-    "quick_gelu": quick_gelu,
-    "relu": relu,
-    "silu": silu,
-    "swish": silu,
-    "tanh": mx.tanh,
-    "sigmoid": mx.sigmoid,
+    "gelu": gelu, "gelu_python": gelu, "gelu_new": gelu_tanh, "gelu_pytorch_tanh": gelu_tanh, "gelu_fast": gelu_tanh,
+    "quick_gelu": quick_gelu, "relu": relu, "silu": silu, "swish": silu, "tanh": mx.tanh, "sigmoid": mx.sigmoid,
     "linear": linear,
-}
+}  # fmt: skip
 
 
 def check_activation(name: str) -> str:

@@ -48,7 +48,10 @@ class _TextColumns(ABC):
 
     task: ClassVar[str]
 
-    def __init__(self, model: str | Path | ModelRef, texts: Sequence[str], options: Mapping[str, Any]) -> None:
+    def __init__(self, model: str | Path | ModelRef = BUILTIN, *, text: str = "text", **options: Any) -> None:
+        self._load(model, (text,), options)
+
+    def _load(self, model: str | Path | ModelRef, texts: Sequence[str], options: Mapping[str, Any]) -> None:
         require("pyarrow", type(self).__name__)
         self.texts = tuple(texts)
         self._options: Any = CATALOGUE[self.task].read_options(options)
@@ -181,9 +184,6 @@ class BatchEmbedder(_TextColumns):
 
     task = "embed"
 
-    def __init__(self, model: str | Path | ModelRef = BUILTIN, *, text: str = "text", **options: Any) -> None:
-        super().__init__(model, (text,), options)
-
     def _fields(self, model: "Model") -> list[tuple[str, Any]]:
         import pyarrow as pa
 
@@ -222,7 +222,7 @@ class Classifier(_TextColumns):
     def __init__(
         self, model: str | Path | ModelRef = BUILTIN, *, text: str = "text", pair: str | None = None, **options: Any
     ) -> None:
-        super().__init__(model, (text,) if pair is None else (text, pair), options)
+        self._load(model, (text,) if pair is None else (text, pair), options)
 
     def _fields(self, model: "Model") -> list[tuple[str, Any]]:
         import pyarrow as pa
@@ -261,9 +261,6 @@ class Tagger(_TextColumns):
 
     task = "tag"
 
-    def __init__(self, model: str | Path | ModelRef = BUILTIN, *, text: str = "text", **options: Any) -> None:
-        super().__init__(model, (text,), options)
-
     def _fields(self, model: "Model") -> list[tuple[str, Any]]:
         import pyarrow as pa
 
@@ -291,7 +288,7 @@ class Reranker(_TextColumns):
     ) -> None:
         if options.get("top_k") is not None:
             raise ArgumentError("top_k works only with mlxbert.rerank", hint="sort and filter the rows by score")
-        super().__init__(model, (query, text), options)
+        self._load(model, (query, text), options)
 
     def _fields(self, model: "Model") -> list[tuple[str, Any]]:
         import pyarrow as pa

@@ -58,7 +58,7 @@ class Job:
 
     def callable(self) -> Any:
         """Loads the model and returns the callable that computes."""
-        return CALLABLES[self.task](self.model, **self.texts, **self.options)  # type: ignore[arg-type]
+        return CALLABLES[self.task](self.model, **self.texts, **self.options)
 
 
 class PartCounts(NamedTuple):

@@ -22,10 +22,10 @@ from mlxbert.nn.heads import probabilities
 from mlxbert.results.classify import Classification, Regression
 from mlxbert.results.result import Failure
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
-from mlxbert.tasks.label_scores import HEAD, THRESHOLD, Item, is_item, labels_bytes, ranked
+from mlxbert.tasks.label_scores import HEAD, THRESHOLD, Item, LabelsTask, ranked
 from mlxbert.tasks.label_similarity import LabelSimilarityTask
 from mlxbert.tasks.options import ClassifyOptions
-from mlxbert.tasks.task import RESULT_BYTES, PreparedItem, Task, check_finite, one_or_many
+from mlxbert.tasks.task import PreparedItem, Task, check_finite, one_or_many
 from mlxbert.tasks.zero_shot import ZeroShotTask
 from mlxbert.text.usage import Usage
 
@@ -44,7 +44,7 @@ def scores(logits: mx.array, labels: Labels) -> mx.array:
     return probabilities(float_logits)
 
 
-class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regression]):
+class ClassifyTask(LabelsTask[ClassifyJob, list[float]]):
     """Computes the labels, or the values of a regression, for a text or a pair of texts.
 
     Attributes:
@@ -74,14 +74,6 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
     def output_bytes(self) -> int:
         """The memory of an output in bytes: a Python number for each label."""
         return 32 * len(self.labels)
-
-    def size(self, item: Item, units: int) -> int:
-        """Returns the memory of the labels, in bytes."""
-        return RESULT_BYTES + labels_bytes(len(self.labels), self.options.top_k)
-
-    def is_item(self, value: object) -> bool:
-        """Whether `value` is a text or one pair (see `label_scores.is_item`)."""
-        return is_item(value)
 
     def prepare(self, item: Item) -> ClassifyJob:
         """Tokenizes a text or a pair into one input, or into the windows that cover it."""

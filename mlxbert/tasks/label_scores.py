@@ -1,8 +1,11 @@
 """Common parts of classification with a model's own labels and zero-shot classification."""
 
 from collections.abc import Sequence
+from typing import Any
 
-from mlxbert.results.classify import Label
+from mlxbert.results.classify import Classification, Label, Regression
+from mlxbert.tasks.options import ClassifyOptions
+from mlxbert.tasks.task import RESULT_BYTES, AnyJob, Output, Task
 
 HEAD = "sequence_classifier"
 THRESHOLD = 0.5  # default for models without their own
@@ -11,15 +14,26 @@ _LABEL_BYTES = 160  # the memory of a `Label`, whose name is shared with the mod
 Item = str | tuple[str, str]
 
 
-def is_item(value: object) -> bool:
-    """Whether `value` is a text, or a pair of texts in a tuple (a list may hold any number of texts)."""
-    pair = isinstance(value, tuple) and len(value) == 2 and all(isinstance(text, str) for text in value)
-    return isinstance(value, str) or pair
+class LabelsTask(Task[Item, AnyJob, Output, Classification | Regression]):
+    """A task that scores labels for a text or a pair of texts.
 
+    Attributes:
+        labels: The labels to choose from.
+    """
 
-def labels_bytes(count: int, top_k: int | None) -> int:
-    """Returns the approximate memory of the labels of a result, in bytes."""
-    return _LABEL_BYTES * (count if top_k is None else min(count, top_k))
+    name = "classify"
+    options: ClassifyOptions
+    labels: Any  # the names, or `Labels`
+
+    def size(self, item: Item, units: int) -> int:
+        """Returns the approximate memory of the labels, in bytes."""
+        top_k, count = self.options.top_k, len(self.labels)
+        return RESULT_BYTES + _LABEL_BYTES * (count if top_k is None else min(count, top_k))
+
+    def is_item(self, value: object) -> bool:
+        """Whether `value` is a text, or a pair of texts in a tuple (a list may hold any number of texts)."""
+        pair = isinstance(value, tuple) and len(value) == 2 and all(isinstance(text, str) for text in value)
+        return isinstance(value, str) or pair
 
 
 def ranked(

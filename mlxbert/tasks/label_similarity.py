@@ -18,12 +18,12 @@ from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.other_libraries import not_one_of
-from mlxbert.results.classify import Classification, Regression
+from mlxbert.results.classify import Classification
 from mlxbert.tasks.embed import EmbedTask
-from mlxbert.tasks.label_scores import THRESHOLD, Item, is_item, labels_bytes, ranked
+from mlxbert.tasks.label_scores import THRESHOLD, Item, LabelsTask, ranked
 from mlxbert.tasks.options import ClassifyOptions, EmbedOptions
 from mlxbert.tasks.query_ranking import scores_of_all
-from mlxbert.tasks.task import RESULT_BYTES, PreparedItem, Task
+from mlxbert.tasks.task import PreparedItem
 from mlxbert.tasks.zero_shot import ONE_TEXT, SLOT, check_hypothesis, check_labels
 from mlxbert.text.sample_texts import english
 from mlxbert.text.usage import Usage
@@ -40,7 +40,7 @@ _PROMPTS = ("classification", "Classification")  # in models of Jina and Google
 _SENTENCES: "weakref.WeakKeyDictionary[Model, dict[str, Vector]]" = weakref.WeakKeyDictionary()
 
 
-class LabelSimilarityTask(Task[Item, PreparedItem[str], "Vector", Classification | Regression]):
+class LabelSimilarityTask(LabelsTask[PreparedItem[str], "Vector"]):
     """Computes how well each of the given labels fits a text, from the similarity of their vectors.
 
     Attributes:
@@ -90,14 +90,6 @@ class LabelSimilarityTask(Task[Item, PreparedItem[str], "Vector", Classification
     def output_bytes(self) -> int:
         """The memory of a vector, in bytes."""
         return self._embed.output_bytes
-
-    def size(self, item: Item, units: int) -> int:
-        """Returns the memory of the labels, in bytes."""
-        return RESULT_BYTES + labels_bytes(len(self.labels), self.options.top_k)
-
-    def is_item(self, value: object) -> bool:
-        """Whether `value` is a text, or a pair, which `prepare` rejects."""
-        return is_item(value)
 
     def prepare(self, item: Item) -> PreparedItem[str]:
         """Tokenizes a text."""

@@ -16,10 +16,10 @@ from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.option_declarations import check_listed
-from mlxbert.results.classify import Classification, Regression
-from mlxbert.tasks.label_scores import HEAD, THRESHOLD, Item, is_item, labels_bytes, ranked
+from mlxbert.results.classify import Classification
+from mlxbert.tasks.label_scores import HEAD, THRESHOLD, Item, LabelsTask, ranked
 from mlxbert.tasks.options import ClassifyOptions
-from mlxbert.tasks.task import RESULT_BYTES, PreparedItem, Task, check_finite, check_no_window
+from mlxbert.tasks.task import PreparedItem, check_finite, check_no_window
 from mlxbert.text.usage import Usage
 
 HYPOTHESIS = "This example is {}."  # as in transformers
@@ -29,7 +29,7 @@ ONE_TEXT = "give single texts, because labels= scores the labels of one text"
 Logits = tuple[float, float]  # the logits of entailment and of contradiction
 
 
-class ZeroShotTask(Task[Item, PreparedItem[str], Logits, Classification | Regression]):
+class ZeroShotTask(LabelsTask[PreparedItem[str], Logits]):
     """Computes how well each of the given labels fits a text.
 
     Attributes:
@@ -54,14 +54,6 @@ class ZeroShotTask(Task[Item, PreparedItem[str], Logits, Classification | Regres
         self.entailment = find_entailment(model.labels, model.source)
         self.contradiction = find_contradiction(model.labels, model.source) if self._binary else self.entailment
         self.inputs = len(self.labels)
-
-    def size(self, item: Item, units: int) -> int:
-        """Returns the memory of the labels, in bytes."""
-        return RESULT_BYTES + labels_bytes(len(self.labels), self.options.top_k)
-
-    def is_item(self, value: object) -> bool:
-        """Whether `value` is a text, or a pair, which `prepare` rejects."""
-        return is_item(value)
 
     def prepare(self, item: Item) -> PreparedItem[str]:
         """Tokenizes a text with each hypothesis; only the text is truncated."""

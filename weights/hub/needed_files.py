@@ -25,35 +25,14 @@ TRANSFORMER_SETTINGS = tuple(
 )
 TEMPLATE = "chat_template.jinja"
 SPARSE_LINEAR = "sparse_linear.pt"  # BGE-M3's layer for sparse vectors
-TOKEN_LINEAR, METADATA = (
-    "colbert_linear.pt",
-    "artifact.metadata",
-)  # its layer for vectors of tokens; Stanford's settings
+TOKEN_LINEAR, METADATA = "colbert_linear.pt", "artifact.metadata"  # its layer for token vectors; Stanford's settings
 VOCABULARY = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.txt",
-    "vocab.json",
-    "merges.txt",
-    "spiece.model",
-    "sentencepiece.bpe.model",
-    "spm.model",
-    "tokenizer.model",
-    TEMPLATE,
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt"),
+    *("vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model", "spm.model", "tokenizer.model", TEMPLATE),
 )
 SMALL = (
-    CONFIG,
-    file_names.ADAPTER,
-    MODULES,
-    "config_sentence_transformers.json",
-    *TRANSFORMER_SETTINGS,
-    *VOCABULARY,
-    ROUTER,
-    SPARSE_LINEAR,
-    TOKEN_LINEAR,
-    METADATA,
+    *(CONFIG, file_names.ADAPTER, MODULES, "config_sentence_transformers.json", *TRANSFORMER_SETTINGS, *VOCABULARY),
+    *(ROUTER, SPARSE_LINEAR, TOKEN_LINEAR, METADATA),
 )
 
 ReadJson = Callable[[str], Any]

@@ -22,21 +22,8 @@ _MOSTLY_LINKS = {"header", "footer", "aside"}  # left out if most of their text 
 _LINKS = {"a", "button"}
 _ARTICLES = {"article", "main", "section"}
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
-_PARAGRAPHS = {
-    *_HEADINGS,
-    "p",
-    "pre",
-    "blockquote",
-    "table",
-    "ul",
-    "ol",
-    "dl",
-    "figure",
-    "hr",
-    "nav",
-    *_ARTICLES,
-    *_MOSTLY_LINKS,
-}
+_PARAGRAPHS = {*_HEADINGS, *_ARTICLES, *_MOSTLY_LINKS}
+_PARAGRAPHS |= {"p", "pre", "blockquote", "table", "ul", "ol", "dl", "figure", "hr", "nav"}
 _LINES = {"br", "li", "tr", "div", "dt", "dd", "caption", "figcaption", "address", "form", "fieldset", "option"}
 _CELLS = {"td", "th"}
 _ROW = 1500  # characters of a row that is written as a line, about a passage; a longer one lays out a page
