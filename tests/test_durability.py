@@ -75,7 +75,7 @@ def test_an_output_of_any_size_empties_the_cache_of_the_disk_five_times(
     expected = ["manifest.json.unfinished", partial, "whole.unfinished", partial, tmp_path.name]
     assert full(flushed) == expected
     assert [name for how, name in flushed if how == "fsync" and name != partial] == [
-        f"part-{part:06}.{kind}.unfinished" for part in range(parts) for kind in ("columns", "json")
+        f"part-{part:06}.{kind}.unfinished" for part in range(parts) for kind in ("rows", "json")
     ]
 
 
