@@ -310,6 +310,8 @@ def stream(
                 failed += isinstance(result, Failure)
                 empty += counts_empty and from_file and not isinstance(result, Failure) and not record.text.strip()
                 out.write(source.checked(record, result, skipped), record.as_json())
+                if source.window_ends and isinstance(out, FileOutput):
+                    out.end_part()
                 update(source.finished, skipped + count)
         if isinstance(out, ResultWriter):
             out.finish()
@@ -323,7 +325,7 @@ def stream(
 def sink(
     source: RecordStream, screen: ResultWriter, options: FileOptions, task: OutputManifest
 ) -> Iterator[tuple[ResultWriter | FileOutput, int]]:
-    """Opens the destination of results: the screen, or the output file. If a run can be resumed, its batches are saved.
+    """Opens the destination of results: the screen, or the output file.
 
     Yields:
         The destination, and the number of results that it already holds from an earlier run.
@@ -332,15 +334,10 @@ def sink(
         yield screen, 0
         return
     with _file(source, options, task) as out:
+        source.waited_for = False
         if out.done:
             console.say("note", f"resumed: {out.done:,} results of an earlier run are kept")
-        if is_remote(task.model):  # the server chooses its batches
-            yield out, out.done
-            return
-        from mlxbert.tasks.runner import remembering
-
-        with remembering(out.remember if source.files else None, out.begin_windows):
-            yield out, out.done
+        yield out, out.done
 
 
 def _file(source: RecordStream, options: FileOptions, task: OutputManifest) -> FileOutput:

@@ -14,6 +14,7 @@ import pytest
 
 import mlxbert
 from mlxbert.cli.output import formats
+from mlxbert.cli.output.finished_parts import PART
 from mlxbert.cli.output.resumable_file import FileOutput
 from mlxbert.data.retrieval import read_beir
 from mlxbert.durable_files import is_from_system, is_system_file, remove_folder, write_record
@@ -95,7 +96,7 @@ def result(number: int) -> Embedding:
 
 def interrupt(path: Path) -> None:
     with pytest.raises(RuntimeError), output(path) as out:
-        for number in range(3 * 512 - 1):
+        for number in range(3 * PART - 1):
             out.write(result(number))
         raise RuntimeError
     plant(path.parent)
@@ -104,7 +105,7 @@ def interrupt(path: Path) -> None:
 def finish(path: Path, options: str = "") -> int:
     with output(path, options) as out:
         done = out.done
-        for number in range(done, 3 * 512 + 5):
+        for number in range(done, 3 * PART + 5):
             out.write(result(number))
     return done
 
@@ -112,7 +113,7 @@ def finish(path: Path, options: str = "") -> int:
 def test_an_output_is_resumed_and_dropped(volume: Path) -> None:
     assert finish(volume / "whole.npy") == 0
     interrupt(volume / "x.npy")
-    assert finish(volume / "x.npy") == 2 * 512
+    assert finish(volume / "x.npy") == 2 * PART
     assert (volume / "x.npy").read_bytes() == (volume / "whole.npy").read_bytes()
     interrupt(volume / "y.npy")
     assert finish(volume / "y.npy", "other") == 0

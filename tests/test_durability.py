@@ -8,10 +8,9 @@ import os
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from mlxbert.cli.output.unfinished_part import UnfinishedPart
+from mlxbert.cli.output.finished_parts import PART
 from mlxbert.durable_files import atomic_write, write_record
 from mlxbert.machine.device import mx
 from mlxbert.training.loop.adamw import AdamW
@@ -69,7 +68,7 @@ def test_an_output_of_any_size_empties_the_cache_of_the_disk_five_times(
     flushed: list[tuple[str, str]], tmp_path: Path, parts: int
 ) -> None:
     with output(tmp_path / "x.npy") as out:
-        for number in range(parts * 512):
+        for number in range(parts * PART):
             out.write(result(number))
     partial = "x.npy.partial"
     expected = ["manifest.json.unfinished", partial, "whole.unfinished", partial, tmp_path.name]
@@ -77,13 +76,6 @@ def test_an_output_of_any_size_empties_the_cache_of_the_disk_five_times(
     assert [name for how, name in flushed if how == "fsync" and name != partial] == [
         f"part-{part:06}.{kind}.unfinished" for part in range(parts) for kind in ("rows", "json")
     ]
-
-
-def test_outputs_of_batches_leave_the_cache_of_the_disk_alone(flushed: list[tuple[str, str]], tmp_path: Path) -> None:
-    batches = UnfinishedPart(tmp_path, "owner")
-    batches.remember("key", lambda: [np.zeros(2, np.float32)])
-    batches.write()
-    assert len(flushed) == 3 and not full(flushed)
 
 
 def test_a_resumed_output_empties_it_no_more_often(flushed: list[tuple[str, str]], tmp_path: Path) -> None:

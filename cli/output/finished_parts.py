@@ -9,9 +9,7 @@ from mlxbert.cli.output.output_format import OutputFormat
 from mlxbert.durable_files import DamagedError, atomic_write, check_hash, read_record, write_record
 from mlxbert.results.result import Failure
 
-# Results per part: a multiple of the window of inputs that are batched together, so that a resumed run makes the same
-# batches. For a window that does not divide it, `FileOutput.begin_windows` makes parts larger.
-PART = 512
+PART = 4096  # the maximum number of results of a part; a window of inputs that are batched together has no more
 
 
 class FinishedParts:

@@ -1,17 +1,17 @@
 """Writes results to a file in parts that survive an interruption; the file is assembled and moved into place last.
 
 A file `X` is built in the folder `X.partial/`, which holds a manifest (hashes of input and model, and the options) and
-numbered parts. A part has `PART` results or, if inputs are computed in windows, a few more, so that it ends with a
-window (see `mlxbert.tasks.task.Task.window`). A small file with counts and a hash is written after each part; a part
-without this file is unfinished. The same command finds the parts and resumes after the last finished one. If batches
-after this part were already saved, they are not computed again. `X` itself appears complete or not at all.
+numbered parts. A part has the results of a window of inputs that are computed together (see
+`mlxbert.readers.stream.windows`), so that a resumed run makes the same windows. A small file with counts and a hash is
+written after each part; a part without this file is unfinished. The same command finds the parts and resumes after the
+last finished one. `X` itself appears complete or not at all.
 """
 
 import os
 import shlex
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from io import BytesIO
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -20,7 +20,6 @@ from typing import Any
 from mlxbert.cli.output.finished_parts import PART, FinishedParts
 from mlxbert.cli.output.formats import RESULTS, JsonLines, find
 from mlxbert.cli.output.output_format import OutputFormat
-from mlxbert.cli.output.unfinished_part import UnfinishedPart
 from mlxbert.cli.output.written_paths import check_written
 from mlxbert.cli.views import console
 from mlxbert.durable_files import atomic_write, fsync_dir, identity, writing
@@ -78,7 +77,7 @@ def _refuse_existing(path: Path, overwrite: bool) -> None:
 class _Folder(PartialFolder):
     """The folder that holds the parts."""
 
-    names = rf"{_WHOLE}|part-\d+\.\w+|batches-[\d-]+\.json"
+    names = rf"{_WHOLE}|part-\d+\.\w+"
     work = ("*-*", f"{_WHOLE}*")
     begun = "*-*.json"
     hint = "finish that run with its own input, model and options; --overwrite discards it and starts over"
@@ -104,12 +103,11 @@ class FileOutput:
         self.overwrite = overwrite
         self._folder = _Folder(self.path, manifest | {"version": __version__})
         self.partial, self.manifest = self._folder.folder, self._folder.manifest
-        self._parts, self._batches = self._new_parts(), UnfinishedPart(self.partial, self.manifest)
+        self._parts = self._new_parts()
         self._results: list[Any] = []
         self._kept: list[Mapping[str, Any]] = []
         self.hint: str | None = None
         self._printed = 0
-        self._part_size: int | None = None  # results per part, if not `PART`
         self._lock = ExitStack()
 
     @property
@@ -144,29 +142,14 @@ class FileOutput:
         for pattern in ("*.unfinished", _WHOLE):  # files that a killed run was writing
             for path in self.partial.glob(pattern):
                 path.unlink(missing_ok=True)
-        self._batches.begin(len(self._parts.find().counts))
-        if len(self._batches):
-            console.say("note", "resumed: the batches that an earlier run saved are kept")
+        self._parts.find()
         return self
 
     def _new_parts(self) -> FinishedParts:
         return FinishedParts(self.partial, self.format, self.manifest)
 
-    def remember(self, key: str, compute: Callable[[], Sequence[Any]]) -> Sequence[Any]:
-        """Returns the outputs of a batch (see `UnfinishedPart.remember`)."""
-        with writing(self.partial):
-            return self._batches.remember(key, compute)
-
-    def begin_windows(self, size: int) -> None:
-        """Makes each part end at the end of a window of `size` inputs, so that a resumed run makes the same windows.
-
-        If a run resumes on a GPU with another window size, its first window begins after the last part. No result is
-        left out or computed twice, and a saved batch is used only if it consists of the same texts.
-        """
-        self._part_size = -(-PART // size) * size
-
     def write(self, result: Any, kept: Mapping[str, Any] = MappingProxyType({})) -> None:
-        """Adds a result and the kept fields of its record to the current part; writes the part when it is full."""
+        """Adds a result and the kept fields of its record to the current part."""
         if isinstance(result, Failure):
             if self.format.holds_errors:
                 self.hint = self.hint or result.error.hint
@@ -176,8 +159,8 @@ class FileOutput:
             self.format.write_part(BytesIO(), [result], [kept])
         self._results.append(result)
         self._kept.append(kept)
-        if len(self._results) == (self._part_size or PART):
-            self._flush()
+        if len(self._results) == PART:
+            self.end_part()
 
     def _print_failure(self, failure: Failure) -> None:
         """Prints why an input failed, because the format does not store it; stops after `_MAX_PRINTED` failures."""
@@ -189,11 +172,12 @@ class FileOutput:
         elif self._printed == _MAX_PRINTED + 1:
             console.say("note", "more inputs failed; .jsonl and .csv files store the reason for each failure")
 
-    def _flush(self) -> None:
+    def end_part(self) -> None:
+        """Writes the current part, if it has results."""
+        if not self._results:
+            return
         with writing(self.partial):
             self._parts.write(self._results, self._kept)
-            self._batches.remove()
-        self._batches.begin(len(self._parts.counts))
         self._results, self._kept = [], []
 
     def __exit__(
@@ -212,18 +196,14 @@ class FileOutput:
             self._lock.close()
 
     def _keep(self, problem: BaseException) -> None:
-        """Saves the batches of the unfinished part after an error or interrupt, and tells the user how to resume.
+        """Tells the user how to resume after an error or interrupt, or removes the parts if they are of no use.
 
         If `problem` is an error of mlxbert without a hint, the advice becomes its hint; otherwise, it is printed.
         """
         # Counts the parts on disk: an interrupt may come after a part is finished and before it is counted.
         self._parts.find()
-        if not isinstance(problem, Exception) or len(self._batches):  # an error at the start saves nothing
-            with suppress(OSError):
-                self._batches.write()
-        done, batches = self.done, len(self._batches)
-        unusable = not batches or isinstance(problem, ArgumentError)  # the same command would fail again
-        if self.manifest["input"] is None or (done == self.failed and unusable):
+        done = self.done
+        if self.manifest["input"] is None or done == self.failed:
             shutil.rmtree(self.partial, ignore_errors=True)
             if isinstance(problem, KeyboardInterrupt) and not done:
                 console.say("note", "interrupted before the first result, so nothing is written")
@@ -231,7 +211,7 @@ class FileOutput:
                 reason = "every result so far has failed" if self.manifest["input"] else "stdin cannot be read again"
                 console.say("note", f"interrupted; nothing is kept, because {reason}")
             return
-        kept = console.counted(done, "result is", "results are") if done else "the first batches are"
+        kept = console.counted(done, "result is", "results are")
         condition = " if the input is unchanged" if isinstance(problem, ChangedError) else ""
         hint = f"{kept} kept in {self.partial}: the same command resumes there{condition}"
         if isinstance(problem, MlxbertError) and problem.hint is None:
@@ -240,8 +220,7 @@ class FileOutput:
             console.say("hint", hint)
 
     def _finish(self) -> None:
-        if self._results:
-            self._flush()
+        self.end_part()
         if self.done and self.failed == self.done and not self.format.holds_errors:
             subject = "the only input" if self.done == 1 else f"all {self.done:,} inputs"
             raise MlxbertError(f"{self.path} was not written, because {subject} failed")

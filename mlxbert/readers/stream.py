@@ -12,10 +12,10 @@ from mlxbert.readers.parsing import Item, Wanted, json_type, placed
 from mlxbert.readers.pipes import Opened
 from mlxbert.results.result import Failure
 
-_MAX_CHARACTERS = 2**21  # of a window, so that its memory is bounded; 512 typical texts have far fewer
-# Characters per item of a larger window. A character is at most one token, and a token takes about 200 bytes: a window
-# takes up to 450 MB, or 100 MB of English.
-_MAX_PER_ITEM = 2**12
+# Characters of a window per usual item: of a usual window, whose work an interruption costs, and of a larger one, whose
+# memory is bounded: a character is at most one token, and a token takes about 200 bytes, so 512 * 4,096 characters take
+# up to 450 MB, or 100 MB of English.
+_USUAL_CHARACTERS, _MOST_CHARACTERS = 2**10, 2**12
 
 Result = TypeVar("Result")
 
@@ -144,6 +144,8 @@ class RecordStream(Iterable[Record]):
         size: The total size of the files in bytes; `None` if unknown.
         piped: Whether any source is a pipe or a terminal, so that somebody may be waiting for the results.
         finished: The number of bytes up to the end of the last record that has a result.
+        window_ends: Whether that record is the last of a window, so that an interrupted run can resume after it.
+        waited_for: Whether somebody may wait for the first results; nobody does if they go to a file.
     """
 
     def __init__(
@@ -163,11 +165,12 @@ class RecordStream(Iterable[Record]):
         sizes = [source.size for source in sources if source.size is not None]
         self.size = sum(sizes) if len(sizes) == len(sources) else None
         self.piped = any(source.opened.piped for source in sources)
-        self.finished = 0
+        self.finished, self.window_ends, self.waited_for = 0, False, True
         self._pair, self._current = pair, sources[0]
         self._records = self._read()
-        # Records are read ahead of the model. These have no result yet; each with the number of bytes up to its end.
-        self._waiting: deque[tuple[Record, int]] = deque()
+        # Records are read ahead of the model. These have no result yet; each with the number of bytes up to its end,
+        # and whether it ends a window.
+        self._waiting: deque[tuple[Record, int, bool]] = deque()
 
     def __iter__(self) -> Iterator[Record]:
         return self._records
@@ -196,13 +199,17 @@ class RecordStream(Iterable[Record]):
     def items(self) -> Iterator[Any]:
         """Yields the item of each record; keeps the records until `with_results` has their results."""
         for record in self:
-            self._waiting.append((record, self.done))
+            self._waiting.append((record, self.done, False))
             yield record.item
+
+    def end_window(self) -> None:
+        """Notes that the last record of `items` ends a window."""
+        self._waiting.append((*self._waiting.pop()[:2], True))
 
     def with_results(self, results: Iterable[Result]) -> Iterator[tuple[Record, Result]]:
         """Yields each result of `items` together with its record."""
         for result in results:
-            record, self.finished = self._waiting.popleft()
+            record, self.finished, self.window_ends = self._waiting.popleft()
             yield record, result
 
     def checked(self, record: Record, result: Any, before: int = 0) -> Any:
@@ -229,7 +236,7 @@ def windows(
     The flag says whether the caller should read the next window before it computes this one.
 
     A window ends early if its texts are long in total, if the next record has not arrived yet, or if the source fails.
-    A new window nevertheless begins at every multiple of `size`, so that an interrupted run can resume there.
+    Where an interrupted run resumes, at the end of a window of a file, the other windows are the same.
 
     Args:
         items: A stream of records, or the items themselves: texts, tuples or lists of texts, or other objects.
@@ -240,27 +247,32 @@ def windows(
             items.
     """
     usual = min(usual or size, size)
+    most = (_USUAL_CHARACTERS if size == usual else _MOST_CHARACTERS) * usual
     stream = items if isinstance(items, RecordStream) else None
     if early and stream is not None and stream.piped:
         size = usual
     window: list[Any] = []
-    length, seen = 0, set[int]()  # characters of distinct texts: many questions may share a context
-    total = 0  # characters with repetitions: a shared text has tokens in every item
+    count = total = 0  # items and characters since the last full window
     try:
         for number, item in enumerate(items if stream is None else stream.items(), 1):
             window.append(item)
-            for text in item if isinstance(item, tuple | list) else (item,):
-                if isinstance(text, str):
-                    total += len(text)
-                    length += len(text) if id(text) not in seen and not isinstance(item, list) else 0
-                    seen.add(id(text))
+            count, total = count + 1, total + characters_of(item)
             more = stream is None or stream.ready()
-            long = length > _MAX_CHARACTERS or (len(window) >= usual and total > _MAX_PER_ITEM * usual)
-            if number % size == 0 or (early and number == usual) or long or not more:
+            if full := count == size or total >= most:
+                count = total = 0
+                if stream is not None:
+                    stream.end_window()
+            if full or (early and number == usual) or not more:
                 yield window, more
-                window, length, seen, total = [], 0, set(), 0
+                window = []
     except Exception:
         yield window, False
         raise
     if window:
         yield window, False
+
+
+def characters_of(item: object) -> int:
+    """Returns the number of characters in the texts of an item; 0 for anything else."""
+    texts = item if isinstance(item, tuple | list) else (item,)
+    return sum(len(text) for text in texts if isinstance(text, str))

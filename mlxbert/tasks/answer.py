@@ -10,12 +10,12 @@ from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
+from mlxbert.readers.stream import characters_of
 from mlxbert.results.answer import Answer, Span
 from mlxbert.results.result import Failure
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.options import AnswerOptions
-from mlxbert.tasks.runner import breathe
-from mlxbert.tasks.task import CHARACTERS, RESULT_BYTES, PreparedItem, Task, characters_of, check_finite, one_or_many
+from mlxbert.tasks.task import CHARACTERS, RESULT_BYTES, PreparedItem, Task, check_finite, one_or_many
 from mlxbert.text.answer_spans import Candidate, Spans, window_spans
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.text_blocks import pair_blocks
@@ -25,7 +25,7 @@ from mlxbert.text.usage import Usage
 HEAD = "question_answering"
 MAX_LENGTH = 384  # tokens of a window, as in training
 STRIDE = 128
-_PAUSE_EVERY = 8192  # spans between two calls of `breathe`
+_PAUSE_EVERY = 8192  # spans between two pauses
 _SPAN_BYTES = 280  # the memory of a `Span` without its text
 THRESHOLD = 0.5  # default for models without their own
 
@@ -176,7 +176,7 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
     def _with_texts(self, context: str, candidates: Sequence[Candidate]) -> Iterator[Span]:
         for number, (start, end, score) in enumerate(candidates):
             if number % _PAUSE_EVERY == 0:
-                breathe()
+                self.pause(False)
             yield Span(context[start:end], start, end, score)
 
 

@@ -16,7 +16,6 @@ from mlxbert.results.fill_mask import Fill, FillMask, Mask
 from mlxbert.results.result import Failure
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.options import FillMaskOptions
-from mlxbert.tasks.runner import breathe
 from mlxbert.tasks.task import RESULT_BYTES, PreparedItem, Task, check_finite, one_or_many
 from mlxbert.text.batch import padded_count
 from mlxbert.text.tokenizer import Tokenizer
@@ -189,7 +188,7 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
     def _mask(self, text: str, mask: MaskedPlace, words: Words, *, with_text: bool) -> Mask:
         tokenizer, left, right = self.model.tokenizer, text[: mask.start], text[mask.end :]
         cache = self._word_cache
-        breathe()
+        self.pause(False)
         for number in words[0].tolist():
             if number not in cache:
                 cache[number] = tokenizer.shown(number)

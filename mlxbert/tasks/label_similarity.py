@@ -75,7 +75,7 @@ class LabelSimilarityTask(LabelsTask[PreparedItem[str], "Vector"]):
         import numpy as np
 
         jobs = [self._embed.prepare(text) for text in texts]
-        return np.stack([result.embedding for result in self._embed.compute(jobs)])
+        return np.stack([result.embedding for result in self._embed.compute(jobs, self.pause)])
 
     @cached_property
     def _unrelated(self) -> tuple["Vector", "Vector"]:

@@ -1,12 +1,9 @@
 """Runs tasks over many items and batches: windows, order, failures, and the thread that prepares the next window."""
 
-import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from contextvars import ContextVar
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -16,7 +13,7 @@ from mlxbert.machine.device import dispatch, hint_once, mx, nn, on_gpu, say_what
 from mlxbert.machine.device_errors import DEFAULT_HINT, StoppedError, device_errors, errors_seen, free_memory
 from mlxbert.nn.encoder import Batch
 from mlxbert.other_libraries import not_one_of
-from mlxbert.readers.stream import windows
+from mlxbert.readers.stream import RecordStream, windows
 from mlxbert.results.result import Failure
 from mlxbert.text.batch import WINDOW, default_batch_tokens, make_batch, padded_length, padded_rows, plan
 from mlxbert.text.encoding import Encoding
@@ -33,31 +30,15 @@ T = TypeVar("T")
 Arrays = TypeVar("Arrays")  # an MLX array, or several
 _Window = tuple[list[Job | InputError], Iterator[Result | InputError]]
 
-# Takes the key of a batch and a function that computes its outputs; returns the outputs, perhaps of an interrupted run.
-Remember = Callable[[str, Callable[[], Sequence[Any]]], Sequence[Any]]
 ON_ERROR = ("raise", "return")
+# Lets a server compute short requests first, or abandon the work by an error. It is called before each batch, with
+# `True`, and every few thousand parts of a long result, with `False`.
+Pause = Callable[[bool], None]
 _SMALLER = "a smaller batch_tokens=, where that is an option, avoids this"
 
 
-@dataclass
-class _SharedOutputs:
-    """The hooks that `remembering` sets: a function that supplies outputs, and two callbacks.
-
-    Attributes:
-        how: Looks up or computes outputs; `None` if every batch is computed.
-        computes: Whether the next batch has to be computed. It is false while stored outputs are looked up; batches
-            with stored outputs come before all others.
-        on_window: See `remembering`; `None` if somebody may wait for the first results.
-        pause: See `remembering`.
-    """
-
-    how: Remember | None
-    computes: bool
-    on_window: Callable[[int], None] | None = None
-    pause: Callable[[], None] = lambda: None
-
-
-_memory: ContextVar[_SharedOutputs] = ContextVar("memory", default=_SharedOutputs(None, computes=True))  # noqa: B039
+def no_pause(batch: bool) -> None:
+    """Does not pause."""
 
 
 def check_on_error(on_error: str) -> None:
@@ -121,12 +102,8 @@ def _run(
     together: Callable[[Sequence[Item]], AbstractContextManager[None]],
     sizes: _Sizes,
 ) -> Iterator[Result | Failure]:
-    on_window = _memory.get().on_window
-    if on_window is not None:
+    if isinstance(items, RecordStream) and not items.waited_for:
         sizes = replace(sizes, early=False)
-        if WINDOW % sizes.size:
-            on_window(sizes.size)
-
     is_single = False  # whether there is one item, which an error need not number
 
     def started() -> Iterator[tuple[_Window[Job, Result], bool]]:
@@ -268,6 +245,7 @@ def run_batches(
     usage: Usage | None = None,
     *,
     by_row: bool = True,
+    pause: Pause = no_pause,
 ) -> Iterator[Output]:
     """Computes batches of encodings; yields the outputs in the order of the encodings, each as soon as it is known.
 
@@ -285,11 +263,12 @@ def run_batches(
         usage: Counts the computed texts and tokens.
         by_row: Whether the rows of the batch are the first axis of the arrays from `forward`. If not, the arrays must
             contain nothing for padding rows.
+        pause: See `Pause`.
     """
     lengths = [padded_length(len(encoding), config.max_length) for encoding in encodings]
     limit = default_batch_tokens() if batch_tokens is None else batch_tokens
     order = sorted(plan(lengths, limit), key=min)  # the batch with the first encoding comes first
-    batches = _BatchOrder(encodings, order, forward, read, config, limit, usage, by_row)
+    batches = _BatchOrder(encodings, order, forward, read, config, limit, usage, by_row, pause)
     batches.start_ahead(0)
     return batches.outputs()
 
@@ -307,10 +286,11 @@ class _BatchOrder(Generic[Arrays, Output]):
         batch_tokens: int,
         usage: Usage | None,
         by_row: bool,
+        pause: Pause,
     ) -> None:
         self._encodings, self._groups, self._config, self._usage = encodings, groups, config, usage
         self._batch_tokens, self._by_row = batch_tokens, by_row
-        self._forward, self._read, self._memory = forward, read, _memory.get()
+        self._forward, self._read, self._pause = forward, read, pause
         self._broken: DeviceError | None = None
         self._begun = 0  # batches that a GPU was to start before their turn
         self._ahead: dict[int, Arrays] = {}  # arrays that a GPU computes before the turn of their batch
@@ -338,7 +318,7 @@ class _BatchOrder(Generic[Arrays, Output]):
 
     def start_ahead(self, number: int) -> None:
         """Starts a batch before its turn if it has to be computed on a GPU, unless the GPU has failed."""
-        if not (self._memory.computes and on_gpu() and self._is_well()):
+        if not (on_gpu() and self._is_well()):
             return
         if not self._begun <= number < len(self._groups):
             return
@@ -361,7 +341,6 @@ class _BatchOrder(Generic[Arrays, Output]):
         return self._read(arrays, [*group])
 
     def _computed(self, number: int) -> Sequence[Output]:
-        self._memory.computes = True
         if self._broken is not None:
             raise self._broken
         group = self._groups[number]
@@ -384,39 +363,8 @@ class _BatchOrder(Generic[Arrays, Output]):
         for number, group in enumerate(self._groups):
             self.start_ahead(number)
             self.start_ahead(number + 1)
-            outputs.update(zip(group, self._remembered(number), strict=True))
+            self._pause(True)
+            outputs.update(zip(group, self._computed(number), strict=True))
             while following in outputs:
                 yield outputs.pop(following)
                 following += 1
-
-    def _remembered(self, number: int) -> Sequence[Output]:
-        if self._memory.how is None:
-            return self._computed(number)
-        ids = [self._encodings[index].ids for index in self._groups[number]]
-        return self._memory.how(hashlib.sha256(repr(ids).encode()).hexdigest(), partial(self._computed, number))
-
-
-def breathe() -> None:
-    """Lets a server compute other requests, or abandon this one; called every few thousand parts of a long result."""
-    _memory.get().pause()
-
-
-@contextmanager
-def remembering(
-    how: Remember | None, on_window: Callable[[int], None] | None = None, pause: Callable[[], None] = lambda: None
-) -> Iterator[None]:
-    """Within this context, `how` supplies the outputs of all batches, in order: it looks them up or computes them.
-
-    Args:
-        how: Supplies the outputs of a batch; `None` if no outputs are stored.
-        on_window: A function for a caller that writes the results to a file in parts of `WINDOW` results, so that an
-            interrupted run can resume after a part. Each part must then end with a window: if `WINDOW` is not a
-            multiple of the window size, the function is called with the window size. If the function is given, the
-            first window is as large as the others.
-        pause: Called by `breathe`.
-    """
-    token = _memory.set(_SharedOutputs(how, computes=how is None, on_window=on_window, pause=pause))
-    try:
-        yield
-    finally:
-        _memory.reset(token)

@@ -13,11 +13,12 @@ from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.ops import inference
 from mlxbert.other_libraries import not_one_of
+from mlxbert.readers.stream import characters_of
 from mlxbert.results.result import Failure
 from mlxbert.tasks.argument_checks import check_inputs, check_model
 from mlxbert.tasks.keywords import CallOptions
 from mlxbert.tasks.options import OptionsWithOverflow
-from mlxbert.tasks.runner import run, run_batches
+from mlxbert.tasks.runner import Pause, no_pause, run, run_batches
 from mlxbert.text.batch import WINDOW, window_size
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.usage import Usage
@@ -72,6 +73,7 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
         batch_tokens: The number of tokens per batch, padding included; `None` for the default. An engine changes it
             while it computes.
         usage: Counts the computed texts and tokens.
+        pause: See `compute`.
         inputs: The number of model inputs per item, for tasks that turn an item into many inputs.
         by_row: See `run_batches`.
     """
@@ -80,6 +82,7 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
     smaller: ClassVar[str] = "split the text"
     by_row: ClassVar[bool] = True
     inputs = 1
+    pause: Pause = staticmethod(no_pause)
     options: OptionsWithOverflow
 
     def __init__(
@@ -198,9 +201,18 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
     def result(self, job: AnyJob, outputs: Sequence[Output]) -> Result:
         """Makes the result of a job from the outputs of its encodings."""
 
-    def compute(self, jobs: Sequence[AnyJob]) -> list[Result]:
-        """Computes the results of jobs, in order, with the network in evaluation mode."""
-        return [usable(result) for result in self.results(jobs)]
+    def compute(self, jobs: Sequence[AnyJob], pause: Pause = no_pause) -> list[Result]:
+        """Computes the results of jobs, in order, with the network in evaluation mode.
+
+        Args:
+            jobs: The jobs.
+            pause: See `Pause`; it may compute other jobs with this task.
+        """
+        outer, self.pause = self.pause, pause
+        try:
+            return [usable(result) for result in self.results(jobs)]
+        finally:
+            self.pause = outer
 
     def results(self, jobs: Sequence[AnyJob]) -> Iterator[Result | InputError]:
         """Yields the results of jobs, each as soon as it is known; on a GPU, the call itself starts the first batch.
@@ -235,8 +247,9 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
             return self.read(arrays, [parts[number] for number in group])
 
         outputs = run_batches(
-            encodings, forward, read, self.model.config, self.batch_tokens, self.usage, by_row=self.by_row
-        )
+            encodings, forward, read, self.model.config, self.batch_tokens, self.usage, by_row=self.by_row,
+            pause=self.pause,
+        )  # fmt: skip
         return ([next(outputs) for _ in job.encodings] for job in jobs)
 
     def run(
@@ -313,12 +326,6 @@ def _modules(network: nn.Module) -> list[nn.Module]:
         elif isinstance(value, list):
             values += value
     return modules
-
-
-def characters_of(item: object) -> int:
-    """Returns the number of characters in the texts of an item; 0 for anything else."""
-    texts = item if isinstance(item, tuple | list) else (item,)
-    return sum(len(text) for text in texts if isinstance(text, str))
 
 
 def check_no_window(options: OptionsWithOverflow) -> None:

@@ -13,12 +13,12 @@ import pytest
 
 import mlxbert
 from mlxbert.cli.output import formats
-from mlxbert.cli.output.finished_parts import PART
+from mlxbert.text.batch import WINDOW
 from tests.helpers.program import Outcome, call
 
 ENDINGS = pytest.mark.parametrize("ending", formats.VECTORS)
 QUICK = (".npy", ".parquet")  # whose many parts are put together in the fast tests, too
-MANY = 2 * PART + 100
+MANY = 2 * WINDOW + 100
 OPTIONS = {
     "dimensions": None,
     "kind": None,
@@ -108,7 +108,7 @@ def read(path: Path) -> dict[str, Any]:
             ending, count, marks=() if count == 9 or (ending in QUICK and count in (0, MANY)) else pytest.mark.slow
         )
         for ending in formats.VECTORS
-        for count in (0, 1, 9, PART, MANY)
+        for count in (0, 1, 9, WINDOW, MANY)
     ],
 )
 def test_a_file_holds_what_the_library_computes(

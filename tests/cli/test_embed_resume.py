@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mlxbert.cli.output.finished_parts import PART
+from mlxbert.text.batch import WINDOW
 from tests.cli.test_output_survives import finished_parts
 from tests.helpers.program import (
     TIMEOUT,
@@ -18,7 +18,7 @@ from tests.helpers.program import (
 )
 
 PARTS = 8
-TOTAL = PARTS * PART - 300  # the last part is not full
+TOTAL = PARTS * WINDOW - 300  # the last part is not full
 ENDINGS = pytest.mark.parametrize("ending", [".npy", ".jsonl"])
 
 
@@ -67,7 +67,7 @@ def test_a_killed_command_ends_like_one_that_was_not(
     kept = finished_parts(path)
     assert len(kept) >= 8 and not path.exists()
     outcome = call(*arguments)
-    assert outcome.status == 0 and f"after {len(kept) // 2 * PART:,} of an earlier run" in outcome.err
+    assert outcome.status == 0 and f"after {len(kept) // 2 * WINDOW:,} of an earlier run" in outcome.err
     assert "--overflow" in outcome.err and f" of {TOTAL:,}" in outcome.err
     assert path.read_bytes() == wholes[ending]
 
@@ -112,7 +112,7 @@ def test_another_command_is_refused_and_what_is_finished_is_kept(
 @pytest.mark.slow
 def test_overwrite_does_not_throw_away_what_can_be_gone_on_from(killed: list[str], wholes: dict[str, bytes]) -> None:
     path = Path(killed[-1])
-    taken = len(finished_parts(path)) // 2 * PART
+    taken = len(finished_parts(path)) // 2 * WINDOW
     path.write_text("an older file")
     call(*killed).fails(2, "exists", "hint: --overwrite")
     outcome = call(*killed, "--overwrite")

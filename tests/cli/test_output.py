@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mlxbert.cli.output.finished_parts import PART
+from mlxbert.text.batch import WINDOW
 from tests.helpers.program import (
     ENDING,
     TIMEOUT,
@@ -165,7 +165,7 @@ def test_a_failed_run_leaves_nothing_where_nothing_is_to_go_on_from(mixed: str, 
 @pytest.fixture(scope="module")
 def long_input(tmp_path_factory: pytest.TempPathFactory) -> str:
     """More than eight parts, with a bad record in each."""
-    lines = (f"w{number % 42} w{number % 13}" + " [MASK]" * (number % 350 != 7) for number in range(8 * PART + 100))
+    lines = (f"w{number % 42} w{number % 13}" + " [MASK]" * (number % 350 != 7) for number in range(8 * WINDOW + 100))
     return write_lines(tmp_path_factory.mktemp("inputs") / "long.txt", lines)
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from mlxbert.cli.output.finished_parts import PART as ROWS
 from mlxbert.errors import ArgumentError, MlxbertError
-from tests.cli.test_output_batches import interrupted
+from mlxbert.text.batch import WINDOW
 from tests.cli.test_output_survives import ENDINGS, PART, TOTAL, finish, form, output, result, small_parts, stopped
+from tests.cli.test_output_windows import interrupted
 from tests.helpers.damage import DAMAGES, damage
 from tests.helpers.program import call, tiny_model
 
@@ -97,7 +97,7 @@ def test_a_part_that_changes_while_others_are_computed_is_noticed(ending: str, t
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
-@pytest.mark.parametrize("file", ["manifest.json", "part-000001.json", "part-000001.rows", "batches-*.json"])
+@pytest.mark.parametrize("file", ["manifest.json", "part-000001.json", "part-000001.rows"])
 @pytest.mark.slow
 def test_the_program_never_writes_another_result(program: tuple[list[str], Path, bytes], file: str, kind: str) -> None:
     arguments, partial, expected = program
@@ -117,7 +117,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path, 
     """A command, the parts of an interrupted run of it, and what it writes."""
     folder = tmp_path_factory.mktemp("program")
     texts, path = folder / "in.txt", folder / "x.npy"
-    texts.write_text("".join(f"{'the cat ' * (number % 9)}w{number % 42}\n" for number in range(3 * ROWS - 100)))
+    texts.write_text("".join(f"{'the cat ' * (number % 9)}w{number % 42}\n" for number in range(3 * WINDOW - 100)))
     model = str(tiny_model(folder / "model"))
     arguments = ["embed", "--model", model, "--input", str(texts), "--quiet", "--output"]
     with interrupted(None) as batches:
@@ -125,5 +125,5 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path, 
     with interrupted(batches[0] - 1):
         assert call(*arguments, str(path)).status == 130
     partial = Path(f"{path}.partial")
-    assert len(list(partial.glob("part-*.json"))) == 2 and len(list(partial.glob("batches-*.json"))) == 1
+    assert len(list(partial.glob("part-*.json"))) == 2
     return arguments, partial, (folder / "whole.npy").read_bytes()

@@ -20,6 +20,7 @@ from mlxbert.errors import ArgumentError
 from mlxbert.progress import OnProgress
 from mlxbert.readers.stream import Record, RecordStream
 from mlxbert.results.text_relations import NextSentence
+from mlxbert.text.batch import WINDOW
 from tests.helpers.program import call, command, environment, terminal, tiny_model
 
 FILE: dict[str, Any] = {"task": "t", "input": "a hash"}
@@ -122,16 +123,16 @@ def test_a_named_pipe_is_read_once_and_whole(tmp_path: Path) -> None:
 
 def test_the_bar_of_a_resumed_run_begins_where_it_stopped(tmp_path: Path) -> None:
     model, texts, target = tiny_model(tmp_path / "model"), tmp_path / "in.txt", tmp_path / "x.jsonl"
-    texts.write_text("the cat\n" * (PART + 900))
+    texts.write_text("the cat\n" * (WINDOW + 900))
     arguments = ["tokenize", "--input", str(texts), "--model", str(model), "--output", str(target)]
-    with mock.patch("mlxbert.cli.views.progress.records", side_effect=interrupted_after(PART + 500)):
+    with mock.patch("mlxbert.cli.views.progress.records", side_effect=interrupted_after(WINDOW + 500)):
         outcome = call(*arguments)
     assert outcome.status == 130 and outcome.err.count("\n") == 1
-    assert outcome.err.startswith(f"hint: {PART} ") and f"{target}.partial" in outcome.err
+    assert outcome.err.startswith(f"hint: {WINDOW} ") and f"{target}.partial" in outcome.err
     _, shown = terminal(*arguments, on=("stdout", "stderr"))
-    assert shown.index(f"resumed: {PART:,} results") < shown.index("done")
+    assert shown.index(f"resumed: {WINDOW:,} results") < shown.index("done")
     counts = [int(count.replace(",", "")) for count in re.findall(r"([\d,]+) done", shown)]
-    assert (counts[0], counts[-1]) == (PART, PART + 900)
+    assert (counts[0], counts[-1]) == (WINDOW, WINDOW + 900)
 
 
 def interrupted_after(results: int) -> Callable[..., Any]:

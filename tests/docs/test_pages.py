@@ -12,14 +12,13 @@ from pathlib import Path
 import pytest
 
 import mlxbert
-from mlxbert.cli.output.finished_parts import PART
 from mlxbert.cli.views.vectors import MOST_COMPARED
 from mlxbert.nn.heads import HEADS
 from mlxbert.nn.pooling import POOLINGS
 from mlxbert.tasks.answer import MAX_LENGTH, STRIDE
 from mlxbert.tasks.options import AnswerOptions
 from mlxbert.tasks.vector_dtype import OUTPUT_DTYPES
-from mlxbert.text.batch import BATCH_TOKENS
+from mlxbert.text.batch import BATCH_TOKENS, WINDOW
 from mlxbert.weights.families.registry import ALL, FAMILIES
 from mlxbert.weights.model_source import builtin_folder
 from tests.docs.pages import DOCS, README, ROOT, blocks, installs, rows
@@ -142,7 +141,7 @@ def test_numbers_of_the_pages_are_those_of_the_source() -> None:
     assert {cells[0].strip("`") for cells in rows("docs/embeddings.md", "dtype")} == set(OUTPUT_DTYPES)
     assert f"up to {MOST_COMPARED} texts" in DOCS["docs/embeddings.md"]
     page = DOCS["docs/command-line.md"]
-    assert f"parts of {PART} results" in page and f"longer than {MAX_LENGTH} tokens" in page
+    assert f"at most {WINDOW} texts" in page and f"longer than {MAX_LENGTH} tokens" in page
     assert f"`--stride` tokens ({STRIDE})" in page and f"`--max-words N` ({AnswerOptions.max_words})" in page
     assert {cells[1] for cells in rows("docs/speed.md", "device")} == {f"{count:,}" for count in BATCH_TOKENS.values()}
 

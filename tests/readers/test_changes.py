@@ -187,13 +187,13 @@ def test_parts_are_kept_for_the_file_as_it_was(tmp_path: Path) -> None:
     assert call(*words).status == 0
     whole = output.read_bytes()
     output.unlink()
-    flush = FileOutput._flush
+    flush = FileOutput.end_part
 
     def change(self: FileOutput) -> None:
         flush(self)
         append(path)
 
-    with mock.patch.object(FileOutput, "_flush", change):
+    with mock.patch.object(FileOutput, "end_part", change):
         call(*words).fails(1, "in.txt: the file changed", "results are kept")
     assert not output.exists()
     call(*words).fails(2, "another input")

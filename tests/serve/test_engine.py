@@ -257,10 +257,10 @@ def test_an_error_in_a_batch_costs_only_the_request_that_causes_it(engine: Engin
 
     whole = EmbedTask.compute
 
-    def planted(task: Any, jobs: Any) -> Any:
+    def planted(task: Any, jobs: Any, pause: Any) -> Any:
         if any(job.item == "planted" for job in jobs):
             raise ZeroDivisionError("planted")
-        return whole(task, jobs)
+        return whole(task, jobs, pause)
 
     monkeypatch.setattr(EmbedTask, "compute", planted)
     blocked = threading.Event()
@@ -489,11 +489,11 @@ def test_a_long_answer_is_whole_although_its_batch_failed(tmp_path: Path, monkey
     long = ("the cat ?", "the dog sat on a mat in paris . " * 1200)
     whole, failed = AnswerTask.compute, []
 
-    def planted(task: Any, jobs: Any) -> Any:
+    def planted(task: Any, jobs: Any, pause: Any) -> Any:
         if any(job.item[1] == "planted" for job in jobs):
-            failed.append(whole(task, [job for job in jobs if job.item[1] != "planted"]))
+            failed.append(whole(task, [job for job in jobs if job.item[1] != "planted"], pause))
             raise ZeroDivisionError("planted")
-        return whole(task, jobs)
+        return whole(task, jobs, pause)
 
     monkeypatch.setattr(AnswerTask, "compute", planted)
     with Engine({"qa": str(folder)}, EngineOptions(max_batch_tokens=1_000_000)) as engine:

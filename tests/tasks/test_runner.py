@@ -1,7 +1,7 @@
 """Batches of many inputs: outputs in the order of the inputs, counted, with padded lengths on a GPU."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from mlxbert.errors import InputError
 from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
 from mlxbert.readers.delimited import SurplusCellsError
-from mlxbert.tasks.runner import remembering, run, run_batches
+from mlxbert.tasks.runner import run, run_batches
 from mlxbert.text.batch import default_batch_tokens, padded_count, plan
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.usage import Usage
@@ -145,17 +145,17 @@ def test_the_first_results_do_not_wait_for_a_large_window() -> None:
 
 
 def test_results_in_a_file_have_windows_of_one_size() -> None:
-    for size, told in ((16, []), (512, []), (24, [24]), (1024, [1024])):
-        sizes, said = list[int](), list[int]()
+    for waited_for, expected in ((True, [8, 16, 24]), (False, [24, 24])):
+        sizes = list[int]()
+        stream: Any = stream_of(map(str, range(48)))
+        stream.waited_for = waited_for
 
         def compute(jobs: Sequence[int], sizes: list[int] = sizes) -> Sequence[int]:
             sizes.append(len(jobs))
             return jobs
 
-        results = run(range(3000), int, compute, "raise", window=size, usual=8)
-        with remembering(None, said.append):
-            assert [*results] == [*range(3000)]
-        assert said == told and {*sizes[:-1]} == {size}
+        assert [*run(stream, int, compute, "raise", window=24, usual=8)] == [*range(48)]
+        assert sizes == expected
 
 
 def test_an_output_is_there_as_soon_as_those_before_it_are() -> None:
@@ -251,15 +251,3 @@ def test_a_batch_that_fails_does_so_after_the_outputs_in_front_of_it() -> None:
     assert next(outputs) == 0
     with pytest.raises(InputError, match=str(CONFIG.vocab_size)):
         next(outputs)
-
-
-@pytest.mark.usefixtures("gpu")
-def test_batches_that_are_remembered_are_not_started() -> None:
-    notes, stored = Recorder(), [[0], [1]]
-
-    def how(_: str, compute: Callable[[], Sequence[int]]) -> Sequence[int]:
-        return stored.pop(0) if stored else compute()
-
-    with remembering(how):
-        assert list(notes.compute(of_lengths([8] * 4))) == [0, 1, 2, 3]
-    assert notes.log == ["start [2]", "read [2]", "start [3]", "read [3]"]

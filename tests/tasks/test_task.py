@@ -3,18 +3,22 @@
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import mlxbert
+from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
+from mlxbert.results.json import to_json
+from mlxbert.tasks.catalogue import CATALOGUE
 from mlxbert.tasks.fill_mask import FillMaskTask
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.next_sentence import Pair
-from mlxbert.tasks.options import FillMaskOptions, WindowedOptions
+from mlxbert.tasks.options import EmbedOptions, FillMaskOptions, TagOptions, WindowedOptions
 from mlxbert.tasks.task import PreparedItem, Task, evaluation_mode, one_or_many
 from mlxbert.text.batch import WINDOW
 from mlxbert.text.usage import Usage
@@ -178,3 +182,27 @@ def test_a_task_prepares_on_any_thread_and_computes_on_the_models(tiny: mlxbert.
         job = thread.submit(task.prepare, TEXT).result()
         assert isinstance(thread.submit(task.compute, [job]).exception(), mlxbert.ThreadError)
     assert task.compute([job, job]) == list(mlxbert.fill_mask(tiny, [TEXT, TEXT], top_k=2))
+
+
+@pytest.mark.parametrize("name", ["embed", "tag"])
+def test_a_pause_comes_before_each_batch_of_a_long_text(name: str, tiny_folder: Path) -> None:
+    model = mlxbert.load(tiny_folder, new_heads={"token_classifier": Labels(("O", "B-x", "I-x"))}, dtype="float32")
+    options = EmbedOptions(overflow="window") if name == "embed" else TagOptions(overflow="window")
+    task: Task[Any, Any, Any, Any] = CATALOGUE[name].make(model, options)
+    task.batch_tokens = 128
+    text, said = "the cat sat on the mat " * 300, list[int]()
+
+    def pause(batch: bool) -> None:
+        if batch and len(said) < 3:
+            said.append(task.usage.batches if task.usage else -1)
+            other = task.compute([task.job("a dog")])  # another request for the same task
+            assert len(other) == 1
+
+    task.usage = usage = Usage()
+    (found,) = task.compute([task.job(text)], pause)
+    assert said == [0, 2, 4] and usage.batches > 8
+    (expected,) = task.compute([task.job(text)])
+    assert to_json(found.to_dict()) == to_json(expected.to_dict())
+    with pytest.raises(ZeroDivisionError):
+        task.compute([task.job(text)], lambda batch: 1 / 0)  # type: ignore[arg-type]
+    assert task.compute([task.job("a dog")])

@@ -74,7 +74,7 @@ def read_markdown(data: bytes, name: str, encoding: str | None = None) -> Iterat
     text, problems = decode_lines(data, chosen=encoding)
     begin, values, is_damaged = front_matter(text)
     guess = ReadProblem("guessed", "the front matter is damaged, so each line is read as it stands")
-    guessed = (guess,) if is_damaged else ()
+    guessed: tuple[ReadProblem, ...] = (guess,) if is_damaged else ()
     fields = {key: shown for key, value in values.items() if (shown := _field(value))}
     title = next((fields.pop(key) for key in [*fields] if key.lower() == "title"), "")
     headings = tuple(markdown_headings(text, begin))

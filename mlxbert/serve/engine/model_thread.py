@@ -20,7 +20,6 @@ from mlxbert.serve.engine.request_queue import AnyTask, Key, QueuedItem, Request
 from mlxbert.serve.engine.serving_options import EngineOptions
 from mlxbert.serve.engine.shared_state import EngineState
 from mlxbert.serve.engine.tokenizing import next_to_prepare, prepare
-from mlxbert.tasks.runner import remembering
 from mlxbert.text.batch import default_batch_tokens
 from mlxbert.weights.find_model import find_model
 from mlxbert.weights.model_folder import ModelFolder
@@ -225,8 +224,10 @@ class ModelThread:
     def _results(self, entries: Sequence[QueuedItem]) -> list[Any]:
         task, jobs, budget = entries[0].task, [entry.job for entry in entries], self._budget(entries[0])
 
-        def pause() -> None:
-            if max(entry.size for entry in entries) <= _LARGE:
+        long, large = entries[0].tokens > budget, max(entry.size for entry in entries) > _LARGE
+
+        def pause(batch: bool) -> None:
+            if not (long if batch else large):
                 return
             before = task.batch_tokens
             self._compute_next(long=False)
@@ -234,24 +235,8 @@ class ModelThread:
             if all(entry.request.over for entry in entries):
                 raise CancelledError
 
-        if entries[0].tokens <= budget:
-            task.batch_tokens = None
-            with remembering(None, pause=pause):
-                return task.compute(jobs)
-        task.batch_tokens, first = budget, True
-
-        def between(_: str, compute: Callable[[], Sequence[Any]]) -> Sequence[Any]:
-            nonlocal first
-            if not first:
-                self._compute_next(long=False)
-                task.batch_tokens = budget
-            if entries[0].request.over:
-                raise CancelledError
-            first = False
-            return compute()
-
-        with remembering(between, pause=pause):
-            return task.compute(jobs)
+        task.batch_tokens = budget if long else None
+        return task.compute(jobs, pause)
 
     def _finish(self, entries: Sequence[QueuedItem], results: Sequence[Any], seconds: float) -> None:
         """Delivers the results of a batch and updates the counts."""
