@@ -1,4 +1,4 @@
-"""Measures jobs with `--ray` on two nodes of this machine: rows after a node was killed, rate, memory.
+"""Measures jobs of `mlxbert ray` on two nodes of this machine: rows after a node was killed, rate, memory.
 
 Usage: python benchmarks/ray_nodes.py [--rows 20000] [--times 10] [--model M] [--only kill,rate,memory]
 
@@ -50,9 +50,10 @@ def write_texts(texts: Sequence[str], folder: Path) -> Path:
 
 def command(model: str, source: Path, output: Path, *options: str) -> list[str]:
     """Returns the command that computes vectors."""
-    files = [source] if "--ray" in options else sorted(source.iterdir())
-    named = [word for file in files for word in ("--input", str(file))]
-    return [sys.executable, "-m", "mlxbert", "embed", "-q", "-m", model, *named, "--output", str(output), *options]
+    many = "--cluster" in options
+    named = [word for file in ([source] if many else sorted(source.iterdir())) for word in ("--input", str(file))]
+    words = ["ray"] * many + ["embed", "-q", "-m", model, *named, "--output", str(output), *options]
+    return [sys.executable, "-m", "mlxbert", *words]
 
 
 def rate(seconds: float, rows: int) -> str:
@@ -82,7 +83,7 @@ def killed(model: str, source: Path, alone: Any, part_rows: int, work: Path) -> 
     output, rows = work / "killed", len(alone)
     parts = sum(-(-pq.read_metadata(file).num_rows // part_rows) for file in source.iterdir())
     with two_nodes(2) as nodes:
-        line = command(model, source, output, "--ray", nodes.address, "--part-rows", str(part_rows), "--overwrite")
+        line = command(model, source, output, "--cluster", nodes.address, "--part-rows", str(part_rows), "--overwrite")
         start = time.perf_counter()
         job = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)
         moment = kill_at_random(nodes, output, parts, job)
@@ -153,7 +154,7 @@ def compare_rates(model: str, source: Path, rows: int, times: int, work: Path) -
     for _ in range(times):
         alone, cpu = timed(command(model, source, work / "rate.npy", "--overwrite"))
         with two_nodes(1) as nodes, watched() as used:
-            many, _ = timed(command(model, source, work / "rate", "--ray", nodes.address, "--overwrite"))
+            many, _ = timed(command(model, source, work / "rate", "--cluster", nodes.address, "--overwrite"))
         computing = sum(process.seconds for process in used.values())
         ratios.append(alone / many)
         cpu_ratios.append(cpu / computing)
@@ -186,7 +187,7 @@ def measure(arguments: argparse.Namespace, work: Path) -> Iterator[tuple[str, st
             few = write_texts(texts[:count], work / f"memory-{count}")
             with two_nodes(1) as nodes, watched() as used:
                 output = work / f"out-{count}"
-                timed(command(model, few, output, "--ray", nodes.address, "--part-rows", str(part_rows)))
+                timed(command(model, few, output, "--cluster", nodes.address, "--part-rows", str(part_rows)))
             sizes = [f"{process.memory / 1e6:,.0f} MB" for process in sorted(used.values())[-2:]]
             yield "memory of the processes", f"{count:,} rows: {' and '.join(sizes)}"
 

@@ -32,7 +32,7 @@ _ABOUT = "BERT encoders on Apple's MLX: embed, fill masks, fine-tune, look insid
 # them takes longer than most commands run.
 _TASKS = [name for name, entry in CATALOGUE.items() if entry.about is not None]
 _COMMANDS = {
-    "Use a model": (_TASKS[0], "similarity", *_TASKS[1:]),
+    "Use a model": (_TASKS[0], "similarity", *_TASKS[1:], "ray"),
     "Explore many texts": ("dedupe", "cluster", "map"),
     "Serve other programs": ("serve",),
     "Search your files": ("search", "index", "indexes", "mcp"),
@@ -45,12 +45,14 @@ _MODULES = {  # where a command's module has another name
     "distill-static": "distill_static", "index": "search", "distill": "pretrain", "vocabulary": "pretrain",
     "doctor": "machine", "bench": "machine", "dedupe": "explore", "cluster": "explore",
 }  # fmt: skip
+_ROOMS = {"ray": "mlxbert.ray.commands"}  # commands whose module is with the rest of their feature
 _SEPARATE = ("embed", "rerank")  # tasks whose commands have their own modules
 _GROUPS = {  # groups of commands; their modules define `COMMANDS`
     "finetune": "Train a model on labelled texts.",
     "evaluate": "Measure how good a model is on labelled texts.",
     "indexes": "Indexes of files on this machine.",
     "models": "Models on this machine and on the Hugging Face hub.",
+    "ray": "Large tables, computed on many machines with Ray.",
 }
 
 
@@ -103,7 +105,7 @@ def make_app(first: str | None = None) -> typer.Typer:
 
 
 def _module(name: str) -> Any:
-    return importlib.import_module(f"mlxbert.cli.commands.{name}")
+    return importlib.import_module(_ROOMS.get(name, f"mlxbert.cli.commands.{name}"))
 
 
 def _add(group: typer.Typer, name: str, function: Callable[..., None], panel: str | None = None) -> None:

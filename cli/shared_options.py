@@ -21,7 +21,7 @@ import typer
 
 from mlxbert.cli.output.written_paths import check_written
 from mlxbert.errors import ArgumentError
-from mlxbert.option_declarations import COUNT, TEXTS, Bounds, Device, DType, Option, Written, kinds_of
+from mlxbert.option_declarations import TEXTS, Device, DType, Option, Written, kinds_of
 from mlxbert.readers.text_lines import UTF8
 from mlxbert.tasks.options import TaskOptions
 from mlxbert.weights.model_source import BUILTIN, ModelRef
@@ -153,31 +153,8 @@ class OutputOptions(TalkOptions):
 class FileOptions(OutputOptions):
     """Options that say how results are shown, or to which file they are written."""
 
-    output: Annotated[
-        Path | None, Option("Write results to a file.", "FILE", short="-o"), Written("file", folder_with="ray")
-    ] = None
+    output: Annotated[Path | None, Option("Write results to a file.", "FILE", short="-o"), Written("file")] = None
     overwrite: Annotated[bool, Option("Replace an existing output file.")] = False
-
-
-@dataclass(frozen=True)
-class RayOptions:
-    """Options that say whether and how Ray computes on many machines."""
-
-    panel: ClassVar[str] = "Output"
-    ray: Annotated[
-        str | None,
-        Option(
-            "Compute with Ray on many machines. The address of the head of a cluster, auto for the cluster of this "
-            "machine, or local. --input and --output are .parquet files in folders or on s3://.",
-            "HOST:PORT",
-        ),
-    ] = None
-    ray_cpus: Annotated[
-        int | None, Option("CPUs of each process of Ray. With a GPU, by default all.", usual="1", bounds=COUNT)
-    ] = None
-    part_rows: Annotated[
-        int | None, Option("Maximum rows of an output file of Ray.", usual="4096", bounds=Bounds(1, 1_000_000))
-    ] = None
 
 
 def flatten(command: Callable[..., None], prepare: Callable[[TalkOptions], None]) -> Callable[..., None]:

@@ -102,20 +102,16 @@ class Written:
         kind: Whether the path is a file or a folder.
         file_endings: For a folder: the endings of paths that are files nevertheless.
         file_if: For a folder: the name and the value of another option with which the path is a file.
-        folder_with: For a file: the name of another option with which the path is a folder.
     """
 
     kind: Literal["file", "folder"]
     file_endings: tuple[str, ...] = ()
     file_if: tuple[str, str] | None = None
-    folder_with: str | None = None
 
     def kind_of(self, path: str | Path, options: Mapping[str, Any]) -> Literal["file", "folder"]:
         """Returns whether this path is a file or a folder, in a call with these options."""
         if self.file_if is not None and options[self.file_if[0]] == self.file_if[1]:
             return "file"
-        if self.folder_with is not None and options.get(self.folder_with) is not None:
-            return "folder"
         return "file" if str(path).lower().endswith(self.file_endings) else self.kind
 
 

@@ -49,6 +49,7 @@ ROOMS = (
     ("mlxbert.bench",),
     ("mlxbert.ray",),
     ("mlxbert.cli", "mlxbert.__main__"),
+    ("mlxbert.ray.commands",),
 )
 
 

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from mlxbert.cli import ray_job, session
+from mlxbert.cli import session
 from mlxbert.cli.inputs import ARGUMENTS, open_input
 from mlxbert.cli.output.formats import ANY_VECTORS, FORMATS, JSON_LINES, SPARSE, TOKENS, VECTORS, WORDS, choose
 from mlxbert.cli.output.output_format import OutputFormat
 from mlxbert.cli.output.resumable_file import check_output
 from mlxbert.cli.shared_options import (
     FileOptions,
-    RayOptions,
     RecordOptions,
     ServedOptions,
     options_of,
@@ -62,10 +61,6 @@ def _embed(
     given = {**vars(chosen), **{name: values.pop(name) for name in _OTHER_OPTIONS}}
     if vectors != "auto":
         options_of_kind(vectors, given)
-    if values["ray"] is not None:
-        _check_ray(words, vectors, given)
-    if ray_job.run_if_asked(_ENTRY.name, model, source, chosen, out, RayOptions(**values), texts):
-        return
     formats = WORDS if words else FORMATS[vectors] if vectors != "auto" else ANY_VECTORS
     check_output(out.output, out.overwrite, formats, source.input)
     records = open_input(texts or (), source, "text")
@@ -97,7 +92,6 @@ embed = with_options(
     [
         *options_of(EmbedWordsOptions, only=["layer"]),
         *options_of(SparseOptions, only=["top_k"]),
-        *options_of(RayOptions),
     ],
 )
 
@@ -119,13 +113,6 @@ def options_of_kind(kind: str, given: Mapping[str, Any]) -> Any:
                 hint=f"omit {option}",
             )
     return _OPTIONS[kind](**{name: value for name, value in given.items() if name in own})
-
-
-def _check_ray(words: bool, vectors: Vectors, given: Mapping[str, Any]) -> None:
-    """Raises ArgumentError for options that ask for other vectors than dense ones of texts."""
-    if words or vectors not in ("auto", "dense"):
-        raise ArgumentError(f"--{'words' if words else 'vectors'} cannot be combined with --ray")
-    options_of_kind("dense", given)
 
 
 def _check_words(words: bool, layer: int | None, chosen: EmbedOptions) -> None:

@@ -12,17 +12,15 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 import typer
 
-from mlxbert.cli import ray_job, session
+from mlxbert.cli import session
 from mlxbert.cli.inputs import open_input, open_questions, open_texts
 from mlxbert.cli.output.formats import TABLES
 from mlxbert.cli.output.resumable_file import check_output
 from mlxbert.cli.shared_options import (
     FileOptions,
     PairInputOptions,
-    RayOptions,
     RecordOptions,
     ServedOptions,
-    options_of,
     with_options,
 )
 from mlxbert.errors import ArgumentError
@@ -31,6 +29,7 @@ from mlxbert.readers.stream import RecordStream
 from mlxbert.tasks import item_kinds
 from mlxbert.tasks.catalogue import CATALOGUE, TaskEntry
 from mlxbert.tasks.item_kinds import ItemKind
+from mlxbert.tasks.options import ClassifyOptions
 
 
 @dataclass(frozen=True)
@@ -139,23 +138,27 @@ def _check_quotes(typed: Typed) -> None:
         )
 
 
-def _check_labels(typed: Typed) -> None:
+def _check_classes(typed: Typed) -> None:
+    pairs = typed.items.pair is not None or typed.source.pair_column is not None
+    check_labels(typed.chosen, pairs=pairs, by_server=typed.model.server is not None)
+
+
+def check_labels(chosen: ClassifyOptions, *, pairs: bool, by_server: bool = False) -> None:
     """Rejects invalid labels before a large model is downloaded; for a model on a server, the server checks labels."""
-    chosen = typed.chosen
     if chosen.labels is None:
         if chosen.hypothesis is not None or chosen.multi:
             raise ArgumentError(f"{'--multi' if chosen.multi else '--hypothesis'} works only with --labels")
         return
-    if typed.items.pair is not None or typed.source.pair_column is not None:
+    if pairs:
         raise ArgumentError(
             "--labels cannot be combined with pairs of texts", hint="give single texts, or omit --labels"
         )
-    if typed.model.server is None:
-        from mlxbert.tasks.zero_shot import check_hypothesis, check_labels
+    if not by_server:
+        from mlxbert.tasks import zero_shot
 
-        check_labels(chosen.labels)
+        zero_shot.check_labels(chosen.labels)
         if chosen.hypothesis is not None:
-            check_hypothesis(chosen.hypothesis)
+            zero_shot.check_hypothesis(chosen.hypothesis)
 
 
 def _view(name: str) -> Any:
@@ -166,7 +169,7 @@ def _view(name: str) -> Any:
 SPECIAL: Mapping[str, Special] = {
     "classify": Special(
         lambda model, chosen: _view("classify").drawing(chosen.top_k, None if chosen.labels else model.labels),
-        _check_labels,
+        _check_classes,
     ),
     "tag": Special(lambda model, chosen: _view("tag").drawing(model.labels, chosen.labels)),
     "answer": Special(lambda *_: _view("answer").draw),
@@ -176,29 +179,16 @@ SPECIAL: Mapping[str, Special] = {
 }
 
 
-_ON_RAY = ("classify", "tag")
-
-
 def task_command(name: str) -> Callable[..., None]:
     """Makes the command of a task."""
     entry = CATALOGUE[name]
 
-    def command(model: ServedOptions, source: Any, out: FileOptions, items: Any, chosen: Any, **many: Any) -> None:
-        typed = Typed(model, source, items, chosen)
-        if not _on_ray(entry, typed, out, RayOptions(**many)):
-            _run(entry, typed, out)
+    def command(model: ServedOptions, source: Any, out: FileOptions, items: Any, chosen: Any) -> None:
+        _run(entry, Typed(model, source, items, chosen), out)
 
     items = ITEMS[entry.items]
     command.__annotations__ |= {"source": items.source, "items": items, "chosen": entry.options}
-    return with_options(command, entry.about or "", options_of(RayOptions) if name in _ON_RAY else ())
-
-
-def _on_ray(entry: TaskEntry, typed: Typed, out: FileOptions, many: RayOptions) -> bool:
-    """Runs a task with Ray, if an option asks for it; returns whether it did."""
-    SPECIAL[entry.name].check(typed)
-    if getattr(typed.items, "pair", None) is not None and many.ray is not None:
-        raise ArgumentError("--pair cannot be combined with --ray", hint="--pair-column names a column of the input")
-    return ray_job.run_if_asked(entry.name, typed.model, typed.source, typed.chosen, out, many, typed.items.texts)
+    return with_options(command, entry.about or "", ())
 
 
 def _run(entry: TaskEntry, typed: Typed, out: FileOptions) -> None:

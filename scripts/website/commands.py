@@ -26,6 +26,7 @@ GUIDES = {
     "cluster": ["explore"],
     "map": ["explore"],
     "serve": ["serve"],
+    "ray": ["ray", "scale"],
     "search": ["search"],
     "index": ["search"],
     "indexes": ["search"],

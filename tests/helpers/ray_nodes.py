@@ -12,7 +12,7 @@ class Nodes:
     """A cluster of two nodes on this machine: the head, and a worker that can be killed.
 
     Attributes:
-        address: The address for `--ray`.
+        address: The address for `--cluster`.
     """
 
     def __init__(self, cpus: int, of_worker: int) -> None:

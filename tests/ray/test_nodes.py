@@ -36,8 +36,8 @@ def source(tmp_path: Path) -> Path:
 
 
 def options(model: Path, source: object, output: object, address: str) -> list[str]:
-    given = ["--input", str(source), "--output", str(output), "--ray", address, "--part-rows", str(PART_ROWS)]
-    return ["embed", "--model", str(model), "--dtype", "float32", *given]
+    given = ["--input", str(source), "--output", str(output), "--cluster", address, "--part-rows", str(PART_ROWS)]
+    return ["ray", "embed", "--model", str(model), "--dtype", "float32", *given]
 
 
 def parts(output: Path) -> dict[str, bytes]:
@@ -86,7 +86,7 @@ def test_a_job_ends_when_no_machine_that_is_large_enough_is_left(
     tiny_folder: Path, source: Path, tmp_path: Path
 ) -> None:
     with two_nodes(1, of_worker=2) as nodes:
-        job = started([*options(tiny_folder, source, tmp_path / "out", nodes.address), "--ray-cpus", "2"])
+        job = started([*options(tiny_folder, source, tmp_path / "out", nodes.address), "--cpus", "2"])
         wait_for(tmp_path / "out", 2, job)
         nodes.kill()
         _, err = job.communicate(timeout=WAIT)
@@ -165,8 +165,8 @@ def test_a_full_disk_ends_the_job_and_leaves_no_half_of_a_part(tiny_folder: Path
 
 def test_more_cpus_than_any_node_has(tiny_folder: Path, source: Path, tmp_path: Path) -> None:
     cpus = str((os.cpu_count() or 1) + 1)
-    outcome = process(*options(tiny_folder, source, tmp_path / "out", "local"), "--ray-cpus", cpus)
-    outcome.fails(2, "--ray-cpus")
+    outcome = process(*options(tiny_folder, source, tmp_path / "out", "local"), "--cpus", cpus)
+    outcome.fails(2, "--cpus")
 
 
 def test_actors_of_ray_data(tiny_folder: Path, source: Path) -> None:
