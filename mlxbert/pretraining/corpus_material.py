@@ -85,7 +85,7 @@ class CorpusMaterial(Material):
         """See `Material.manifest`."""
         files, hashes = {"corpus": self.settings.corpus, "valid": self.settings.valid}, self.settings.hashes
         return {
-            "task": call.request.task,
+            "task": call.task,
             **self.base.manifest(),
             "teacher": self.teacher and hash_model(self.teacher.files),
             "options": {**call.options.to_dict(), **self.objective.settings(), **self.settings.to_dict()},

@@ -23,7 +23,7 @@ from mlxbert.training.loop.events import TrainingEvents
 from mlxbert.training.loop.phase_times import LOADING, OnPhase, Times
 from mlxbert.training.lora_layers import refuse_adapter
 from mlxbert.training.options.loop_options import TrainingOptions
-from mlxbert.training.training_call import TrainingRequest, begin
+from mlxbert.training.training_call import TrainingCall, check_base, claimed, completed
 from mlxbert.weights.model_source import BUILTIN, ModelRef, check_source
 
 _LOOP = frozenset(field.name for field in fields(TrainingOptions)) - {"epochs", "patience"}
@@ -123,32 +123,28 @@ def pretrain(
     loop = TrainingOptions(**{name: chosen[name] for name in _LOOP & chosen.keys()})
     length = Passes(steps, _passes(steps, epochs, loop.minutes))
     _check_electra(weights, loop)
-    request = TrainingRequest(
-        task="pretrain", what="pre-training", output=output,
-        ref=ModelRef(_initial_source(model, config), adapter, revision, offline, dtype, device),
-        options=loop, named=chosen.keys(), overwrite=overwrite, times=times,
-    )  # fmt: skip
-
-    def find(ref: ModelRef) -> InitialModel:
+    ref = ModelRef(_initial_source(model, config), adapter, revision, offline, dtype, device)
+    with claimed(output, ref, loop, overwrite=overwrite) as (target, group):
         for path in (*settings.corpus, *settings.valid):
             check_there(path)
         base = find_initial(ref, config, vocabulary, layers, heads_of(weights), on_progress)
         _check_lora(base, loop)
-        return base
-
-    def read(base: InitialModel) -> CorpusMaterial:
+        check_base(base, target, loop, group)
         source = find_teacher(teacher, base, terms_with_teacher(weights), on_progress)
         first, adapters = prepare_model(base, weights, settings, loop)
         taught = None if source is None else load_teacher(source, terms_with_teacher(weights), first)
         masked = isinstance(first.network, Electra)
-        return CorpusMaterial(
+        material = CorpusMaterial(
             base=base, objective=Pretraining(make_terms(weights, temperature), taught), settings=settings,
             length=length, teacher=source, first=first, adapters=adapters, on_read=on_read,
             maker=Maker(settings, first.tokenizer, pairs, first.config.max_length, all_masked=masked),
             fill=(fill,) if isinstance(fill, str) else tuple(fill),
         )  # fmt: skip
-
-    return begin(request, find, read)
+        call = TrainingCall(
+            task="pretrain", what="pre-training", target=target, ref=ref, material=material,
+            options=completed(loop, chosen.keys(), material), overwrite=overwrite, times=times, group=group,
+        )  # fmt: skip
+    return call.begin()
 
 
 def _initial_source(model: str | Path | None, config: str | Path | None) -> str | Path:

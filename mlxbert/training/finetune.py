@@ -6,12 +6,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from mlxbert.data.validation_split import check_fraction
 from mlxbert.errors import ArgumentError
 from mlxbert.progress import OnProgress
 from mlxbert.readers.labelled_rows import check_sources, read_rows
-from mlxbert.readers.text_lines import UTF8
+from mlxbert.readers.text_lines import UTF8, check_encoding
 from mlxbert.training.base_model import BaseModel
-from mlxbert.training.command_line import Data, FinetuneArguments
+from mlxbert.training.command_line import Data, command_line
 from mlxbert.training.distillation import Distillation
 from mlxbert.training.labelled_material import LabelledMaterial
 from mlxbert.training.loop.events import TrainingEvents
@@ -19,13 +20,13 @@ from mlxbert.training.loop.phase_times import LOADING, OnPhase, Times
 from mlxbert.training.lora_layers import refuse_adapter
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.objective import Objective
-from mlxbert.training.options.loop_options import TeacherOptions, TrainingOptions
+from mlxbert.training.options.loop_options import TeacherOptions, TrainingOptions, variants
 from mlxbert.training.options.training_tasks import TASKS
-from mlxbert.training.training_call import TrainingRequest, begin
-from mlxbert.training.training_plan import make_plan
+from mlxbert.training.training_call import TrainingCall, check_base, claimed, completed
+from mlxbert.training.training_plan import TrainingPlan, make_plan
 from mlxbert.training.transformers_check import require_counterpart, require_packages
 from mlxbert.weights.find_model import find_model
-from mlxbert.weights.model_source import ModelRef
+from mlxbert.weights.model_source import ModelRef, check_source
 
 _LOOP = frozenset(field.name for field in fields(TrainingOptions))
 _TEACHER = frozenset(field.name for field in fields(TeacherOptions))
@@ -110,34 +111,43 @@ def finetune(
     Raises:
         MlxbertError: An argument, the data, the model or the folder cannot be used.
     """
-    asked = FinetuneArguments(
-        train=train, output=output, valid=valid, model=model, adapter=adapter, teacher=teacher, revision=revision,
-        offline=offline, dtype=dtype, device=device, format=format, no_header=no_header, encoding=encoding,
-        validation_fraction=validation_fraction, seeds=seeds, sweep=sweep, options=options,
-    )  # fmt: skip
-    chosen = _read_options(task, asked, check=check)
+    given = {**locals()}
+    check_encoding(encoding)
+    check_fraction(valid, validation_fraction)
+    chosen = _read_options(task, options, {} if sweep is None else sweep, taught=teacher is not None, check=check)
+    loop, objective = chosen.loop, chosen.objective
     times = Times(on_phase)
     times.begin(LOADING)
-    request = _request(task, asked, chosen, times, overwrite=overwrite, dry_run=dry_run)
-    find = partial(_find_base, asked, chosen, on_progress)
-    read = partial(_read_material, asked, chosen, on_progress, times, check)
-    return begin(request, find, read)
+    check_source(model, "model")
+    ref, runs = ModelRef(model, adapter, revision, offline, dtype, device), variants(sweep, seeds, loop.seed)
+    with claimed(output, ref, loop, overwrite=overwrite) as (target, group):
+        for data in (train, () if valid is None else valid):
+            check_sources(data)
+        base = _find_base(ref, chosen, on_progress)
+        check_base(base, target, loop, group)
+        read = partial(read_rows, format=format, header=not no_header, encoding=encoding, words=chosen.labels_words)
+        parts = read(train), None if valid is None else read(valid)
+        plan, distillation = make_plan(objective, base, *parts, validation_fraction, loop.seed, times), None
+        if teacher is not None:
+            times.begin(LOADING)
+            distillation = _distillation(replace(base.ref, source=teacher), plan, chosen, on_progress)
+            plan = replace(plan, report=distillation.noted(plan.report))
+        if check:
+            require_counterpart(plan.heads, base.files.config_json)
+        material = LabelledMaterial(
+            base=base, objective=plan.objective if distillation is None else distillation.objective, plan=plan,
+            distillation=distillation, encoding=encoding, compares=check,
+        )  # fmt: skip
+        call = TrainingCall(
+            task=objective.name, what="fine-tuning", target=target, ref=ref, material=material, variants=runs,
+            options=completed(loop, chosen.named, material), overwrite=overwrite, dry_run=dry_run, times=times,
+            line=command_line(finetune, task, given) if isinstance(task, str) else None, group=group,
+        )  # fmt: skip
+    return call.begin()
 
 
-def _request(
-    task: object, asked: FinetuneArguments, chosen: "_Chosen", times: Times, *, overwrite: bool, dry_run: bool
-) -> TrainingRequest:
-    return TrainingRequest(
-        task=chosen.objective.name, what="fine-tuning", output=asked.output, variants=asked.variants(chosen.loop.seed),
-        ref=asked.ref(), options=chosen.loop, named=chosen.named, overwrite=overwrite, dry_run=dry_run,
-        line=asked.command_line(task) if isinstance(task, str) else None, times=times
-    )  # fmt: skip
-
-
-def _find_base(asked: FinetuneArguments, chosen: "_Chosen", on_progress: OnProgress | None, ref: ModelRef) -> BaseModel:
-    """Finds the model that training starts from. Checks first that the data exist."""
-    for data in (asked.train, () if asked.valid is None else asked.valid):
-        check_sources(data)
+def _find_base(ref: ModelRef, chosen: "_Chosen", on_progress: OnProgress | None) -> BaseModel:
+    """Finds the model that training starts from."""
     base = BaseModel(ref=ref, files=find_model(ref, on_progress), packed=chosen.loop.lora is not None)
     base = replace(base, files=chosen.objective.described(base.files, base.public_name))
     if chosen.loop.lora is not None:
@@ -145,33 +155,11 @@ def _find_base(asked: FinetuneArguments, chosen: "_Chosen", on_progress: OnProgr
     return base
 
 
-def _read_material(
-    asked: FinetuneArguments,
-    chosen: "_Chosen",
-    on_progress: OnProgress | None,
-    times: Times,
-    check: bool,
-    base: BaseModel,
-) -> LabelledMaterial:
-    """Opens the data and, if there is one, the teacher."""
-    rows = partial(
-        read_rows, format=asked.format, header=not asked.no_header, encoding=asked.encoding, words=chosen.labels_words
-    )
-    parts = rows(asked.train), None if asked.valid is None else rows(asked.valid)
-    plan = make_plan(chosen.objective, base, *parts, asked.validation_fraction, chosen.loop.seed, times)
-    distillation = None
-    if asked.teacher is not None:
-        times.begin(LOADING)
-        teacher = replace(base.ref, source=asked.teacher, adapter=None, revision=None)
-        options = TeacherOptions(**chosen.teacher)
-        distillation = Distillation(teacher, plan.objective, plan.train, plan.valid, options, on_progress)
-        plan = replace(plan, report=distillation.noted(plan.report))
-    if check:
-        require_counterpart(plan.heads, base.files.config_json)
-    return LabelledMaterial(
-        base=base, objective=plan.objective if distillation is None else distillation.objective, plan=plan,
-        distillation=distillation, encoding=asked.encoding, compares=check,
-    )  # fmt: skip
+def _distillation(
+    teacher: ModelRef, plan: TrainingPlan, chosen: "_Chosen", on_progress: OnProgress | None
+) -> Distillation:
+    own = replace(teacher, adapter=None, revision=None)
+    return Distillation(own, plan.objective, plan.train, plan.valid, TeacherOptions(**chosen.teacher), on_progress)
 
 
 @dataclass(frozen=True)
@@ -193,18 +181,22 @@ class _Chosen:
     labels_words: bool
 
 
-def _read_options(task: str | Objective[Any], asked: FinetuneArguments, *, check: bool) -> _Chosen:
+def _read_options(
+    task: str | Objective[Any], options: Mapping[str, Any], sweep: Mapping[str, Any], *, taught: bool, check: bool
+) -> _Chosen:
     """Checks the options of a call, and divides them among the loop, the teacher and the objective."""
-    rest, sweep = dict(asked.options), asked.sweep or {}
+    if not isinstance(sweep, Mapping):
+        raise ArgumentError(f"sweep is {sweep!r:.60}, expected lists of values by option: {{'lr': [1e-5, 2e-5]}}")
+    rest = dict(options)
     loop = _pop_options(rest, _LOOP)
     spec = TASKS.get(task) if isinstance(task, str) else None
     no_teacher_options = spec is not None and TeacherOptions not in spec.teacher  # `temperature` belongs to the task
     teacher = _pop_options(rest, frozenset() if no_teacher_options else _TEACHER)
-    if asked.teacher is None:
+    if not taught:
         TeacherOptions(**teacher).refuse_alone()
     if "lora" not in loop and isinstance(sweep.get("lora"), list | tuple):  # some defaults depend on lora
         loop["lora"] = next(iter(sweep["lora"]), None)
-    if spec is not None and (asked.teacher is not None or check or loop.get("lora") is not None):
+    if spec is not None and (taught or check or loop.get("lora") is not None):
         flags = [name for name in spec.variants if "=" not in name]
         rest |= {name: False for name in flags if rest.get(name) is None}  # no variant allows these
     objective = task if isinstance(task, Objective) else make_objective(task, **rest)

@@ -77,7 +77,7 @@ class LabelledMaterial(Material):
         """See `Material.manifest`."""
         plan = self.plan
         return {
-            "task": call.request.task,
+            "task": call.task,
             "model": hash_model(self.base.files),
             **({} if self.distillation is None else self.distillation.manifest()),
             "heads": {head: labels and list(labels.names) for head, labels in plan.heads.items()},
@@ -108,7 +108,7 @@ class LabelledMaterial(Material):
 
         order = Epochs(examples, options)
         if distillation is not None:
-            examples = distillation.examples(None if call.request.dry_run else share)
+            examples = distillation.examples(None if call.dry_run else share)
         return {
             "objective": self.objective, "examples": examples, "place": plan.train.places.__getitem__,
             "order": order, "evaluate": evaluate,
@@ -156,7 +156,7 @@ class LabelledMaterial(Material):
 
         return FolderContent(
             model=assessment.model, record=self._record(call, assessment, results),
-            card=self._card(call.request.task, assessment), scores=self._scores(call.request.task, assessment),
+            card=self._card(call.task, assessment), scores=self._scores(call.task, assessment),
             keys=objective.config_keys(), embedder=objective.embedder_to_save(),
             facts={"evaluation": assessment.evaluation, "summary": assessment.summary}, complete=complete,
         )  # fmt: skip
@@ -179,7 +179,7 @@ class LabelledMaterial(Material):
         # Mistakes have texts, and a published folder should not contain the data.
         scores = evaluation and {name: value for name, value in asdict(evaluation).items() if name != "mistakes"}
         return {
-            "command": call.request.line, "report": report and asdict(report), "runs": list(results),
+            "command": call.line, "report": report and asdict(report), "runs": list(results),
             "metrics": dict(assessment.metrics), "evaluation": scores,
             "baselines": dict(summary.baselines) if summary else None,
         }  # fmt: skip

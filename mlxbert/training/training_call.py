@@ -1,7 +1,7 @@
 """Training calls: options → model → data → plan → run, as a stream of events.
 
-`finetune`, `pretrain` and `distill` are front ends of `begin`: each reads its options into a `TrainingRequest`, and
-passes functions that find the model and open the data. Each kind of data is a subclass of `Material`.
+`finetune`, `pretrain` and `distill` are front ends: within `claimed`, each finds the model, opens the data and makes a
+`TrainingCall`, which begins the training. Each kind of data is a subclass of `Material`.
 
 The work is done in `DIR.partial/` (see `mlxbert.training.unfinished_folder`); `DIR` appears when everything is done.
 Repeating the same call resumes the work; a different call is an error.
@@ -10,12 +10,12 @@ Repeating the same call resumes the work; a different call is an error.
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set as AbstractSet
-from contextlib import ExitStack
+from collections.abc import Generator, Iterator, Mapping, Sequence, Set as AbstractSet
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from mlxbert.errors import ArgumentError, DivergedError
 from mlxbert.folders import card, destination
@@ -43,40 +43,8 @@ from mlxbert.weights.model_source import ModelRef, local_folder
 _LOG = logging.getLogger("mlxbert")
 _MIN_STEPS = 50  # a run with fewer updates gets no estimate, because measuring takes several updates
 _ESTIMATING = "estimating the time"
-AnyBase = TypeVar("AnyBase", bound=BaseModel)
 _STATIC_RATE = 3e-3
 _LORA_RATE = 10  # factor for adapters: they start at 0 and are small, so they need larger steps than full weights
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingRequest:
-    """The arguments of a training call that do not depend on the kind of data.
-
-    Attributes:
-        task: The name of the task, for reports.
-        what: The activity, such as `fine-tuning`, for the `repr` of the call.
-        output: The folder to write.
-        ref: The base model and the device.
-        options: The training options.
-        named: The names of the options that the caller set; the others get defaults that suit the model and the data.
-        variants: For each run, the options in which the run differs from the others.
-        overwrite: Whether existing results and unfinished work are replaced.
-        dry_run: Whether the call only estimates time and memory.
-        line: The command line of this call; `None` if it is not known.
-        times: Measures the phases of the call.
-    """
-
-    task: str
-    what: str
-    output: str | Path
-    ref: ModelRef
-    options: TrainingOptions
-    named: AbstractSet[str]
-    variants: tuple[Mapping[str, Any], ...] = ({},)
-    overwrite: bool
-    dry_run: bool = False
-    line: str | None = None
-    times: Times
 
 
 class Material(ABC):
@@ -137,72 +105,75 @@ class Material(ABC):
         """
 
 
-def begin(
-    request: TrainingRequest, find: Callable[[ModelRef], AnyBase], read: Callable[[AnyBase], Material]
-) -> TrainingEvents:
-    """Runs every check that is possible before training, and returns the training as an iterator of events.
+@contextmanager
+def claimed(
+    output: str | Path, ref: ModelRef, options: TrainingOptions, *, overwrite: bool
+) -> Iterator[tuple[Path, ProcessGroup]]:
+    """Joins the processes of the run, and checks the output folder before the model is downloaded.
 
-    Args:
-        request: The arguments that do not depend on the kind of data.
-        find: Runs the checks that need no model, then finds the base model.
-        read: Opens the data and prepares them for the model.
+    An error of one process in the block, which finds the model and the data, is raised in all of them.
+
+    Yields:
+        The path of the output with links resolved, and the processes.
     """
-    ref, times, group = request.ref, request.times, join()
+    group, target = join(), Path(output)
     with group.raise_together():
-        devices.use(ref.device, fast_float32=request.options.fast_float32)
-        target = claim(request, group)
-        base = find(ref)
-        for folder in (base.files.adapter, base.folder):
-            if folder is not None and not group.rank:
-                destination.check_location(target, folder)
-        base.warn_unless_it_fits(request.options)
-        material = read(base)
-        defaults = material.usual(request.options)
-        options = replace(
-            request.options, **{name: value for name, value in defaults.items() if name not in request.named}
-        )
-        call = TrainingCall(
-            request=request, target=target, material=material, options=options,
-            dtype=devices.choose_dtype(ref.dtype, training=True),
-            group=ProcessGroup() if request.dry_run else group,
-        )  # fmt: skip
-        for number in range(len(request.variants)):  # checked now, before hours of work
-            material.check(call.chosen(number))
-    events = call.estimated(first=not group.rank) if request.dry_run else call.events()
-    times.begin("")
-    result = ModelRef(target, offline=ref.offline, device=ref.device)
-    return TrainingEvents(events, f"{request.what} of {base.name}", result, times, dry=request.dry_run)
+        devices.use(ref.device, fast_float32=options.fast_float32)
+        if not group.rank:
+            if not overwrite:
+                clean_up(output)
+            target = destination.check_target(output, local_folder(str(ref.source)), overwrite)
+        yield target, group
+
+
+def check_base(base: BaseModel, target: Path, options: TrainingOptions, group: ProcessGroup) -> None:
+    """Raises an error if the output would be in a folder of the model; warns if training does not fit into memory."""
+    for folder in (base.files.adapter, base.folder):
+        if folder is not None and not group.rank:
+            destination.check_location(target, folder)
+    base.warn_unless_it_fits(options)
+
+
+def completed(options: TrainingOptions, named: AbstractSet[str], material: Material) -> TrainingOptions:
+    """Returns the options with defaults that suit the model and the data, for all that the caller did not name."""
+    defaults = material.usual(options)
+    return replace(options, **{name: value for name, value in defaults.items() if name not in named})
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingCall:
-    """A training call whose arguments have been checked. It consists of one or several runs of the loop.
+    """A training call whose arguments have been checked. It consists of one or several runs of the loop."""
 
-    Attributes:
-        request: The arguments that do not depend on the kind of data.
-        target: The folder to write.
-        material: The data and their objective.
-        options: The training options, with defaults that suit the model and the data.
-        dtype: The dtype of computation.
-        group: The processes that share the work.
-    """
-
-    request: TrainingRequest
-    target: Path
+    task: str  # its name, for reports
+    what: str  # the activity, such as `fine-tuning`
+    target: Path  # the folder to write
+    ref: ModelRef  # the base model and the device
     material: Material
-    options: TrainingOptions
-    dtype: mx.Dtype
+    options: TrainingOptions  # with defaults that suit the model and the data, see `completed`
+    variants: tuple[Mapping[str, Any], ...] = ({},)  # for each run, the options in which it differs from the others
+    overwrite: bool
+    dry_run: bool = False
+    line: str | None = None  # the command line of this call, if it is known
+    times: Times
     group: ProcessGroup
 
-    @property
-    def times(self) -> Times:
-        """Measures the phases of the call."""
-        return self.request.times
+    def begin(self) -> TrainingEvents:
+        """Runs the last checks before training, and returns the training as an iterator of events."""
+        with self.group.raise_together():
+            for number in range(len(self.variants)):  # checked now, before hours of work
+                self.material.check(self.chosen(number))
+            devices.choose_dtype(self.ref.dtype, training=True)
+        alone = replace(self, group=ProcessGroup())
+        events = alone.estimated(first=not self.group.rank) if self.dry_run else self.events()
+        self.times.begin("")
+        result = ModelRef(self.target, offline=self.ref.offline, device=self.ref.device)
+        name = f"{self.what} of {self.material.base.name}"
+        return TrainingEvents(events, name, result, self.times, dry=self.dry_run)
 
     @property
-    def variants(self) -> tuple[Mapping[str, Any], ...]:
-        """For each run, the options in which the run differs from the others."""
-        return self.request.variants
+    def dtype(self) -> mx.Dtype:
+        """The dtype of computation."""
+        return devices.choose_dtype(self.ref.dtype, training=True)
 
     def chosen(self, number: int) -> TrainingOptions:
         """Returns the options of a run."""
@@ -229,7 +200,7 @@ class TrainingCall:
         estimate = self._estimated(number, loop, always=always)
         variants, variant = self.variants, self.variants[number]
         return Started(
-            run=number, task=self.request.task, model=self.material.base.name, output=str(self.target),
+            run=number, task=self.task, model=self.material.base.name, output=str(self.target),
             runs=len(variants),
             varied={name: value for name, value in variant.items() if any(other[name] != value for other in variants)},
             steps=loop.steps, first_step=loop.state.progress.step, parameters=loop.parameters - loop.frozen,
@@ -296,7 +267,7 @@ class TrainingCall:
         with device_errors(), ExitStack() as held:
             with self.group.raise_together():
                 if first:
-                    held.enter_context(workspace.locked(overwrite=self.request.overwrite))
+                    held.enter_context(workspace.locked(overwrite=self.overwrite))
             call = replace(self, material=self.material.opened(self, workspace.folder))
             models = RunModels(call)
             for number in range(len(self.variants)):
@@ -315,7 +286,7 @@ class TrainingCall:
         """Trains one of the runs. Among several runs, a diverging run counts as the worst; the others continue."""
         first = self.group.rank == 0
         self.times.begin(LOADING)
-        devices.use(self.request.ref.device)  # another model may have been loaded since the call
+        devices.use(self.ref.device)  # another model may have been loaded since the call
         loop = Run(self.training(number, models), workspace.store(number) if first else None)
         if earlier := loop.state.progress.seconds:
             self.times.add(EARLIER, earlier)
@@ -358,8 +329,8 @@ class TrainingCall:
         content = self.material.content(self, model, results)
         self.times.begin("saving")
         with workspace.model() as folder:
-            facts = write_folder(folder, content, base, self.target, manifest, self.request.line, adapters)
-            destination.check_target(self.target, base.folder, self.request.overwrite)  # checked again, hours later
+            facts = write_folder(folder, content, base, self.target, manifest, self.line, adapters)
+            destination.check_target(self.target, base.folder, self.overwrite)  # checked again, hours later
             destination.move(folder, self.target)
         workspace.remove()
         self.times.begin("")
@@ -397,15 +368,6 @@ class RunModels:
             self._last = None
             self._last = number, *self._call.material.model(self._call.chosen(number))
         return self._last[1:]
-
-
-def claim(request: TrainingRequest, group: ProcessGroup) -> Path:
-    """Checks the output folder before the model is downloaded, and returns its path with links resolved."""
-    if group.rank:
-        return Path(request.output)
-    if not request.overwrite:
-        clean_up(request.output)
-    return destination.check_target(request.output, local_folder(str(request.ref.source)), request.overwrite)
 
 
 def usual_rate(width: int, options: TrainingOptions, factor: float, *, static: bool = False) -> float:

@@ -19,7 +19,7 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError, DivergedError, InputError, MlxbertError
 from mlxbert.machine.device import mx
-from mlxbert.training.command_line import FinetuneArguments
+from mlxbert.training.command_line import command_line
 from mlxbert.training.loop.events import Evaluated, Event, Finished, Saved, Started, Step
 from mlxbert.training.options.training_tasks import TASKS
 from mlxbert.training.unfinished_folder import Workspace, clean_up
@@ -115,13 +115,13 @@ def test_the_command_of_a_model_card_can_be_typed(task: str) -> None:
     command = COMMANDS[f"finetune {task}"]
     options = {"text_column": "a b", "epochs": 2, "lr": 1e-5, "seed": 3, "max_length": 64}
     given: dict[str, Any] = {"train": ["a.csv", "b c.csv"], "output": Path("out"), "seeds": 2, "model": "builtin"}
-    line = FinetuneArguments(**given, sweep={"lr": [1e-5, 2e-5]}, options=options).command_line(task)
+    line = command_line(mlxbert.finetune, task, {**given, "sweep": {"lr": [1e-5, 2e-5]}, "options": options})
     assert line is not None
     parsed = command.make_context("finetune", shlex.split(line)[3:]).params
     assert [*parsed["train"]] == given["train"] and [*parsed["sweep"]] == ["lr=1e-05,2e-05"] and parsed["seed"] == 3
     chosen = {"classify": "few_shot", "embed": "normalize"}.get(task)  # by default neither true nor false
     if chosen is not None:
-        line = FinetuneArguments(**given, options={chosen: False}).command_line(task)
+        line = command_line(mlxbert.finetune, task, {**given, "options": {chosen: False}})
         assert line is not None
         assert command.make_context("finetune", shlex.split(line)[3:]).params[chosen] is False
 

@@ -199,3 +199,12 @@ def check_sweep(sweep: Mapping[str, Any] | None, seeds: int = 1) -> list[dict[st
             raise ArgumentError(f"sweep has {runs:,} runs or more, expected at most {RUNS.most:,}, including all seeds")
         combinations = [{**options, name: value} for options in combinations for value in values]
     return combinations
+
+
+def variants(sweep: Mapping[str, Any] | None, seeds: int, seed: int) -> tuple[Mapping[str, Any], ...]:
+    """Returns the varied options of each run: every combination of a sweep, once for each seed from `seed` on."""
+    return tuple(
+        {**combination, "seed": combination.get("seed", seed) + number}
+        for combination in check_sweep(sweep, seeds)
+        for number in range(seeds)
+    )
