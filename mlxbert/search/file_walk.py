@@ -14,6 +14,7 @@ from mlxbert.search.file_systems import FORBIDDEN, IN_THE_CLOUD, is_hidden, is_i
 from mlxbert.search.gitignore import FolderIgnores, Naming, Rules, add_rules, compile_rules, naming_of, rules_above
 
 _OPTIONS = Naming(compose=True)  # for `include` and `exclude`
+_MAX_DEPTH = 128  # maximum depth of a folder: the time of a pattern with `**` grows with a power of the depth
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +45,10 @@ class LeftOut:
 
     Attributes:
         path: The absolute path.
-        reason: "hidden", "ignored" (by a .gitignore), "excluded" or "not included" (by options), "too large", "link"
-            (to a folder, or to a file outside), "broken link", "not a file", "no permission", "vanished", "cannot be
-            read"; on a Mac also "in the cloud" (reading would download it), "package" and "forbidden by macOS" (by its
-            privacy settings).
+        reason: "hidden", "ignored" (by a .gitignore), "excluded" or "not included" (by options), "too large", "too
+            deep", "link" (to a folder, or to a file outside), "broken link", "not a file", "no permission", "vanished",
+            "cannot be read"; on a Mac also "in the cloud" (reading would download it), "package" and "forbidden by
+            macOS" (by its privacy settings).
     """
 
     path: str
@@ -166,9 +167,9 @@ class _Walk:
         """Returns the reason why an entry is left out because of its name; `None` if it is not left out."""
         if entry.name.startswith(".") or is_system_file(entry.name):
             return "hidden"
-        if not ignores.rules and self._exclude is None:
-            return None
         path = f"{entry.path}/" if entry.is_dir(follow_symlinks=False) else entry.path
+        if path.count("/", start) > _MAX_DEPTH:
+            return "too deep"
         for offset, rules in ignores.rules:
             if (ignored := rules.of(path, offset)) is not None:
                 if ignored:
@@ -241,7 +242,6 @@ def _reason(problem: OSError) -> str:
 def _option(name: str, patterns: Sequence[str]) -> Rules | None:
     for pattern in patterns:
         if compile_rules(pattern, _OPTIONS, inside=True) is None:
-            raise ArgumentError(
-                f"{name} has {pattern!r:.60}, expected a .gitignore pattern such as 'drafts/' or '*.md'"
-            )
+            expected = "expected a .gitignore pattern such as 'drafts/' or '*.md', with at most three stars in a name"
+            raise ArgumentError(f"{name} has {pattern!r:.60}, {expected}")
     return compile_rules("\n".join(patterns), _OPTIONS, inside=True)

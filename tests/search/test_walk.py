@@ -13,7 +13,7 @@ import pytest
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.search.file_walk import LeftOut, WalkedFile, WalkOptions, walk
-from mlxbert.search.gitignore import naming_of
+from mlxbert.search.gitignore import _MAX_STARS, _stars, naming_of
 
 ALL = WalkOptions()
 
@@ -71,6 +71,11 @@ GIT = [
     (["a/b", "a/c"], {"_": "a/**\n!a/b"}, ["a/b"]),
     (["a/b", "a/c/d", "b"], {"_": "a/**/"}, ["a/b", "b"]),
     (["a/b", "b"], {"_": "*/"}, ["b"]),
+    (["a/b", "b"], {"_": "**/"}, ["b"]),
+    (["a/b", "b"], {"_": "/**/"}, ["b"]),
+    (["a/b", "b"], {"_": "/**\n!a"}, []),
+    (["a/b", "a/b.log", "c"], {"_": "a/*.log", "a": "/*\n!/b"}, ["a/b", "c"]),
+    (["a/b/x", "a/b/x.log", "a/c"], {"_": "*.log", "a": "/*\n!/b"}, ["a/b/x"]),  # what is in `b` is no match of `!/b`
     (["foo/x", "foo/x.log"], {"_": "!foo/\n*.log\n!foo/"}, ["foo/x"]),
     (["#a", "!a", "b ", "b", "c"], {"_": "\\#a\n\\!a\nb\\ \n#c\n\nc   "}, ["b"]),
     (["a.pyc", "a.pyo", "a.pyx"], {"_": "*.py[!x]\r\n"}, ["a.pyx"]),
@@ -294,17 +299,19 @@ def test_folders_deeper_than_paths_can_say(tmp_path: Path) -> None:
     assert {*left_out(tmp_path).values()} == {"cannot be read"}  # beyond the longest path of the system
 
 
-def test_patterns_of_many_stars_take_no_time(tmp_path: Path) -> None:
-    rules = "\n".join(
-        [
-            *("****?b", "**/a/**/a/**/*a/**/a/**/a/**/b", "*a*a*a*a*a*a*a*a*a*b", "*?a*?a*?a*?a*?a*?a*?a*?b"),
-            *("**a**a**a**a**[bc]*[bd]*e", "/**/*a*a*a*a*a*a*a/**/x", "[[:alpha:]]&&[a||b]~~x"),
-        ]
-    )
-    tree(tmp_path, "a" * 250, "a" * 200 + "/" + "a" * 200, "a/" * 200 + "a", _=rules)
+def test_patterns_of_many_stars_take_no_time(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    many = [
+        *("****?b", "**/a/**/a/**/*a/**/a/**/a/**/b", "*a*a*a*a*a*a*a*a*a*b", "*?a*?a*?a*?a*?a*?a*?a*?b"),
+        *("**a**a**a**a**[bc]*[bd]*e", "/**/*a*a*a*a*a*a*a/**/x"),
+    ]
+    few = ["*a*a*ab", "**/a/**/a/**/*ab", "/**/a/**/*?a*?ab", "***b", "[[:alpha:]]&&[a||b]~~x"]
+    deepest = "a/" * 127 + "x"
+    tree(tmp_path, "a" * 250, "a" * 200 + "/" + "a" * 200, deepest, "a/" * 200 + "b", _="\n".join([*many, *few]))
     start = time.process_time()
-    assert len(found(tmp_path)) == 3
-    assert time.process_time() - start < 1
+    assert sorted(found(tmp_path)) == sorted(["a" * 250, "a" * 200 + "/" + "a" * 200, deepest])
+    assert time.process_time() - start < 5
+    assert left_out(tmp_path) == {".gitignore": "hidden", "a/" * 128 + "a": "too deep"}
+    assert [pattern for pattern in [*many, *few] if repr(pattern) in caplog.text] == many
 
 
 def test_many_and_long_patterns_take_no_time(tmp_path: Path) -> None:
@@ -330,7 +337,7 @@ def rules(chosen: random.Random) -> str:
             parts = "/**/".join(chosen.choices(PARTS, k=chosen.randint(2, 4)))
         start, end = chosen.choice(["", "", "", "/"]), chosen.choice(["", "", "", "/", " ", "\r"])
         lines.append(f"{chosen.choice(['', '', '!'])}{start}{parts}{end}")
-    return "\n".join(lines)
+    return "\n".join(line for line in lines if _stars(line) <= _MAX_STARS)
 
 
 @pytest.mark.slow
