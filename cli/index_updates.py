@@ -98,12 +98,12 @@ def bring_up_to_date(index: "Index", paths: Sequence[str], out: OutputOptions) -
     Returns:
         The files that earlier updates could not read; none if the index was not updated.
     """
-    from mlxbert.search.index_locations import covers
+    from mlxbert.search.index_locations import canonical_paths, covers
 
     roots = index.about.roots
     if not roots and not paths:  # it has only records that were added, which no file brings up to date
         return []
-    if not index.store.writable and covers(index.about, paths) is not None:
+    if not index.store.writable and covers(index.about, canonical_paths(paths)) is not None:
         console.say("note", "the index is read-only, so its present state is searched")
         return []
     try:
@@ -127,9 +127,9 @@ def say_added(index: "Index", before: Sequence[str]) -> None:
 
 def with_others(index: "Index", paths: Sequence[str]) -> list[str]:
     """Returns paths to update, and the other paths that the index covers; notes say what happens to these."""
-    from mlxbert.search.index_locations import is_under, spelled
+    from mlxbert.search.index_locations import canonical_paths, is_under
 
-    named = spelled(paths, index.about.roots)
+    named = canonical_paths(paths)
     others = [root for root in index.about.roots if not is_under(root, named)]
     for root in others:
         does = "brings up to date, too" if os.path.exists(root) else "leaves as it was, because it is missing"
@@ -171,10 +171,9 @@ def update_index(index: "Index", paths: Sequence[str] | None, waits: Callable[[]
         paths: What to update; `None` for everything that the index covers.
         waits: Whether to end the update before it is finished; what it has done is kept.
     """
-    from mlxbert.search.index_locations import spelled
+    from mlxbert.search.index_locations import canonical_paths
 
-    roots = index.about.roots
-    done = IndexUpdate(roots if paths is None else spelled(paths, roots))
+    done = IndexUpdate(index.about.roots if paths is None else canonical_paths(paths))
     show: Callable[[Event], None] | None = None
     try:
         with ExitStack() as drawn:
@@ -281,15 +280,14 @@ def watch_files(index: "Index", paths: Sequence[str], when: When, out: OutputOpt
     """Updates an index whenever its files change. Watching starts before the first update, so no change is lost."""
     import watchfiles
 
-    from mlxbert.search.index_locations import spelled
+    from mlxbert.search.index_locations import canonical_paths
 
     due, first, waits, covered = True, True, PowerWatch(when), index.about.roots
-    roots = [*dict.fromkeys(spelled(with_others(index, paths), covered))]
-    watched = [*roots, *map(file_systems.real_path, roots)]  # a Mac reports real paths
-    own_paths = tuple(name for path in index.store.own_paths for name in (path, file_systems.real_path(path)))
+    roots = canonical_paths(with_others(index, paths))
+    own_paths = tuple(canonical_paths(index.store.own_paths))
     changes = watchfiles.watch(
         *roots, rust_timeout=_TICK, yield_on_timeout=True, ignore_permission_denied=True,
-        watch_filter=lambda _, path: not path.startswith(own_paths) and not is_hidden(path, watched),
+        watch_filter=lambda _, path: not path.startswith(own_paths) and not is_hidden(path, roots),
     )  # fmt: skip
     for changed in changes:
         due = due or bool(changed)

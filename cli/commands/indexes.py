@@ -95,8 +95,8 @@ def indexes_remove(
 
     listed = [_facts_or_problem(name) if _is_ours(name) else _facts(_file_of_root(name)) for name in indexes]
     for name, facts in zip(indexes, listed, strict=True):
-        named = index_locations.spelled(indexes, covers := facts.get("covers", ()))
-        if _is_root(name, covers) and not {*named}.issuperset(covers):
+        covers = facts.get("covers", ())
+        if _is_root(name, covers) and not {*index_locations.canonical_paths(indexes)}.issuperset(covers):
             problem = _no_own_index(name, covers)
             problem.hint = f"mlxbert indexes remove {shlex.quote(_names(covers)[1])}"
             raise problem
@@ -258,9 +258,9 @@ def _file_of_root(name: str) -> str | Path:
 
 def _is_root(name: str, covers: Sequence[str]) -> bool:
     """Whether an index was made for a path, however the path is spelled."""
-    from mlxbert.search import index_locations
+    from mlxbert.search.file_systems import canonical_path
 
-    return index_locations.spelled([name], covers)[0] in covers
+    return canonical_path(name) in covers
 
 
 def _no_own_index(name: str, covers: Sequence[str]) -> ArgumentError:

@@ -9,12 +9,10 @@ import stat
 import sys
 import unicodedata
 from contextlib import suppress
-from pathlib import Path
 
 ON_MAC = sys.platform == "darwin"
 IN_THE_CLOUD = "in the cloud"
 FORBIDDEN = "forbidden by macOS"
-_TOP = "/"  # where a Mac has links of its own, such as `/tmp` to `/private/tmp`
 _PATH_OF: int | None = getattr(fcntl, "F_GETPATH", None)  # macOS only: the path of an open file as spelled on disk
 _MAX_PATH = 1024  # bytes of the buffer that F_GETPATH fills
 _DATALESS = 0x40000000  # SF_DATALESS in <sys/stat.h>: only the name is on this disk, reading downloads the content
@@ -38,45 +36,13 @@ def composed(text: str) -> str:
 def canonical_path(path: str | os.PathLike[str]) -> str:
     """Returns the canonical spelling of a path: links are resolved and, on a Mac, names are spelled as on disk.
 
-    Names that do not exist keep their spelling.
+    Names that do not exist keep their spelling. An invalid path is only made absolute.
     """
-    target = real_path(path)
-    return target if _PATH_OF is None or "\0" in target else _as_on_disk(target, _PATH_OF)
-
-
-def named_path(path: str | os.PathLike[str]) -> str:
-    """Spells a path as an index stores it. Links are kept, since they may lead elsewhere later.
-
-    On a Mac, names are spelled as on disk, and `/tmp`, `/var` and `/etc` become `/private/tmp` and so on.
-    """
-    absolute = os.path.abspath(path)
-    return absolute if _PATH_OF is None or "\0" in absolute else _with_links(absolute)
-
-
-def _with_links(path: str) -> str:
-    """Spells the names of an absolute path as on a Mac's disk, without resolving its links."""
-    paths = path, *map(str, Path(path).parents)
-    link = next((candidate for candidate in paths if os.path.islink(candidate) and not _is_of_macos(candidate)), None)
-    if link is None:
-        return canonical_path(path)
-    folder, name = os.path.split(link)
-    folder = _with_links(folder)
-    depth = path[len(link) :].count("/")  # the number of names below the link
-    return os.path.join(folder, _name_on_disk(folder, name), *canonical_path(path).rsplit("/", depth)[1:])
-
-
-def _is_of_macos(link: str) -> bool:
-    """Whether a link belongs to macOS itself, such as `/tmp`."""
-    folder, name = os.path.split(link)
-    return folder == _TOP and real_path(link).casefold() == os.path.join(_TOP, "private", name).casefold()
-
-
-def real_path(path: str | os.PathLike[str]) -> str:
-    """Resolves the links of a path without opening files or folders. An invalid path is only made absolute."""
     try:
-        return os.path.realpath(path)
+        target = os.path.realpath(path)
     except ValueError:
         return os.path.abspath(path)
+    return target if _PATH_OF is None or "\0" in target else _as_on_disk(target, _PATH_OF)
 
 
 def _as_on_disk(path: str, command: int) -> str:

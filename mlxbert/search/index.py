@@ -27,9 +27,9 @@ from mlxbert.results.short_repr import Brief
 from mlxbert.results.text_relations import Reranked
 from mlxbert.search import index_stores, schema
 from mlxbert.search.equal_texts import nearly_equal_key
-from mlxbert.search.file_systems import composed
+from mlxbert.search.file_systems import canonical_path, composed
 from mlxbert.search.filters import Filter, as_list, as_paths, make_filter
-from mlxbert.search.index_locations import find_index, index_file, is_under, leads_below, roots_of, spelled
+from mlxbert.search.index_locations import canonical_paths, find_index, index_file, is_under
 from mlxbert.search.late_interaction import TokenReranker
 from mlxbert.search.rank_fusion import Candidates, FusedChunk, Unrelated, fuse
 from mlxbert.search.store import (
@@ -173,16 +173,16 @@ class Index:
         """
         with self._locked():
             roots = self.about.roots
-            selected = self._without_removed(roots) if paths is None else spelled(as_paths(paths), roots)
-            new = roots_of(path for path in selected if not is_under(path, self.about.roots))
+            selected = self._without_removed(roots) if paths is None else canonical_paths(as_paths(paths))
+            new = [path for path in selected if not is_under(path, self.about.roots)]
             missing = [path for path in selected if not os.path.exists(path)]
             if missing and (paths is not None or missing == selected):
                 raise InputError(f"{missing[0]}: no such file or folder", hint=_GONE)
             if new:
-                kept = [root for root in self.about.roots if not leads_below(root, new) or self._misses(new, root)]
+                kept = [root for root in self.about.roots if not is_under(root, new) or self._misses(new, root)]
                 with self.store.writing():
                     self.store.set_about(replace(self.about, roots=(*kept, *new)))
-            # A root that is a link inside an updated folder: the walk through the folder does not follow it.
+            # A root in a hidden folder inside an updated one: the walk through that one does not enter it.
             inner = [root for root in self.about.roots if root not in selected and is_under(root, selected)]
             selected += filter(os.path.exists, inner)
             yield from (FileLeftOut(path, "vanished") for path in missing)  # not removed: the disk may not be mounted
@@ -192,8 +192,6 @@ class Index:
         """Whether the walk through new paths leaves out files of a root below them, such as a hidden folder."""
         from mlxbert.search.file_walk import WalkOptions, walk
 
-        if not is_under(root, paths):  # but it is a link to such a folder
-            return False
         files = {path for path in self.store.files() if is_under(path, [root]) and os.path.exists(path)}
         walked = walk(paths, WalkOptions(include=self.about.include, exclude=self.about.exclude))
         return not files <= {entry.path for entry in walked}
@@ -258,9 +256,9 @@ class Index:
         with self._locked():
             old, new = as_paths([old, new])
             files = self.store.files()
-            before, after = os.path.abspath(old), spelled([new], self.about.roots)[0]
+            before, after = os.path.abspath(old), canonical_path(new)
             if not any(is_under(path, [before]) for path in (*self.about.roots, *files)):
-                before = spelled([old], self.about.roots)[0]
+                before = canonical_path(old)
             moved = [path for path in files if is_under(path, [before])]
             if not moved and before not in self.about.roots:
                 raise ArgumentError(f"{before}: the index has no file at this path")
@@ -371,7 +369,7 @@ class Index:
     def _under(self, paths: Sequence[str | Path]) -> list[str]:
         """Spells paths as they are stored in the index, where file names may be decomposed (NFD)."""
         names = list[str]()
-        for path in spelled(paths, self.about.roots):
+        for path in canonical_paths(paths):
             if path.isascii() or self.store.count(Filter(under=(path,))):
                 names.append(path)
                 continue
@@ -654,7 +652,7 @@ def open_index(
     vectors = _vectors_of_new_index(embedder, path, prompts, keep_tokens=token_vectors)
     about = replace(
         _about(embedder, vectors, prompts, tokens, titles),
-        roots=tuple(roots_of(paths)),
+        roots=tuple(canonical_paths(paths)),
         include=(*as_list(include),),
         exclude=(*as_list(exclude),),
         text=text,

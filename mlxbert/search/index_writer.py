@@ -25,7 +25,7 @@ from mlxbert.results.result import Failure
 from mlxbert.search import update_events
 from mlxbert.search.file_systems import FORBIDDEN, IN_THE_CLOUD
 from mlxbert.search.file_walk import WalkedFile, WalkOptions, change_time, walk
-from mlxbert.search.index_locations import is_under, spelled
+from mlxbert.search.index_locations import canonical_paths, is_under
 from mlxbert.search.index_problems import ProblemList
 from mlxbert.search.store import IndexProblem, IndexStore, StoredChunk, StoredDocument, StoredFile, now, storable
 from mlxbert.search.text_vectors import TextTask
@@ -285,7 +285,7 @@ class IndexWriter:
         """Returns the files to read and the paths to remove."""
         about = self._store.about
         gone, changed, count, closed = dict(before), [], 0, []
-        own_paths = spelled(self._store.own_paths, paths)
+        own_paths = canonical_paths(self._store.own_paths)
         for entry in walk(paths, WalkOptions(include=about.include, exclude=about.exclude)):
             if is_under(entry.path, own_paths):  # they change with every update
                 continue

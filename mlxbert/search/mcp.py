@@ -33,7 +33,7 @@ from mlxbert.search.file_systems import composed
 from mlxbert.search.filters import make_filter
 from mlxbert.search.globs import Glob
 from mlxbert.search.index import Index, Mode, Passage
-from mlxbert.search.index_locations import is_under, spelled
+from mlxbert.search.index_locations import canonical_paths, is_under
 from mlxbert.search.update_events import Event
 from mlxbert.version import __version__
 
@@ -107,7 +107,7 @@ class Served:
     """
 
     def __init__(self, index: Index, paths: Texts = (), update: Callable[[], Iterator[Event]] | None = None) -> None:
-        self._index, self._only = index, spelled(paths, index.about.roots)
+        self._index, self._only = index, canonical_paths(paths)
         self._update = update
         self._events: Iterator[Event] = iter(())
         self._finished, self._problem = time.monotonic(), ""

@@ -95,7 +95,6 @@ class MacDisk:
 
         monkeypatch.setattr(fcntl, "fcntl", get_path)
         monkeypatch.setattr(file_systems, "_PATH_OF", _GETPATH)
-        monkeypatch.setattr(file_systems, "_TOP", str(folder))
         monkeypatch.setattr(file_systems, "ON_MAC", True)
         monkeypatch.setattr(durable_files, "_ON_MAC", True)
 
