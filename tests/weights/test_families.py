@@ -31,7 +31,7 @@ from mlxbert.nn.positions import Context
 from mlxbert.pretraining.initial_model import with_layers
 from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
-from mlxbert.weights.families.registry import family_of
+from mlxbert.weights.families.registry import FAMILIES, family_of
 from mlxbert.weights.formats.config_json import ConfigJson
 from tests.helpers.families import FROZEN
 from tests.helpers.frozen import (
@@ -272,6 +272,15 @@ def test_the_longest_input_of_nomic_is_the_least_that_its_file_tells(tmp_path: P
 def test_what_changes_the_mathematics_of_nomic_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=next(iter(change))):
         parse(nomic_of_its_authors(config_of("nomic", tmp_path)) | change)
+
+
+def test_a_family_is_asked_only_where_model_type_does_not_say_it() -> None:
+    alike = {"position_embedding_type": "alibi", "auto_map": {"AutoConfig": "a--b.XLMRobertaFlashConfig"}}
+    titles = {name: family_of(ConfigJson(PATH, {"model_type": name, **alike}))[1].title for name in FAMILIES}
+    others = {name: title for name, title in titles.items() if title != FAMILIES[name].title}
+    assert others == {"bert": "JinaBERT", "xlm-roberta": "Jina's XLM-RoBERTa"}
+    for unknown in ({}, {"model_type": "xlm-roberta-flash"}):
+        assert family_of(ConfigJson(PATH, {**unknown, **alike}))[0] == "jina_embeddings_v3"
 
 
 def test_null_is_a_key_that_is_not_there(tmp_path: Path) -> None:

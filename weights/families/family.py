@@ -22,8 +22,8 @@ class Family:
         published: Models of this family on the hub, for the table in the documentation.
         class_prefixes: The prefix of the family's class names in transformers, by `model_type`.
         class_names: Irregular class names, by the regular name (prefix + suffix).
-        recognizes: Returns whether a `config.json` belongs to this family, for families that share a `model_type`. The
-            second argument holds the names of the tensors; it is empty if they are unknown.
+        recognizes: Returns whether a `config.json` belongs to this family, where `model_type` does not say it (see
+            `registry`). The second argument holds the names of the tensors; it is empty if they are unknown.
         facts: Reads the facts of the encoder from a `config.json`, and the facts of heads that differ from
             `HeadSpec.facts`.
         prefixes: Prefixes that the names of the encoder's tensors have only in files that also hold a head. All of them
@@ -34,7 +34,7 @@ class Family:
         old_spellings: Maps regular expressions for old spellings in names to the current spellings; only for reading.
         buffers: Patterns (for full names without prefix) of tensors that are never written: position ids, which are not
             learned, and adapters, which are merged or left out.
-        code: The name of the configuration class in the authors' code. It identifies files without a `model_type`.
+        code: The name of the configuration class in the authors' code, for files that are recognized by it.
         ignored: Patterns of tensors that the network does not use, such as the heads of other tasks. `inspect` lists
             these tensors and the buffers.
         tied: Maps each copy of a tied tensor to the original, which it must equal (both are names without prefix).

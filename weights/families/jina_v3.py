@@ -4,6 +4,7 @@ The authors' files have no `model_type`. Embeddings v3 has adapters (see `mlxber
 """
 
 import re
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,11 @@ from mlxbert.weights.formats.config_json import ConfigJson
 
 _BASES = 10_000.0, 20_000.0  # default bases of the angles: in the authors' code, in transformers
 _KIND = "position_embedding_type"
+_CODE = "XLMRobertaFlashConfig"  # the configuration class in the authors' code
+
+
+def _is_jina(config: ConfigJson, tensors: Collection[str]) -> bool:
+    return str(config.nested("auto_map").get("AutoConfig")).endswith(_CODE)
 
 
 def _positions(config: ConfigJson, pad: int) -> Positions:
@@ -77,7 +83,8 @@ JINA_V3 = replace(
         "jinaai/jina-colbert-v2",
     ),
     class_prefixes={"jina_embeddings_v3": "JinaEmbeddingsV3"},
-    code="XLMRobertaFlashConfig",
+    recognizes=_is_jina,
+    code=_CODE,
     authors_prefix="XLMRoberta",
     ignored=(*ROBERTA.ignored, r"linear\.weight"),  # of ColBERT
     facts=_read,

@@ -31,24 +31,25 @@ _BY_TYPE = (
     *(BERT, ROBERTA, DISTILBERT, ALBERT, ELECTRA, MPNET, MODERNBERT, NOMIC, GTE, DEBERTA, EUROBERT),
     *(QWEN2, QWEN3, GEMMA3, NEOBERT, JINA_V3, JINA_V5_NANO, STATIC),
 )
-_ALIKE = (JINA_NORMED, JINA, JINA_V5_SMALL)  # families that share a `model_type`, the most specific first
-ALL = *_BY_TYPE, *_ALIKE
+# Families that are asked whether a model is theirs, by the `model_type` that does not say it; the most specific first.
+_ASKED = {"bert": (JINA_NORMED, JINA), "jina_embeddings_v5": (JINA_V5_SMALL,), "xlm-roberta": (JINA_V3,)}
+_ASKED_OF_OTHERS = (JINA_V3,)  # without a `model_type`, or with one that no family has
+ALL = *_BY_TYPE, JINA_NORMED, JINA, JINA_V5_SMALL
 FAMILIES: dict[str, Family] = {model_type: family for family in _BY_TYPE for model_type in family.class_prefixes}
 
 
 def family_of(config: ConfigJson, tensors: Collection[str] = ()) -> tuple[str, Family]:
-    """Finds the family by `model_type`.
-
-    If several families share it, other keys or the names of the tensors decide.
-    """
-    name, code = config.get("model_type"), str(config.nested("auto_map").get("AutoConfig"))
-    name = next((next(iter(kind.class_prefixes)) for kind in _BY_TYPE if kind.code and code.endswith(kind.code)), name)
+    """Finds the family by `model_type`; where that does not say it, other keys or the names of the tensors decide."""
+    name = config.get("model_type")
+    known = isinstance(name, str) and name in FAMILIES
+    for family in _ASKED.get(name, ()) if known else _ASKED_OF_OTHERS:
+        if family.recognizes(config, tensors):
+            return next(iter(family.class_prefixes)), as_gliner(config, family)
     if not isinstance(name, str):
         raise no_family(config, tuple(FAMILIES))
-    if name not in FAMILIES:
+    if not known:
         raise unknown_family(config, name, tuple(FAMILIES))
-    alike = (family for family in _ALIKE if name in family.class_prefixes and family.recognizes(config, tensors))
-    return name, as_gliner(config, next(alike, FAMILIES[name]))
+    return name, as_gliner(config, FAMILIES[name])
 
 
 @dataclass(frozen=True, kw_only=True)
