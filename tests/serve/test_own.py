@@ -274,6 +274,7 @@ def test_a_model_whose_files_have_changed_is_a_conflict(folders: dict[str, Path]
         service.engine.call(None, partial(service.engine._owner._unload, "embed")).result()
         config = tmp_path / "embed" / "1_Pooling" / "config.json"
         config.write_text(config.read_text().replace("true", "false").replace('"mean"', '"cls"') + " ")
-        assert post(client, "embed", 409, texts=TEXTS)["kind"] == "changed"
+        answer = post(client, "embed", 409, texts=TEXTS)
+        assert answer["kind"] == "changed" and "--reload-changed" in answer["hint"]
         refused = client.post("/v1/embeddings", json={"input": TEXTS})
         assert (refused.status_code, refused.json()["error"]["code"]) == (409, "changed")

@@ -37,6 +37,7 @@ _HEADERS: Mapping[str, Mapping[str, str]] = {
 _FIRST_PIECES = 16  # pieces of JSON that are sent together; a complete body gets a Content-Length
 _FEW_TOKENS = 128  # tokens whose results are encoded in no time
 _TRUNCATE = "for clients that cannot send this, use `mlxbert serve --truncate`"
+_RELOAD = "restart the server, or start it with --reload-changed"
 _HOW = "send JSON with the header Content-Type: application/json"
 _encode = msgspec.json.Encoder().encode
 
@@ -194,6 +195,8 @@ def _error(protocol: Protocol, error: Exception, shorten: str | None = None) -> 
     if problem.kind == "too_long" and problem.hint is None:
         hint = f"{shorten}; {_TRUNCATE}" if shorten else None
         problem = RequestError(problem.kind, problem.message, hint=hint, param=problem.param)
+    if problem.kind == "changed":  # the hint is for those who write Python
+        problem = RequestError(problem.kind, problem.message, hint=_RELOAD)
     if problem.kind in ("internal", "unavailable") and not isinstance(error, RequestError):
         _LOG.error("%s: %s", protocol.name, error, exc_info=not isinstance(error, MlxbertError))
     status, value = protocol.shape(problem)

@@ -202,7 +202,7 @@ def _number(record: LabelledRecord, label: str, indices: dict[str, int]) -> int:
     if label not in indices:
         raise InputError(
             f"{record.place}: label is {label!r:.60}, but the model's labels are {', '.join(list(indices)[:20])}",
-            hint="the spelling of labels must match exactly, including case and spaces",
+            hint="the spelling of labels must match exactly, including case and the spaces within",
         )
     return indices[label]
 
