@@ -57,14 +57,8 @@ def update(
 ) -> None:
     """Overwrites parameters and moments with their values after an update of AdamW (see `adamw.AdamW`).
 
-    Args:
-        arrays: The parameters, means, squares and gradients, all evaluated. All except the gradients must be
-            C-contiguous.
-        factor: The factor by which gradients are multiplied.
-        rates: The learning rate of each parameter, with the bias corrections included.
-        kept: The share of each parameter that remains after weight decay.
-        betas: The factors by which the means and the squares decay.
-        eps: The number that is added to the square roots of `squares`.
+    The parameters, means, squares and gradients are evaluated; all except the gradients must be C-contiguous. The
+    rates include the bias corrections; `kept` is the share of each parameter that remains after weight decay.
     """
     import numpy as np
 

@@ -6,8 +6,7 @@ Shapes: B batch, L length, H heads, d head size.
 import importlib
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -16,7 +15,7 @@ from typing import Any, TypeVar, cast
 from mlxbert.cpu import adamw_numpy, cores, few_tokens, mlx_kernels, numpy_attention, numpy_layers
 from mlxbert.machine.device import BLAS, mx, nn
 from mlxbert.nn.activations import ACTIVATIONS, gelu
-from mlxbert.nn.backend import Backend, PositionedQK, Stage
+from mlxbert.nn.backend import Backend, PositionedQK
 from mlxbert.nn.dropout import KeyedDropout
 from mlxbert.nn.ops import inference
 
@@ -39,7 +38,8 @@ class CpuBackend(Backend):
         return mlx_kernels.layer_norm(x, layer.weight, [layer.bias] if "bias" in layer else [], layer.eps)
 
     def activate(self, name: str, x: mx.array) -> mx.array:
-        return cast(mx.array, mlx_kernels.gelu(x)) if ACTIVATIONS[name] is gelu else super().activate(name, x)
+        function = ACTIVATIONS[name]
+        return cast(mx.array, mlx_kernels.gelu(x)) if function is gelu else function(x)
 
     def activated(self, name: str, layer: nn.Module, x: mx.array) -> mx.array:
         if isinstance(layer, nn.Linear) and numpy_layers.learns(name, layer, x):
@@ -112,26 +112,15 @@ class CpuBackend(Backend):
         if BLAS.sgemm is not None:  # importing numpy takes longer than a short text
             threading.Thread(target=importlib.import_module, args=("numpy",)).start()
 
-    def staged(self, x: mx.array) -> mx.array:
-        return cores.staged(x)
-
-    def stages(self, *, filled: bool = False) -> AbstractContextManager[list[Stage]]:
-        return cores.stages(filled=filled)
-
-    def unstaged(self) -> AbstractContextManager[None]:
-        return cores.unstaged()
-
-    def unfilled(self) -> AbstractContextManager[None]:
-        return cores.unfilled()
+    staged = staticmethod(cores.staged)
+    stages = staticmethod(cores.stages)
+    unstaged = staticmethod(cores.unstaged)
+    unfilled = staticmethod(cores.unfilled)
+    as_cores_get_free = staticmethod(cores.as_cores_get_free)
+    limit_cores = staticmethod(cores.limit_cores)
 
     def workers(self) -> int:
         return len(cores.training_workers())
-
-    def as_cores_get_free(self, jobs: Sequence[Callable[[], T]]) -> Iterable[T]:
-        return cores.as_cores_get_free(jobs)
-
-    def limit_cores(self, count: int) -> None:
-        cores.limit_cores(count)
 
     def join_cores(self) -> None:
         cores.cpu_streams(1)
@@ -193,7 +182,7 @@ class CpuInference(CpuBackend):
         if not few_tokens.takes(encoder, arrays[0].size, output_attentions=options["output_attentions"]):
             return super().run(encoder, arrays, options)
         self.join_cores()
-        return encoder.run(*arrays, **options, layers=few_tokens.layers)
+        return encoder.run(arrays, options, few_tokens.layers)
 
     def run_parts(
         self, encoder: Any, parts: Sequence[Any], options: Mapping[str, bool], streams: Sequence[mx.Stream]

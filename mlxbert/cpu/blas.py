@@ -156,13 +156,9 @@ def _write_copy(source: Path, copy: Path) -> None:
 
 
 def _rename_symbols(source: Path, target: str, symbols: str, *descriptors: int) -> None:
-    """Copies a library and removes the prefix `scipy_` of its symbols.
+    """Copies a library and removes the prefix `scipy_` of its symbols, which are listed in the file `symbols`.
 
-    Args:
-        source: The library.
-        target: The copy.
-        symbols: A file for the list of symbols to rename.
-        descriptors: Open files that the paths refer to, and that the child process inherits.
+    The child process inherits `descriptors`, open files that the paths refer to.
     """
     import importlib.metadata
     import subprocess

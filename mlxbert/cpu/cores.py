@@ -27,10 +27,8 @@ _passes = threading.local()
 def cpu_streams(batch: int) -> list[mx.Stream]:
     """Returns the streams on which the parts of a batch run in parallel, and sets the number of BLAS threads to match.
 
-    If there are fewer than two streams, the batch should not be split.
-
-    Each core gets its own stream, and BLAS gets one thread in each stream; a batch that cannot be split leaves all
-    cores to BLAS.
+    Each core gets its own stream, and BLAS gets one thread in each stream. With fewer than two streams, the batch is
+    not to be split, and all cores are left to BLAS.
     """
     if mx.default_stream(mx.cpu) in _stream_per_core():
         return []  # this thread already computes a part of a training step
@@ -45,15 +43,12 @@ def cpu_streams(batch: int) -> list[mx.Stream]:
 
 @contextlib.contextmanager
 def stages(*, filled: bool = False) -> Iterator[list[Stage]]:
-    """Collects, in order, the arrays that this thread's passes give to `staged`, to be evaluated after the passes.
+    """Computes `Backend.stages`: collects, in order, the arrays that this thread's passes give to `staged`.
 
     MLX blocks a thread that adds an operation when about a hundred operations are waiting in all streams together. The
     thread may then wait although its own stream has nothing left to compute; with two threads, such waits take a tenth
     of the time. A training step that is evaluated in stages never reaches that number.
-
-    Args:
-        filled: Whether stages may also be functions, which compute what MLX is slow at and write the results into
-            arrays of the graph. The memory of all these arrays is in use at the same time.
+    If `filled`, functions compute what MLX is slow at, and the memory of all their arrays is in use at the same time.
     """
     collected: list[Stage] = []
     with _collecting((collected, filled)):
@@ -77,11 +72,7 @@ def unfilled() -> AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def _collecting(target: tuple[list[Stage], bool] | None) -> Iterator[None]:
-    """Makes `staged` and `fill` append to a list within the `with` block.
-
-    Args:
-        target: The list, and whether `fill` may be called; with `None`, nothing is collected.
-    """
+    """Makes `staged` and, if it is allowed, `fill` append to a list within the `with` block."""
     outside, _passes.stages = getattr(_passes, "stages", None), target
     try:
         yield

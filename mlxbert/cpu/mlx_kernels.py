@@ -21,13 +21,9 @@ Arrays = list[mx.array]
 
 # 2^f on [-1/2, 1/2], relative error 7.5e-8: least squares at Chebyshev points, reweighted until minimax.
 _EXP2 = (
-    0.0013276466790908986,
-    0.009675541293003576,
-    0.055507132895888024,
-    0.2402211972487166,
-    0.6931469670549091,
+    0.0013276466790908986, 0.009675541293003576, 0.055507132895888024, 0.2402211972487166, 0.6931469670549091,
     1.0000000716543684,
-)
+)  # fmt: skip
 # Phi(-a) = p(a)^16 for 0 <= a <= TAIL_END, fitted likewise for the smallest error of a Phi(-a), 3.5e-8; no division,
 # and fewer operations than a quotient of polynomials. With two coefficients less the error is 5.5e-7, and after a few
 # layers hidden states are twice as far from exact ones as torch's.
@@ -178,19 +174,9 @@ def attention(
 ) -> mx.array:
     """Scaled dot-product attention. Differentiable with respect to q, k, v and the bias.
 
-    Args:
-        q: (B, H, …, L, head size).
-        k: (B, H, …, K, head size).
-        v: (B, H, …, K, head size).
-        scale: Factor by which the products are multiplied.
-        mask: bool, broadcast to (B, H, …, L, K), true if a token may be attended to.
-        bias: Added to the scores, broadcast to (B, H, …, L, K).
-        kept: Dropout of the weights: a bool array (B, H, …, L, K), false if a weight is dropped, and the factor by
-            which the other weights are multiplied.
-        weigh: A function that computes weights from scores; the default uses `exp2`.
-
-    Returns:
-        (B, H, …, L, head size). A fully masked row gives the mean of all values.
+    From q (B, H, …, L, head size), k and v (B, H, …, K, head size); the bias is added to the scores (B, H, …, L, K),
+    and the mask is true if a token may be attended to. A fully masked row gives the mean of all values. `kept` is the
+    mask of dropout, false if a weight is dropped, and the factor of the other weights.
     """
     # Adding a huge negative number takes a tenth of the time of `where`.
     masked = [] if mask is None else [mx.where(mask, 0.0, MASKED)]

@@ -71,25 +71,15 @@ def attention(
 
 @dataclass(frozen=True)
 class _AttentionInputs:
-    """The inputs that all blocks of attention share.
+    """The inputs that all blocks of attention share."""
 
-    Attributes:
-        q: (B, H, …, L, head size), scaled.
-        k: (B, H, …, K, head size).
-        v: (B, H, …, K, head size).
-        added: Arrays that are added to the scores, each broadcast to (B, H, …, K, L).
-        bounds: (B, H), the upper bound of the absolute scores of each head; `None` if unknown or not useful (float16).
-        causal: Whether tokens attend only to themselves and to earlier tokens.
-        slopes: (H,); see `PositionedQK`.
-    """
-
-    q: mx.array
-    k: mx.array
-    v: mx.array
-    added: list["Floats"]
-    bounds: "Floats | None"
+    q: mx.array  # (B, H, …, L, head size), scaled
+    k: mx.array  # (B, H, …, K, head size)
+    v: mx.array  # (B, H, …, K, head size)
+    added: list["Floats"]  # arrays that are added to the scores, each broadcast to (B, H, …, K, L)
+    bounds: "Floats | None"  # (B, H), of the absolute scores of each head; `None` if unknown or not useful (float16)
     causal: bool
-    slopes: "Floats | None"
+    slopes: "Floats | None"  # (H,); see `PositionedQK`
 
     @property
     def plain(self) -> bool:
@@ -211,16 +201,7 @@ def _contiguous(x: mx.array) -> mx.array:
 
 
 def rotated(x: mx.array, cosines: mx.array, sines: mx.array) -> mx.array:
-    """Rotates each vector by its position.
-
-    Args:
-        x: float32 (B, H, L, d), a view of (B, L, H d).
-        cosines: (L, d / 2).
-        sines: (L, d / 2).
-
-    Returns:
-        (B, H, L, d), contiguous.
-    """
+    """Computes `Backend.rotate` from float32 (B, H, L, d), a view of (B, L, H d); the result is contiguous."""
     import numpy as np
 
     mx.eval(x, cosines, sines)

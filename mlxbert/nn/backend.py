@@ -7,18 +7,19 @@ Shapes: B batch, L length, D hidden size, H heads, d head size.
 """
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 from mlxbert.machine.device import in_plain_graphs, mx, nn
 from mlxbert.nn import gpu_attention, window_attention
-from mlxbert.nn.activations import ACTIVATIONS
-from mlxbert.nn.dropout import KeyedDropout
+from mlxbert.nn.activations import ACTIVATIONS, Activation, linear, relu
 
 T = TypeVar("T")
+Dropout = Any  # a `KeyedDropout`, whose file imports this one
 Stage = mx.array | Callable[[], None]
 Layers = Callable[[Callable[[mx.array], T], mx.array], T]  # runs a function that computes layers, on its input
 _FAN_IN = 16  # of the tree that sums a long row
@@ -28,25 +29,15 @@ SLOPED = 1024  # queries in a block of attention with slopes
 
 @dataclass(frozen=True)
 class PositionedQK:
-    """Queries and keys with positions applied, and which tokens may attend to which. Shapes: K key heads.
+    """Queries and keys with positions applied, and which tokens may attend to which. Shapes: K key heads."""
 
-    Attributes:
-        q: (B, H, L, d).
-        k: (B, K, L, d); H / K query heads share each key head.
-        bias: Added to the scores, broadcast to (B, H, L, L); `None` for no bias.
-        mask: bool, broadcast to (B, 1, L, L), true if a token may be attended to; `None` for no mask.
-        blocks: The same mask in the form of `Backend.window_blocks`.
-        causal: Whether tokens may attend only to themselves and to earlier tokens; if so, there is no mask.
-        slopes: (H,); the distance times the head's slope is subtracted from each score; `None` for no slopes.
-    """
-
-    q: mx.array
-    k: mx.array
-    bias: mx.array | None = None
-    mask: mx.array | None = None
-    blocks: mx.array | None = None
-    causal: bool = False
-    slopes: mx.array | None = None
+    q: mx.array  # (B, H, L, d)
+    k: mx.array  # (B, K, L, d); H / K query heads share each key head
+    bias: mx.array | None = None  # added to the scores, broadcast to (B, H, L, L)
+    mask: mx.array | None = None  # bool, broadcast to (B, 1, L, L), true if a token may be attended to
+    blocks: mx.array | None = None  # the same mask in the form of `Backend.window_blocks`
+    causal: bool = False  # whether tokens attend only to themselves and earlier tokens; if so, there is no mask
+    slopes: mx.array | None = None  # (H,); the distance times the head's slope is subtracted from each score
 
     @property
     def dense(self) -> "PositionedQK":
@@ -87,7 +78,7 @@ class Backend:
 
     def activate(self, name: str, x: mx.array) -> mx.array:
         """Applies one of `ACTIVATIONS` elementwise."""
-        return ACTIVATIONS[name](x)
+        return wide(ACTIVATIONS[name])(x)
 
     def activated(self, name: str, layer: nn.Module, x: mx.array) -> mx.array:
         """The activation of `layer(x)`."""
@@ -115,6 +106,10 @@ class Backend:
         largest = x.max(axis=-1, keepdims=True)
         return largest + mx.log(tree_sum(mx.exp(x - largest)))
 
+    def drop(self, x: mx.array, words: mx.array, least: int, factor: float) -> mx.array:
+        """Multiplies elements of `x` by `factor` if their random words are at least `least`; sets others to 0."""
+        return cast(mx.array, _masked(x, words >= mx.array(least, dtype=mx.uint16), mx.array(factor)))
+
     def step_by_step(self) -> AbstractContextManager[Any]:
         """A `with` block for many small operations that depend on each other."""
         return contextlib.nullcontext()
@@ -134,7 +129,7 @@ class Backend:
             scores = scores + qk.bias  # float32 if the bias is float32, as in `_slope_bias`
         return self.weights(scores, qk.mask).astype(qk.q.dtype)
 
-    def attention(self, qk: PositionedQK, v: mx.array, scale: float, dropout: KeyedDropout) -> mx.array:
+    def attention(self, qk: PositionedQK, v: mx.array, scale: float, dropout: Dropout) -> mx.array:
         """Computes `dropout(attention_weights(qk, scale)) @ v` from values (B, K, L, d); the result is (B, H, L, d)."""
         if qk.blocks is not None:
             q, k, around, near = gpu_attention.divided(qk.q, qk.k, v, qk.blocks)
@@ -151,7 +146,7 @@ class Backend:
             mask = _masked_bias(qk.bias, qk.mask)
         return gpu_attention.attention(qk.q, qk.k, v, scale, mask, gradient=dropout.training)
 
-    def _sloped_attention(self, qk: PositionedQK, v: mx.array, scale: float, dropout: KeyedDropout) -> mx.array:
+    def _sloped_attention(self, qk: PositionedQK, v: mx.array, scale: float, dropout: Dropout) -> mx.array:
         """Attention with slopes, for one block of queries at a time, because the slopes' bias is an array in memory.
 
         `mx.fast` does not take a bias in a wider dtype than queries and keys, and bfloat16 has only 8 bits for a
@@ -173,38 +168,21 @@ class Backend:
         return mixed[0] if len(mixed) == 1 else mx.concatenate(mixed, axis=2)
 
     def score_rows(self, head_size: int, length: int, dtype: mx.Dtype, *, sloped: bool) -> int:
-        """Returns how many rows of a head's scores are in memory at the same time.
-
-        Returns 0 if only few scores are in memory, because a fused kernel is used, or the blocks are small.
-
-        Args:
-            head_size: d.
-            length: L.
-            dtype: The dtype of the scores.
-            sloped: Whether the scores have slopes (see `PositionedQK`).
-        """
+        """How many rows of a head's scores are in memory at the same time; 0 for few scores, in a kernel or a block."""
         return length
 
     def window_blocks(self, length: int, window: int, mask: mx.array | None) -> mx.array | None:
         """Returns a sliding window's mask in blocks if `attention` is faster with blocks; otherwise `None`.
 
-        Args:
-            length: L.
-            window: The maximum distance of tokens on each side.
-            mask: bool (B, 1, 1, L), true for real tokens; `None` when nothing is padded.
-
-        Returns:
-            bool (B or 1, 1, blocks, size, 3 * size).
+        From the maximum distance of tokens on each side and the mask of real tokens, bool (B, 1, 1, L); the result is
+        bool (B or 1, 1, blocks, size, 3 * size).
         """
         return None if in_plain_graphs() else window_attention.blocks(length, window, mask)
 
     def rotate(self, x: mx.array, cosines: mx.array, sines: mx.array) -> mx.array:
-        """Rotates vectors by their positions; element n of the first half is paired with element n of the second half.
+        """Rotates vectors (B, H, L, d) by their positions, with cosines and sines (L, d / 2).
 
-        Args:
-            x: (B, H, L, d).
-            cosines: (L, d / 2).
-            sines: (L, d / 2).
+        Element n of the first half is paired with element n of the second half.
         """
         first, second = mx.split(x, 2, axis=-1)
         return mx.concatenate([*self.rotate_halves(first, second, cosines, sines)], axis=-1)
@@ -218,18 +196,9 @@ class Backend:
     def mixture(
         self, tokens: mx.array, up: mx.array, down: mx.array, chosen: mx.array, weights: mx.array, activation: str
     ) -> mx.array:
-        """Sums the weighted outputs of each token's experts. Shapes: N tokens, E experts, K experts per token.
+        """Sums the outputs of each token's experts, weighted: tokens (N, D) → (N, D).
 
-        Args:
-            tokens: (N, D).
-            up: (E, I, D).
-            down: (E, I, D).
-            chosen: Integers (N, K), the experts of each token.
-            weights: (N, K).
-            activation: One of `ACTIVATIONS`.
-
-        Returns:
-            (N, D).
+        `up` and `down` are (E, I, D) for E experts, `chosen` and `weights` (N, K) for K experts of each token.
         """
         if in_plain_graphs():
             return self._sum_of_all_experts(tokens, up, down, chosen, weights, activation)
@@ -261,12 +230,8 @@ class Backend:
     # Passes, and the parts of training steps.
 
     def run(self, encoder: Any, arrays: Sequence[mx.array | None], options: Mapping[str, bool]) -> Any:
-        """Runs `encoder.run`, which computes a batch; or runs it on parts of the batch, and joins the outputs.
-
-        `encoder.run` takes arrays (B, …) and returns arrays (B, …) in a dataclass. Its argument `layers` runs the
-        function that computes the layers.
-        """
-        return encoder.run(*arrays, **options, layers=lambda run, x: run(x))
+        """Runs `encoder.run`, from arrays (B, …) to arrays (B, …) in a dataclass, on a batch or on its parts."""
+        return encoder.run(arrays, options, lambda run, x: run(x))
 
     def prepare(self) -> None:
         """Starts what takes a while before the first pass; called while weights are read."""
@@ -276,10 +241,9 @@ class Backend:
         return x
 
     def stages(self, *, filled: bool = False) -> AbstractContextManager[list[Stage]]:
-        """Collects what this thread's passes have computed before the operations that follow, to be evaluated in order.
+        """Collects what is to be computed, in order, before this thread's passes are evaluated.
 
-        Args:
-            filled: Whether stages may also be functions, which write into arrays of the graph.
+        If `filled`, stages may also be functions, which write into arrays of the graph.
         """
         return contextlib.nullcontext([])
 
@@ -309,6 +273,29 @@ class Backend:
     def adamw(self) -> Any:
         """The module that computes AdamW in place of MLX (see `mlxbert.cpu.adamw_numpy`); `None` for none."""
         return None
+
+
+@functools.cache
+def wide(function: Activation) -> Activation:
+    """Makes a function compute in float32: in half precision, near -3, GELU's `1 + erf` has no digits left."""
+
+    def computed(x: mx.array) -> mx.array:
+        return function(x.astype(mx.float32)).astype(x.dtype)
+
+    return function if function in (relu, linear) else computed
+
+
+@mx.custom_function
+def _masked(x: mx.array, mask: mx.array, factor: mx.array) -> mx.array:
+    # A product with 0 and 1 takes half as long as `where` on a CPU.
+    return x * (mask.astype(x.dtype) * factor.astype(x.dtype))
+
+
+@_masked.vjp
+def _masked_vjp(inputs: Any, cotangent: mx.array, output: mx.array) -> tuple[mx.array, mx.array, mx.array]:
+    # This way, only the mask is kept for the backward pass, a byte per element.
+    _, mask, factor = inputs
+    return cast(mx.array, _masked(cotangent, mask, factor)), mx.zeros_like(mask), mx.zeros_like(factor)
 
 
 def tree_sum(x: mx.array) -> mx.array:

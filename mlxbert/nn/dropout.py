@@ -11,10 +11,9 @@ import contextlib
 import math
 import threading
 from collections.abc import Iterator
-from typing import cast
 
 from mlxbert.machine.device import mx, nn
-from mlxbert.nn import fused_kernels
+from mlxbert.nn.ops import backend
 from mlxbert.option_declarations import RATE
 
 _WORD = 2**16  # masks are drawn as 16-bit words: half the work of MLX's own masks, with 32 bits for each element
@@ -75,21 +74,6 @@ def _threshold(rate: float) -> tuple[int, float]:
     return least, _WORD / (_WORD - least)
 
 
-@mx.custom_function
-def _apply(x: mx.array, mask: mx.array, factor: mx.array) -> mx.array:
-    # A product with 0 and 1 takes half as long as `where` on a CPU.
-    return x * (mask.astype(x.dtype) * factor.astype(x.dtype))
-
-
-@_apply.vjp
-def _apply_vjp(
-    inputs: tuple[mx.array, mx.array, mx.array], cotangent: mx.array, output: mx.array
-) -> tuple[mx.array, mx.array, mx.array]:
-    # This way, only the mask is kept for the backward pass, a byte per element.
-    _, mask, factor = inputs
-    return cast(mx.array, _apply(cotangent, mask, factor)), mx.zeros_like(mask), mx.zeros_like(factor)
-
-
 class KeyedDropout(nn.Module):
     """Sets elements to 0 at random in training, and scales the others so that the mean stays the same.
 
@@ -114,12 +98,7 @@ class KeyedDropout(nn.Module):
         """Any shape and dtype → the same shape and dtype."""
         if not self.drops:
             return x
-        if fused_kernels.applies():
-            least, factor = _threshold(self.rate or 0.0)
-            numbers = fused_kernels.number(least, mx.uint16), fused_kernels.number(factor)
-            return cast(mx.array, fused_kernels.dropped(x, _draw_words(x.shape), *numbers))
-        mask, factor = draw_mask(x.shape, self.rate or 0.0)
-        return cast(mx.array, _apply(x, mask, mx.array(factor)))
+        return backend().drop(x, _draw_words(x.shape), *_threshold(self.rate or 0.0))
 
 
 def drops(network: nn.Module) -> bool:

@@ -4,7 +4,10 @@ Shapes: B batch, L length, D hidden size, H heads, E embedding size, S stored la
 """
 
 import contextlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 from mlxbert.config import EncoderConfig, PreNorm
 from mlxbert.errors import InputError
@@ -17,6 +20,8 @@ from mlxbert.nn.gradient_checkpointing import checkpointed
 from mlxbert.nn.norms import build_norm
 from mlxbert.nn.ops import Linear, backend
 from mlxbert.nn.positions import Context, build_positions
+
+_Hidden = tuple[list[mx.array], list[mx.array]]  # hidden states and attention weights
 
 
 @dataclass(frozen=True)
@@ -237,17 +242,9 @@ class Encoder(nn.Module):
         output: EncoderOutput = backend().run(self, (input_ids, attention_mask, token_type_ids), options)
         return output
 
-    def run(
-        self,
-        input_ids: mx.array,
-        attention_mask: mx.array | None,
-        token_type_ids: mx.array | None,
-        *,
-        output_hidden_states: bool,
-        output_attentions: bool,
-        layers: Layers[tuple[list[mx.array], list[mx.array]]],
-    ) -> EncoderOutput:
+    def run(self, arrays: Sequence[Any], options: Mapping[str, bool], layers: Layers[_Hidden]) -> EncoderOutput:
         """Runs the encoder on a batch or a part of it; `layers` runs the function that computes the layers."""
+        input_ids, attention_mask, token_type_ids = arrays
         if input_ids.shape[1] > self.config.max_length:
             raise InputError(
                 f"the input has {input_ids.shape[1]} tokens, but the model takes at most {self.config.max_length}"
@@ -256,25 +253,21 @@ class Encoder(nn.Module):
         x = embedded = self.embeddings(input_ids, token_type_ids)
         if mask is not None and self.config.is_static:  # a text without tokens has the vector 0, whatever the pooling
             x = mx.where(mask[:, 0, 0, :, None], x, 0)
-        context = self.positions(Context(mask, output_attentions), input_ids.shape[1], x.dtype)
+        context = self.positions(Context(mask, options["output_attentions"]), input_ids.shape[1], x.dtype)
 
-        def run(x: mx.array) -> tuple[list[mx.array], list[mx.array]]:
-            return self._run_layers(x, embedded, context, keep=output_hidden_states)
-
-        hidden_states, attentions = layers(run, x)
+        keep = options["output_hidden_states"]
+        hidden_states, attentions = layers(partial(self._run_layers, embedded, context, keep), x)
         x = hidden_states[-1]
         return EncoderOutput(
             last_hidden_state=x,
             pooler_output=self.pooler(x) if "pooler" in self else None,
-            hidden_states=tuple(hidden_states) if output_hidden_states else None,
-            attentions=tuple(attentions) if output_attentions else None,
+            hidden_states=tuple(hidden_states) if keep else None,
+            attentions=tuple(attentions) if context.output_attentions else None,
             attention_mask=attention_mask,
             input_ids=input_ids,
         )
 
-    def _run_layers(
-        self, x: mx.array, embedded: mx.array, context: Context, *, keep: bool
-    ) -> tuple[list[mx.array], list[mx.array]]:
+    def _run_layers(self, embedded: mx.array, context: Context, keep: bool, x: mx.array) -> _Hidden:
         """Returns the hidden states, all of them or only the last, and the attention weights if requested."""
         hidden_states, attentions = [x], list[mx.array]()
         dropping = self.training and dropout.drops(self)

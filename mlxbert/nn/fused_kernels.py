@@ -10,14 +10,9 @@ import functools
 from collections.abc import Callable
 from typing import Any, cast as cast_to
 
-from mlxbert.machine.device import mx, on_gpu
+from mlxbert.machine.device import mx
 
 Function = Callable[..., mx.array]
-
-
-def applies() -> bool:
-    """Whether layers should use these kernels; true on a GPU."""
-    return on_gpu()
 
 
 def number(value: float, dtype: mx.Dtype = mx.float32) -> mx.array:

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from mlxbert.machine.device import mx, nn, on_cpu
 from mlxbert.nn import fused_kernels, gpu_attention
-from mlxbert.nn.activations import ACTIVATIONS, Activation, linear, relu
-from mlxbert.nn.backend import SLOPED, Backend
+from mlxbert.nn.activations import ACTIVATIONS, Activation
+from mlxbert.nn.backend import SLOPED, Backend, wide
 
 
 class GpuBackend(Backend):
@@ -20,6 +20,10 @@ class GpuBackend(Backend):
 
     def fusion_barrier(self, x: mx.array) -> mx.array:
         return fused_kernels.fusion_barrier(x)
+
+    def drop(self, x: mx.array, words: mx.array, least: int, factor: float) -> mx.array:
+        numbers = fused_kernels.number(least, mx.uint16), fused_kernels.number(factor)
+        return cast(mx.array, fused_kernels.dropped(x, words, *numbers))
 
     def softmax(self, x: mx.array) -> mx.array:
         return mx.softmax(x, axis=-1)
@@ -64,7 +68,7 @@ class GpuTraining(GpuBackend):
         function = ACTIVATIONS[name]
         if function is mx.tanh:  # only the pooler uses tanh
             return cast(mx.array, fused_kernels.tanh(x))
-        return fused_kernels.activation(_wide(function))(x)
+        return fused_kernels.activation(wide(function))(x)
 
     def scaled(self, x: mx.array, factor: float) -> mx.array:
         return cast(mx.array, fused_kernels.times(x, fused_kernels.number(factor)))
@@ -75,18 +79,8 @@ class GpuTraining(GpuBackend):
 
 @functools.cache
 def _fused(function: Activation) -> Activation:
-    compiled: Activation = mx.compile(_wide(function), shapeless=True)
+    compiled: Activation = mx.compile(wide(function), shapeless=True)
     return compiled
-
-
-@functools.cache
-def _wide(function: Activation) -> Activation:
-    """Makes a function compute in float32: in half precision, near -3, GELU's `1 + erf` has no digits left."""
-
-    def wide(x: mx.array) -> mx.array:
-        return function(x.astype(mx.float32)).astype(x.dtype)
-
-    return function if function in (relu, linear) else wide
 
 
 @functools.cache

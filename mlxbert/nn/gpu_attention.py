@@ -67,23 +67,11 @@ def padded_head_size(head_size: int, keys: int) -> int:
 
 
 def attention(
-    q: mx.array,
-    k: mx.array,
-    v: mx.array,
-    scale: float,
-    mask: mx.array | Literal["causal"] | None,
-    *,
-    gradient: bool,
+    q: mx.array, k: mx.array, v: mx.array, scale: float, mask: mx.array | Literal["causal"] | None, *, gradient: bool
 ) -> mx.array:
-    """Scaled dot-product attention, in a single kernel if there is one for the shape.
+    """`mx.fast.scaled_dot_product_attention`, in a single kernel if there is one for the shape.
 
-    Args:
-        q: (B, H, L, d).
-        k: (B, H, K, d).
-        v: (B, H, K, d).
-        scale: Factor by which the products are multiplied.
-        mask: The mask of `mx.fast.scaled_dot_product_attention`.
-        gradient: Whether a gradient is computed. If so, there is no fused kernel, and padding is useless.
+    If a gradient is computed, there is none, and padding is useless.
     """
     size = q.shape[-1]
     wide = size if gradient or not on_metal() else padded_head_size(size, k.shape[2])
@@ -117,17 +105,10 @@ def blocks_pay(length: int, window: int) -> bool:
 
 
 def divided(q: mx.array, k: mx.array, v: mx.array, blocks: mx.array) -> tuple[mx.array, mx.array, mx.array, mx.array]:
-    """Splits texts into blocks, which become the texts of a larger batch for the fused kernel.
+    """Splits texts (B, H, L, d) into the N blocks of a mask, the texts of a larger batch for the fused kernel.
 
-    Args:
-        q: (B, H, L, d).
-        k: (B, H, L, d).
-        v: (B, H, L, d).
-        blocks: The mask of N blocks (see `mlxbert.nn.window_attention.blocks`), (B or 1, 1, N, size, 3 * size).
-
-    Returns:
-        Queries (B * N, H, size, d), the keys and the values around them (B * N, H, 3 * size, d), and their mask (B * N,
-        1, size, 3 * size).
+    Returns queries (B * N, H, size, d), the keys and the values around them (B * N, H, 3 * size, d), and their mask
+    (B * N, 1, size, 3 * size).
     """
     size, padding = blocks.shape[3], -q.shape[2] % blocks.shape[3]
     mask = mx.broadcast_to(blocks, (len(q), *blocks.shape[1:])).swapaxes(1, 2).flatten(0, 1)
@@ -150,10 +131,6 @@ def joined(x: mx.array, batch: int, length: int) -> mx.array:
 
 
 def attention_in_blocks(q: mx.array, k: mx.array, v: mx.array, scale: float, blocks: mx.array) -> mx.array:
-    """Computes the attention of each block to itself and its neighbours, with the mask `blocks` (see `divided`).
-
-    Returns:
-        (B, H, L, d).
-    """
+    """Computes the attention of each block to itself and its neighbours, with the mask `blocks` (see `divided`)."""
     parts, keys, values, mask = divided(q, k, v, blocks)
     return joined(attention(parts, keys, values, scale, mask, gradient=False), len(v), v.shape[2])

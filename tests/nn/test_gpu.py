@@ -44,8 +44,7 @@ HALVES = {"float16": 2.0**-11, "bfloat16": 2.0**-8}  # how far the nearest numbe
 
 @pytest.fixture(autouse=True)
 def metal(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("nn.ops", "nn.fused_kernels"):
-        monkeypatch.setattr(f"mlxbert.{module}.on_gpu", lambda: True)
+    monkeypatch.setattr(ops, "on_gpu", lambda: True)
     monkeypatch.setattr(gpu_attention, "on_metal", lambda: True)
 
 
