@@ -9,7 +9,7 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.inputs import ARGUMENTS, open_input
-from mlxbert.cli.output.formats import ANY_VECTORS, FORMATS, JSON_LINES, SPARSE, TOKENS, VECTORS, WORDS, choose
+from mlxbert.cli.output.formats import ANY_VECTORS, FORMATS, JSON_LINES, VECTORS, WORDS, choose
 from mlxbert.cli.output.output_format import OutputFormat
 from mlxbert.cli.output.resumable_file import check_output
 from mlxbert.cli.shared_options import (
@@ -159,24 +159,18 @@ def _other_format(
     keep: Sequence[str] | None,
 ) -> OutputFormat:
     """Returns the output format for vectors of this model that are not dense vectors of texts."""
-    if kind == "sparse":
-        width = model.facts["vocabulary"] if session.is_remote(model) else model.config.vocab_size
-        return choose(path, SPARSE, width=width, metadata=about, keep=keep, sparse=True)
-    if kind == "words":
-        width = model.facts["hidden"] if session.is_remote(model) else model.config.hidden_size
-        return choose(path, WORDS, width=width, metadata=about, keep=keep, words=True)
-    format = choose(path, TOKENS, metadata=about, keep=keep)
-    if path is None or path.suffix.lower() in JSON_LINES:
-        return format
-    from mlxbert.cli.output.token_columns import TokenParquet
+    from mlxbert.tasks.vector_dtype import stored_width
 
-    if session.is_remote(model):
+    dtype, width = getattr(chosen, "output_dtype", "float32"), None
+    if kind != "tokens":
+        fact, name = {"sparse": ("vocabulary", "vocab_size"), "words": ("hidden", "hidden_size")}[kind]
+        width = model.facts[fact] if session.is_remote(model) else getattr(model.config, name)
+    elif not session.is_remote(model):
+        width = stored_width(dtype, model.token_embedder.size)
+        about |= {"dtype": dtype, "size": str(model.token_embedder.size)}
+    elif path is not None and path.suffix.lower() not in JSON_LINES:
         raise ArgumentError(f"--output {path}: with --server, vectors of tokens are written as .jsonl only")
-    width, dtype = model.token_embedder.size, chosen.output_dtype
-    about |= {"dtype": dtype, "size": str(width)}
-    return TokenParquet(
-        width // 8 if dtype == "binary" else width, about, tuple(dict.fromkeys(keep or ())), dtype=dtype
-    )
+    return choose(path, FORMATS.get(kind, WORDS), width=width, metadata=about, keep=keep, kind=kind, dtype=dtype)
 
 
 def _format(
@@ -195,7 +189,7 @@ def _format(
     }
     if path is not None and not session.is_remote(model):
         metadata["fingerprint"] = hash_model(model.files, times=False)
-    return choose(path, VECTORS, width=size, metadata=metadata, whole=chosen["output_dtype"] != "float32", keep=keep)
+    return choose(path, VECTORS, width=size, metadata=metadata, dtype=chosen["output_dtype"], keep=keep)
 
 
 def _width(model: "Model | RemoteModel", options: dict[str, Any], path: "Path | None") -> tuple[int, bool]:

@@ -71,19 +71,17 @@ def choose(
     *,
     width: int | None = None,
     metadata: Mapping[str, str] | None = None,
-    whole: bool = False,
-    words: bool = False,
-    sparse: bool = False,
+    kind: str = "dense",
+    dtype: str = "float32",
     keep: Sequence[str] | None = None,
 ) -> OutputFormat:
     """Makes the output format that the extension of a file names, or JSON lines if there is no file.
 
-    If results are vectors, `width` is the number of values of each, `whole` says whether they are int8, and `words`
-    whether they belong to words; `sparse` says whether they are sparse. `metadata` is stored if the format supports it.
+    If results are vectors, `width` is the number of values of each, `kind` their kind (see `OutputFormat`), and `dtype`
+    the dtype of the results. `metadata` is stored if the format supports it.
     """
-    kind = JsonLines if path is None else find(path, allowed)
-    if keep and not kind.keeps:
-        raise ArgumentError(
-            f"--output {path}: {kind.ending} cannot store columns of --keep, expected .jsonl, .csv, .sqlite or .parquet"
-        )
-    return kind(width, metadata, tuple(dict.fromkeys(keep or ())), whole=whole, words=words, sparse=sparse)
+    format = JsonLines if path is None else find(path, allowed)
+    if keep and not format.keeps:
+        expected = "expected .jsonl, .csv, .sqlite or .parquet"
+        raise ArgumentError(f"--output {path}: {format.ending} cannot store columns of --keep, {expected}")
+    return format(width, metadata, tuple(dict.fromkeys(keep or ())), kind=kind, dtype=dtype)

@@ -30,9 +30,8 @@ class OutputFormat(ABC):
         holds_errors: Whether the file stores why an input failed; if not, the reason is printed on stderr.
         keeps: Whether the file can store the kept fields of records.
         failures: A phrase that says where failures are described or how they look in the file.
-        whole: Whether vectors are int8 instead of float32.
-        words: Whether vectors belong to words instead of texts.
-        sparse: Whether vectors are sparse (`SparseEmbedding`).
+        kind: The kind of vectors: `dense`, `words`, `sparse` or `tokens`.
+        dtype: NumPy's name for the dtype of the vectors, little-endian.
         whole_rows: Whether all fields of the records are kept, so that a table repeats none of them.
     """
 
@@ -49,11 +48,11 @@ class OutputFormat(ABC):
         metadata: Mapping[str, str] | None = None,
         keep: Sequence[str] = (),
         *,
-        whole: bool = False,
-        words: bool = False,
-        sparse: bool = False,
+        kind: str = "dense",
+        dtype: str = "float32",
     ) -> None:
-        self._width, self.keep, self.whole, self.words, self.sparse = width, keep, whole, words, sparse
+        self._width, self.keep, self.kind = width, keep, kind
+        self.dtype = {"float32": "<f4", "float16": "<f2"}.get(dtype, "|i1")
         self.metadata = dict(metadata or {})
 
     @property
@@ -61,11 +60,6 @@ class OutputFormat(ABC):
         """The number of values of a vector, D; formats for vectors need it in advance."""
         assert self._width is not None, f"{self.ending} needs the width of its vectors"
         return self._width
-
-    @property
-    def dtype(self) -> str:
-        """NumPy's name for the dtype of the vectors, little-endian."""
-        return "|i1" if self.whole else "<f4"
 
     @classmethod  # noqa: B027 - most formats need no check
     def check(cls, path: Path) -> None:

@@ -1,4 +1,7 @@
-"""The .parquet output, a table of vectors; needs pyarrow."""
+"""The .parquet output, a table of vectors; needs pyarrow.
+
+Shapes: N rows, T vectors of all rows, D values of a stored vector.
+"""
 
 import errno
 import json
@@ -19,7 +22,8 @@ class Parquet(OutputFormat):
     """`.parquet`: the columns text, embedding, tokens, truncated and error, and the kept fields of records as strings.
 
     For vectors of words, there is a row per word, with the additional columns word, start and end. Sparse vectors have
-    the columns ids and values, two lists of the same length, in place of embedding; both are null for a failure.
+    the columns ids and values, two lists of the same length, in place of embedding, and token vectors have the column
+    embeddings, a list of vectors; these columns are null for a failure.
 
     A failure has an error, an embedding of NaN (of 0 in int8), and null in all other columns. Its embedding cannot be
     null, because pyarrow up to 23 neither writes nor reads null among lists of a fixed size ("Lists with non-zero
@@ -44,11 +48,12 @@ class Parquet(OutputFormat):
         import pyarrow as pa
 
         types = {"text": pa.string()}
-        types |= {"word": pa.string(), "start": pa.int32(), "end": pa.int32()} if self.words else {}
-        if self.sparse:
+        types |= {"word": pa.string(), "start": pa.int32(), "end": pa.int32()} if self.kind == "words" else {}
+        if self.kind == "sparse":
             types |= {"ids": pa.list_(pa.int32()), "values": pa.list_(pa.float32())}
         else:
-            types |= {"embedding": pa.list_(pa.int8() if self.whole else pa.float32(), self.width)}
+            vector = pa.list_({"<f4": pa.float32(), "<f2": pa.float16()}.get(self.dtype, pa.int8()), self.width)
+            types |= {"embeddings": pa.list_(vector)} if self.kind == "tokens" else {"embedding": vector}
         types |= {"tokens": pa.int32(), "truncated": pa.bool_(), "error": pa.string()}
         if taken := types.keys() & set(self.keep):
             raise ArgumentError(f"--keep {min(taken)}: the output already has a column with this name")
@@ -63,13 +68,29 @@ class Parquet(OutputFormat):
         schema = self._schema()
         rows = [(row, values) for result, values in zip(results, kept, strict=True) for row in _rows(result)]
         with arrow_errors():
-            columns = [[self._cell(name, *row) for row in rows] for name in schema.names if name != "embedding"]
-            if not self.sparse:
-                numbers = pa.array(stack([row for row, _ in rows], self).reshape(-1))
-                vectors = pa.FixedSizeListArray.from_arrays(numbers, type=schema.field("embedding").type)
-                columns.insert(schema.names.index("embedding"), vectors)
+            columns = [
+                self._vectors([row for row, _ in rows], field.type)
+                if field.name in ("embedding", "embeddings")
+                else [self._cell(field.name, *row) for row in rows]
+                for field in schema
+            ]
             with pa.ipc.new_file(file, schema) as writer:
                 writer.write_table(pa.table(columns, schema=schema))
+
+    def _vectors(self, rows: Sequence[Any], type: Any) -> Any:
+        """Returns the column of the vectors (N, D), or of the lists of token vectors, (T, D) in all."""
+        import numpy as np
+        import pyarrow as pa
+
+        if self.kind != "tokens":
+            return pa.FixedSizeListArray.from_arrays(pa.array(stack(rows, self).reshape(-1)), type=type)
+        none = np.zeros((0, self.width), self.dtype)
+        arrays = [none if isinstance(row, Failure) else row.embeddings.astype(self.dtype, copy=False) for row in rows]
+        ends = np.cumsum([0, *map(len, arrays)]).tolist()
+        starts = [None if isinstance(row, Failure) else end for row, end in zip(rows, ends, strict=False)]
+        numbers = pa.array(np.concatenate([none, *arrays]).reshape(-1))
+        vectors = pa.FixedSizeListArray.from_arrays(numbers, type=type.value_type)
+        return pa.ListArray.from_arrays(pa.array([*starts, ends[-1]], pa.int32()), vectors)
 
     def _cell(self, name: str, row: Any, kept: Mapping[str, Any]) -> Any:
         if name in self.keep:

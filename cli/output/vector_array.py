@@ -21,7 +21,7 @@ class Npy(OutputFormat):
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
-        self.failures = f"the output has a row of {0 if self.whole else 'NaN'} for each of these inputs"
+        self.failures = f"the output has a row of {0 if self.dtype == '|i1' else 'NaN'} for each of these inputs"
 
     def write_part(self, file: IO[bytes], results: Sequence[Any], kept: Sequence[Mapping[str, Any]]) -> None:
         """Writes the vectors, little-endian, without a header."""
@@ -34,7 +34,7 @@ class Npy(OutputFormat):
         header = {"descr": self.dtype, "fortran_order": False, "shape": (results, self.width)}
         npy.write_array_header_1_0(file, header)
         for path in parts:
-            if path.stat().st_size % ((1 if self.whole else 4) * self.width):
+            if path.stat().st_size % (int(self.dtype[-1]) * self.width):
                 raise OSError(errno.EIO, f"{path.name} is damaged")
             with path.open("rb") as part:
                 shutil.copyfileobj(part, file, CHUNK)

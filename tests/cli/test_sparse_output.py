@@ -48,27 +48,27 @@ def _write(format: OutputFormat, path: Path, *cuts: int) -> bytes:
 
 def test_npz_is_a_matrix_of_scipy(tmp_path: Path) -> None:
     path = tmp_path / "out.npz"
-    whole = _write(Npz(WIDTH, sparse=True), path)
+    whole = _write(Npz(WIDTH, kind="sparse"), path)
     with np.load(path, allow_pickle=False) as arrays:
         assert {*arrays.files} == {"indices", "indptr", "format", "shape", "data"}
         assert arrays["format"].item() == b"csr" and arrays["shape"].tolist() == [5, WIDTH]
         ends, ids, values = arrays["indptr"], arrays["indices"], arrays["data"]
     rows = [dict(zip(ids[a:b].tolist(), values[a:b].tolist(), strict=True)) for a, b in itertools.pairwise(ends)]
     assert rows == [*ROWS[:2], {}, *ROWS[2:]]
-    assert _write(Npz(WIDTH, sparse=True), path, 1, 4) == whole  # whatever the parts
+    assert _write(Npz(WIDTH, kind="sparse"), path, 1, 4) == whole  # whatever the parts
     assert all(member.date_time == (1980, 1, 1, 0, 0, 0) for member in zipfile.ZipFile(path).infolist())
 
 
 @pytest.mark.slow
 def test_scipy_opens_the_npz(tmp_path: Path) -> None:
     sparse = pytest.importorskip("scipy.sparse")
-    _write(Npz(WIDTH, sparse=True), tmp_path / "out.npz", 2)
+    _write(Npz(WIDTH, kind="sparse"), tmp_path / "out.npz", 2)
     matrix = sparse.load_npz(tmp_path / "out.npz")
     assert matrix.shape == (5, WIDTH) and matrix.nnz == 6 and matrix[4, 2] == 3.0
 
 
 def test_a_damaged_part_is_an_error(tmp_path: Path) -> None:
-    format, part = Npz(WIDTH, sparse=True), tmp_path / "0.rows"
+    format, part = Npz(WIDTH, kind="sparse"), tmp_path / "0.rows"
     with part.open("wb") as file:
         format.write_part(file, _results(), [{}] * 5)
     part.write_bytes(part.read_bytes()[:-1])
@@ -78,7 +78,7 @@ def test_a_damaged_part_is_an_error(tmp_path: Path) -> None:
 
 def test_parquet_has_ids_and_values(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
-    _write(Parquet(WIDTH, {}, sparse=True), tmp_path / "out.parquet", 3)
+    _write(Parquet(WIDTH, {}, kind="sparse"), tmp_path / "out.parquet", 3)
     rows = parquet.read_table(tmp_path / "out.parquet").to_pylist()
     assert [dict(zip(row["ids"] or (), row["values"] or (), strict=True)) for row in rows] == [*ROWS[:2], {}, *ROWS[2:]]
     assert rows[2]["error"] == "unusable" and rows[2]["ids"] is None
