@@ -1,4 +1,4 @@
-"""`mlxbert ray`: what is refused before a job begins. The jobs themselves are tested beside it."""
+"""`mlxbert ray`: what is refused before a job begins. `test_nodes.py` runs jobs."""
 
 from pathlib import Path
 
