@@ -429,7 +429,7 @@ MUTATIONS = tuple(Mutation(*row) for row in (
     ("every name of a field is compared", "mlxbert/serve/request_bodies.py",
      "if len(names) > _MAX_FIELDS:", "if False:",
      "tests/serve/test_bodies.py::test_a_thousand_fields_are_compared_with_those_of_the_route_and_no_more"),
-    ("a dot of an allowed origin is any character", "mlxbert/serve/http/origins.py",
+    ("a dot of an allowed origin is any character", "mlxbert/serve/http/request_guards.py",
      "re.escape(host).replace", 'host.replace("*", r"\\*").replace',
      "tests/serve/test_origins.py::test_a_star_stands_for_hosts_of_programs_and_names_below_a_domain"),
     ("texts are ranked by their probabilities", "mlxbert/tasks/query_ranking.py", "entry = (first.order, -index,",

@@ -32,8 +32,7 @@ from mlxbert.cli.views import (
     vocabulary,
 )
 from mlxbert.cli.views.training import corpus, evaluation, report, summary
-from mlxbert.cli.views.training.frame import frame
-from mlxbert.cli.views.training.run_state import DrawnRuns
+from mlxbert.cli.views.training.frame import DrawnRuns, frame
 from mlxbert.folders.compare.reports import Conversion, Difference, OutputDifferences, TensorCounts, Verification
 from mlxbert.folders.inspection import UnusedTensor
 from mlxbert.frozen_dict import FrozenDict

@@ -12,8 +12,7 @@ from rich.console import Console, RenderableType
 
 from mlxbert.cli.views.training import corpus, evaluation, report, summary, value_texts
 from mlxbert.cli.views.training.few_lines import SparseLines
-from mlxbert.cli.views.training.frame import frame
-from mlxbert.cli.views.training.run_state import DrawnRuns
+from mlxbert.cli.views.training.frame import DrawnRuns, frame
 from mlxbert.cli.views.training.screen import LiveView
 from mlxbert.training.data.data_report import DataReport
 from mlxbert.training.loop.events import Estimate, Finished, Started, Step

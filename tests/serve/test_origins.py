@@ -3,7 +3,7 @@
 import pytest
 
 from mlxbert.errors import ArgumentError
-from mlxbert.serve.http.origins import compile_origins
+from mlxbert.serve.http.request_guards import compile_origins
 
 WEB = ("http://localhost", "http://localhost:3000", "http://localhost:65535", "https://localhost:3000")
 OTHERS = (

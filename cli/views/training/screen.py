@@ -6,8 +6,7 @@ from contextlib import ExitStack
 
 from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.training import corpus, evaluation, report, summary
-from mlxbert.cli.views.training.frame import frame
-from mlxbert.cli.views.training.run_state import DrawnRuns
+from mlxbert.cli.views.training.frame import DrawnRuns, frame
 from mlxbert.training.loop.events import Event, Finished, Started, Step
 
 _PAUSE = 0.125  # seconds between pictures
