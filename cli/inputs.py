@@ -19,7 +19,7 @@ from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.readers.formats import FORMATS, FormatName, find_format, format_of, read_records
 from mlxbert.readers.input_files import STDIN, open_source, stdin
-from mlxbert.readers.parsing import Wanted
+from mlxbert.readers.parsing import Wanted, placed
 from mlxbert.readers.pipes import LONGEST, as_it_comes, first_line
 from mlxbert.readers.stream import RecordSource, RecordStream
 from mlxbert.readers.text_lines import UTF8, check_encoding, read_text
@@ -160,7 +160,10 @@ def _read_context(source: str, encoding: str) -> str:
         with open_source(source) as file:
             kind = kind_of(source, b"")
             if kind in KINDS and KINDS[kind].apart:  # .pdf, .docx and others
-                text = "\n\n".join(document.text for document in read_documents(source, file.read(), kind))
+                try:
+                    text = "\n\n".join(document.text for document in read_documents(source, file.read(), kind))
+                except InputError as problem:
+                    raise placed(problem, source) from None
             else:
                 text = read_text(source, file, encoding)
     if not text.strip():

@@ -5,11 +5,11 @@ import logging
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 from mlxbert.errors import InputError
-from mlxbert.readers.parsing import Item, Wanted, column_names, counted_columns, placed, separator_hint
+from mlxbert.readers.parsing import Item, Wanted, column_names, counted_columns, placed
 from mlxbert.readers.pipes import LONGEST
 from mlxbert.readers.text_lines import Lines, too_long
 
@@ -149,14 +149,18 @@ def _read(lines: Lines, wanted: Wanted, format: str, dialect: dict[str, Any]) ->
     """Yields the wanted columns of each row, or all columns that have a name; skips empty rows."""
     csv.field_size_limit(2**31 - 1)  # the default is 128 KB, less than a long article
     text = _RowLines(lines, always=format == "csv")
-    reader = csv.reader(text, **dialect)
+    source = iter(text)
+    start = [*islice(source, 1)]
+    if wanted.header and start and dialect["delimiter"] not in start[0] and ";" in start[0]:
+        dialect["delimiter"] = ";"  # as Excel writes tables where decimals have a comma
+    reader = csv.reader(chain(start, source), **dialect)
     first, rows = _begin(reader, text, format, wanted.header)
     header = column_names(first)
     while header and not header[-1]:  # Excel writes empty columns that once had a cell
         header.pop()
     named = [name for name in header if name]  # not the index that pandas writes
-    if not wanted.texts:
-        _check_names(lines.name, first, named)
+    if not wanted.texts and not named:
+        raise InputError(f"{lines.name}, line 1: no column has a name in the header ({', '.join(first)})")
     index_of = {name: index for index, name in enumerate(header)}
     indices = [(name, index_of[name]) for name in wanted.columns(lines.name, named)]
     for number, row in rows:
@@ -180,14 +184,6 @@ def _other_length(row: Sequence[str], header: Sequence[str], place: str, separat
     last = len(header) - 1
     values = dict(zip(header, [*row[:last], separator.join(row[last:])], strict=True))
     return SurplusCellsError(f"{place}: {counts}", values)
-
-
-def _check_names(source: str, header: Sequence[str], named: Sequence[str]) -> None:
-    """Raises an error if no column has a name, or if the only name seems to be several; `header` is the first row."""
-    if not named:
-        raise InputError(f"{source}, line 1: no column has a name in the header ({', '.join(header)})")
-    if (hint := separator_hint(header)) is not None:
-        raise InputError(f"{source}, line 1: the header has only one column, {header[0]!r}", hint=hint)
 
 
 class _RowLines:

@@ -68,7 +68,7 @@ class Wanted:
                 hint = self.missing("column", name, names) if number < len(self.texts) else None
                 raise InputError(
                     f"{source}: the file has no column {name!r} (columns: {', '.join(names)})",
-                    hint=separator_hint(names) or hint,
+                    hint=hint,
                 )
         return columns if self.keep is not None else [*names]
 
@@ -135,13 +135,6 @@ def column_names(header: Sequence[str]) -> list[str]:
         taken.add(free)
         names.append(free)
     return names
-
-
-def separator_hint(header: Sequence[str]) -> str | None:
-    """Returns a hint if the header seems to use a separator other than that of the format; otherwise `None`."""
-    if len(header) == 1 and ";" in header[0]:
-        return "replace the semicolons between columns with commas, or save the file as .tsv"
-    return None
 
 
 def counted_columns(columns: int) -> str:

@@ -50,6 +50,17 @@ def test_a_context_comes_from_a_file_as_it_is_or_from_stdin(model: str, tmp_path
     assert call("answer", QUESTION, "--context-file", "-", "--model", model, stdin=CONTEXT.encode()).lines == [wanted]
 
 
+@pytest.mark.slow
+def test_a_context_may_be_a_document(model: str, tmp_path: Path) -> None:
+    text = CONTEXT.partition("\r")[0]
+    (wanted,) = lines(model, [QUESTION], context=text)
+    page = tmp_path / "long.html"
+    page.write_text(f"<title>none</title><p>{text}</p>")
+    assert call("answer", QUESTION, "--context-file", str(page), "--model", model).lines == [wanted]
+    (tmp_path / "a.docx").write_bytes(b"no document")
+    call("answer", QUESTION, "--context-file", str(tmp_path / "a.docx"), "--model", model).fails(1, "a.docx: ")
+
+
 def test_questions_and_contexts_come_from_files(model: str, tmp_path: Path) -> None:
     pairs = [(QUESTION, CONTEXT), ("where ?", "in paris")]
     wanted = lines(model, pairs)

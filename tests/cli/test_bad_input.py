@@ -189,6 +189,14 @@ def test_an_input_that_cannot_be_opened_is_named(small: str, tmp_path: Path) -> 
     call("fill-mask", "--input", str(tmp_path / "folder.txt"), "--model", small).fails(2, "folder.txt", "is a folder")
 
 
+def test_names_of_files_are_no_texts(tmp_path: Path) -> None:
+    files = [tmp_path / "a.md", tmp_path / "b.md"]
+    for file in files:
+        file.write_text("text")
+    for name in ("dedupe", "embed"):
+        call(name, *map(str, files)).fails(2, "a.md", "mlxbert ", str(tmp_path))
+
+
 @pytest.mark.parametrize("name", ["in.txt", "model/config.json", "model/model.safetensors", "model/vocab.txt", "model"])
 @pytest.mark.slow
 def test_what_may_not_be_read_is_named(name: str, tmp_path: Path) -> None:

@@ -421,6 +421,11 @@ def test_data_that_are_not_there_are_refused_before_a_model_is_downloaded(
     assert [*tmp_path.iterdir()] == [tmp_path / "a.csv"]
 
 
+def test_a_model_to_evaluate_must_be_named(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,label\na,b\n")
+    call("evaluate", "classify", "--data", str(tmp_path / "a.csv")).fails(2, "--model")
+
+
 def test_an_evaluation_is_one_object(library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("a.csv", "b.csv", "x.txt"):

@@ -746,6 +746,17 @@ def _passage(**given: Any) -> view.DrawnPassage:
     return view.DrawnPassage(hit, text, (start, start + 20), view.LINES, 1.0, 21)
 
 
+def test_the_front_matter_is_no_sentence_of_a_passage() -> None:
+    from mlxbert.cli.commands.search import _passages
+
+    front = "---\ntitle: text about x\ntags: [text]\n---\n"
+    hit = replace(_passage().hit, text=f"{front}# Heading\n\nNothing here.\n\nThe text is here.")
+    (shown,) = _passages(None, [hit], 0, None)  # type: ignore[arg-type]
+    assert hit.text[slice(*shown.sentence)].strip() == "The text is here." and shown.line == 9
+    alone = replace(hit, text=front)
+    assert [one.sentence[0] for one in _passages(None, [alone], 0, None)] == [0]  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("width", ["50", "80", "120"])
 def test_a_few_lines_around_the_sentence_are_shown(width: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.cli.test_narrow import _shown

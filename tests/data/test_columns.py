@@ -42,6 +42,24 @@ def test_columns_are_guessed(columns: dict[str, Any], found: tuple[str, str | No
     assert find_columns(rows(**columns)) == ColumnNames(*found, guessed)
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        [f"2026-01-{number:02} 10:00" for number in range(1, 31)],
+        ["3.12.2025", *["31/12/2025"] * 29],
+        [f"customer {number}" for number in range(30)],
+    ],
+)
+def test_dates_and_names_of_their_own_are_no_labels(other: list[str]) -> None:
+    labels = ["late", "lost"] * 15
+    records = [{"text": LONG, "what": label, "when": value} for label, value in zip(labels, other, strict=True)]
+    assert find_columns(read_rows(records)).label == "what"
+    numbers = [{"text": LONG, "price": number, "when": value} for number, value in enumerate(other)]
+    assert find_columns(read_rows(numbers)).label == "price"
+    with pytest.raises(InputError, match="label"):
+        find_columns(read_rows([{"text": LONG, "when": value} for value in other]))
+
+
 def test_what_is_named_is_not_guessed() -> None:
     data = rows(text=LONG, title=LONG, label="a", sentence1="b", sentence2="c", target="d")
     assert find_columns(data, text_column="title") == ColumnNames("title", None, "label", ("label",))

@@ -53,6 +53,18 @@ def test_any_comparison_has_an_answer(value: str, compare: str, found: object) -
 
 
 @pytest.mark.parametrize(
+    ("condition", "holds"),
+    [
+        *[(f"tags={value}", True) for value in ("x", "y z", "w", "y*", "x, y z, w")],
+        *[(f"tags={value}", False) for value in ("y", "z", "x, w", "title")],
+        *[("tags!=w", False), ("tags!=v", True), ("title=a", False)],
+    ],
+)
+def test_a_value_may_be_one_of_a_list(condition: str, holds: bool) -> None:
+    assert matches(make_filter([condition]).where, {"tags": "x, y z, w", "title": "a, b"}, {}) is holds
+
+
+@pytest.mark.parametrize(
     ("found", "condition", "holds"),
     [
         ("2026-02-10", "date>=2026", True),
