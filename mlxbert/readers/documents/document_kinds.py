@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from mlxbert.errors import ChangedError
 from mlxbert.other_libraries import not_one_of
-from mlxbert.readers.documents.document import Document, unreadable
+from mlxbert.readers.documents.document import Document, UnreadableError, unreadable
 from mlxbert.readers.documents.embedded_data import without_embedded_data
 from mlxbert.readers.documents.encodings import MARKS
 from mlxbert.readers.documents.isolated_parser import ParserLimits, read_apart
@@ -157,7 +157,7 @@ def read_documents(
 def _read(read: Callable[[], Iterator[Document]]) -> Iterator[Document]:
     try:
         yield from map(without_embedded_data, read())
-    except ChangedError:
+    except (ChangedError, UnreadableError):  # raised from itself, an error would be its own cause
         raise
     except Exception as problem:
         raise unreadable(problem) from problem
