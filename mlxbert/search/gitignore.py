@@ -15,9 +15,9 @@ from mlxbert.search.file_systems import ON_MAC, composed, is_in_the_cloud
 
 _MAX_RULES = 2**20  # maximum bytes of a .gitignore
 _MAX_RULE = 2**12  # maximum characters of a pattern, as of a path: longer ones take minutes to compile
-# Maximum result of `_stars`. Three cost at most .02 seconds for a name of 255 characters, and .3 seconds for the
-# longest path of a system; four would cost a second for such a name.
-_MAX_STARS = 3
+# What a pattern costs by the result of `_stars`: two cost up to .3 milliseconds for a name of 255 characters, three 60
+# times as much, and four would cost a second. All patterns of a .gitignore together may cost about a second for a name.
+_COSTS, _MAX_COST = {1: 0, 2: 1, 3: 60}, 3000
 # Patterns that pathspec reads differently, and what git takes them for: the library compares a pattern that matches any
 # name with the beginning of a path only, and takes a folder to be inside itself.
 _EQUAL_PATTERNS = (
@@ -160,11 +160,19 @@ def compile_rules(text: str, naming: Naming, *, inside: bool = False) -> Rules |
 
     Patterns that git cannot read are skipped, and so are patterns that are longer than any path, or have many stars.
     """
-    patterns = []
+    patterns, unused, cost = [], list[str](), 0
     lines = reversed(_spelled(text, naming).split("\n"))
     for line in dict.fromkeys(line.removesuffix("\r") for line in lines):
-        if len(line) <= _MAX_RULE and (pattern := _compiled(line)) is not None:
+        if len(line) > _MAX_RULE or (pattern := _compiled(line)) is None:
+            continue
+        total = cost + _COSTS.get(_stars(line), _MAX_COST + 1)
+        if total > _MAX_COST:
+            unused.append(line)
+        else:
             patterns.append(pattern)
+            cost = total
+    if unused:
+        _LOG.warning("%d ignore patterns with many stars are not used, such as %.60r", len(unused), unused[-1])
     return Rules(tuple(patterns), naming, inside) if patterns else None
 
 
@@ -174,9 +182,6 @@ def _compiled(line: str) -> tuple[re.Pattern[str], bool] | None:
 
     for pattern, equal in _EQUAL_PATTERNS:
         line = pattern.sub(equal, line)
-    if not line.startswith("#") and _stars(line) > _MAX_STARS:
-        _LOG.warning("the ignore pattern %.60r is not used, because it has more than %d stars", line, _MAX_STARS)
-        return None
     try:
         with warnings.catch_warnings(action="ignore"):  # FutureWarnings about possible set operations
             patterns = GitIgnoreSpec.from_lines([line], backend="simple").patterns
