@@ -9,7 +9,7 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.inputs import ARGUMENTS, open_input
-from mlxbert.cli.output.formats import ANY_VECTORS, FORMATS, JSON_LINES, VECTORS, WORDS, choose
+from mlxbert.cli.output.formats import ANY_VECTORS, FORMATS, JSON_LINES, WORDS, choose
 from mlxbert.cli.output.output_format import OutputFormat
 from mlxbert.cli.output.resumable_file import check_output
 from mlxbert.cli.shared_options import (
@@ -23,9 +23,8 @@ from mlxbert.cli.views import console, vectors as vector_views
 from mlxbert.errors import ArgumentError
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.option_declarations import Option, declared_options
-from mlxbert.readers.stream import RecordStream
 from mlxbert.tasks.catalogue import CATALOGUE
-from mlxbert.tasks.options import EmbedOptions, EmbedWordsOptions, SparseOptions, TokenVectorOptions, TruncatingOptions
+from mlxbert.tasks.options import EmbedOptions, EmbedWordsOptions, SparseOptions, TruncatingOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,9 +34,8 @@ if TYPE_CHECKING:
 
 Vectors = Literal["auto", "dense", "sparse", "tokens"]
 _ENTRY = CATALOGUE["embed"]
-_ENTRIES = {"dense": _ENTRY, "sparse": CATALOGUE["embed-sparse"], "tokens": CATALOGUE["embed-tokens"]}
-_OTHERS = {**_ENTRIES, "words": CATALOGUE["embed-words"]}
-_OPTIONS: Mapping[str, Any] = {kind: entry.options for kind, entry in _ENTRIES.items()}
+_ENTRIES = {"dense": _ENTRY, **{kind: CATALOGUE[f"embed-{kind}"] for kind in ("sparse", "tokens", "words")}}
+_OPTIONS: Mapping[str, Any] = {kind: entry.options for kind, entry in _ENTRIES.items() if kind != "words"}
 _DEFAULTS = {name: getattr(options, name) for options in _OPTIONS.values() for name in declared_options(options)}
 _OTHER_OPTIONS = ("top_k",)  # of kinds that are not dense
 
@@ -65,25 +63,22 @@ def _embed(
     check_output(out.output, out.overwrite, formats, source.input)
     records = open_input(texts or (), source, "text")
     loaded = session.load_or_ask((_ENTRIES[vectors] if vectors != "auto" else _ENTRY).name, model)
-    kind = vectors if vectors != "auto" else loaded.vectors[0]
-    if kind != "dense" and not words:
-        check_output(out.output, out.overwrite, FORMATS[kind], source.input)
-        _write_others(kind, loaded, records, model, options_of_kind(kind, given), out, source.keep)
-        return
+    kind = "words" if words else vectors if vectors != "auto" else loaded.vectors[0]
+    options: Any
     if words:
         truncating = {name: getattr(chosen, name) for name in declared_options(TruncatingOptions)}
-        word_options = EmbedWordsOptions(**truncating, **({} if layer is None else {"layer": layer}))
-        _write_others("words", loaded, records, model, word_options, out, source.keep)
-        return
+        options = EmbedWordsOptions(**truncating, **({} if layer is None else {"layer": layer}))
+    else:
+        check_output(out.output, out.overwrite, FORMATS[kind], source.input)
+        options = options_of_kind(kind, given)
     from mlxbert.text.usage import Usage
 
-    options_of_kind("dense", given)
-    usage, settings = Usage(), chosen.deciding()
-    format = _format(loaded, out.output, settings, source.keep)
-    task = session.OutputManifest(_ENTRY.name, loaded, model, settings, format)
-    view = vector_views.VectorView(compare=records.name == ARGUMENTS and chosen.output_dtype != "binary")
-    results = session.results(_ENTRY, loaded, records, chosen, usage)
-    session.stream(records, results, view.draw, out, task=task, usage=usage, last=view.draw_cosines)
+    entry, usage, settings = _ENTRIES[kind], Usage(), options.deciding()
+    format = _format(kind, loaded, options, out.output, source.keep)
+    draw, last = _views(kind, compare=records.name == ARGUMENTS and settings.get("output_dtype") != "binary")
+    results = session.results(entry, loaded, records, options, usage)
+    task = session.OutputManifest(entry.name, loaded, model, settings, format)
+    session.stream(records, results, draw, out, task=task, usage=usage, last=last)
 
 
 embed = with_options(
@@ -126,43 +121,31 @@ def _check_words(words: bool, layer: int | None, chosen: EmbedOptions) -> None:
         raise ArgumentError(f"--{changed[0].replace('_', '-')} works only for vectors of texts, not with --words")
 
 
-def _write_others(
-    kind: str,
-    loaded: "Model | RemoteModel",
-    records: RecordStream,
-    model: ServedOptions,
-    chosen: EmbedWordsOptions | SparseOptions | TokenVectorOptions,
-    out: FileOptions,
-    keep: Sequence[str] | None,
-) -> None:
-    """Computes the vectors of records that are not dense vectors of texts, and draws or writes them."""
+def _views(kind: str, *, compare: bool) -> tuple[Any, Any]:
+    """Returns the functions that draw a result, and what follows the last result."""
     from mlxbert.cli.views import sparse, token_vectors
-    from mlxbert.text.usage import Usage
 
-    entry, usage, settings = _OTHERS[kind], Usage(), chosen.deciding()
-    view = vector_views.WordVectors(compare=records.name == ARGUMENTS)
-    draw: Any = {"sparse": sparse.draw, "tokens": token_vectors.draw, "words": view.draw}[kind]
-    about = {"task": entry.name, "model": loaded.source, "options": json.dumps(settings, sort_keys=True)}
-    format = _other_format(kind, loaded, chosen, out.output, about, keep)
-    results = session.results(entry, loaded, records, chosen, usage)
-    task = session.OutputManifest(entry.name, loaded, model, settings, format)
-    last = view.draw_cosines if kind == "words" else tuple
-    session.stream(records, results, draw, out, task=task, usage=usage, last=last)
+    if kind in ("sparse", "tokens"):
+        return {"sparse": sparse.draw, "tokens": token_vectors.draw}[kind], tuple
+    view = (vector_views.VectorView if kind == "dense" else vector_views.WordVectors)(compare=compare)
+    return view.draw, view.draw_cosines
 
 
-def _other_format(
-    kind: str,
-    model: "Model | RemoteModel",
-    chosen: Any,
-    path: "Path | None",
-    about: dict[str, str],
-    keep: Sequence[str] | None,
+def _format(
+    kind: str, model: "Model | RemoteModel", chosen: Any, path: "Path | None", keep: Sequence[str] | None
 ) -> OutputFormat:
-    """Returns the output format for vectors of this model that are not dense vectors of texts."""
+    """Returns the output format for vectors of this model."""
     from mlxbert.tasks.vector_dtype import stored_width
 
-    dtype, width = getattr(chosen, "output_dtype", "float32"), None
-    if kind != "tokens":
+    options = chosen.deciding()
+    about = {"task": _ENTRIES[kind].name, "model": model.source, "options": json.dumps(options, sort_keys=True)}
+    dtype, width = options.get("output_dtype", "float32"), None
+    if kind == "dense":
+        width = _width(model, options, path)
+        about["format"] = "mlxbert embeddings"
+        if path is not None and not session.is_remote(model):
+            about["fingerprint"] = hash_model(model.files, times=False)
+    elif kind != "tokens":
         fact, name = {"sparse": ("vocabulary", "vocab_size"), "words": ("hidden", "hidden_size")}[kind]
         width = model.facts[fact] if session.is_remote(model) else getattr(model.config, name)
     elif not session.is_remote(model):
@@ -173,36 +156,21 @@ def _other_format(
     return choose(path, FORMATS.get(kind, WORDS), width=width, metadata=about, keep=keep, kind=kind, dtype=dtype)
 
 
-def _format(
-    model: "Model | RemoteModel", path: "Path | None", chosen: dict[str, Any], keep: Sequence[str] | None
-) -> OutputFormat:
-    """Returns the output format for vectors of this model; prints notes about defaults that may surprise users."""
-    session.note_assumed_pooling(model, chosen["pooling"])
-    size, unit = _width(model, chosen, path)
-    if chosen["normalize"] is None and model.embedder.unit and not unit:
-        console.say("note", "shortened vectors no longer have length 1; --normalize scales them")
-    metadata = {
-        "format": "mlxbert embeddings",
-        "task": "embed",
-        "model": model.source,
-        "options": json.dumps(chosen, sort_keys=True),
-    }
-    if path is not None and not session.is_remote(model):
-        metadata["fingerprint"] = hash_model(model.files, times=False)
-    return choose(path, VECTORS, width=size, metadata=metadata, dtype=chosen["output_dtype"], keep=keep)
-
-
-def _width(model: "Model | RemoteModel", options: dict[str, Any], path: "Path | None") -> tuple[int, bool]:
-    """Returns the number of values that are stored for a vector, and whether vectors have length 1.
+def _width(model: "Model | RemoteModel", options: dict[str, Any], path: "Path | None") -> int:
+    """Returns the number of values that are stored for a dense vector; notes defaults that may surprise users.
 
     If the model is on a server and nothing is written to a file, the number is not needed and is 0.
     """
-    chosen = {name: options[name] for name in ("pooling", "normalize", "dimensions")}
-    if session.is_remote(model):
-        shorter = (options["dimensions"] or math.inf) < model.facts["size"]
-        return 0 if path is None else model.width(options), model.embedder.unit and not shorter
     from mlxbert.tasks.vector_dtype import check_output_dtype, stored_width
 
-    embedder = model.embedder.variant(**chosen)
-    check_output_dtype(options["output_dtype"], embedder.size)
-    return stored_width(options["output_dtype"], embedder.size), embedder.unit
+    session.note_assumed_pooling(model, options["pooling"])
+    if session.is_remote(model):
+        width = 0 if path is None else model.width(options)
+        unit = model.embedder.unit and not (options["dimensions"] or math.inf) < model.facts["size"]
+    else:
+        embedder = model.embedder.variant(**{name: options[name] for name in ("pooling", "normalize", "dimensions")})
+        check_output_dtype(options["output_dtype"], embedder.size)
+        width, unit = stored_width(options["output_dtype"], embedder.size), embedder.unit
+    if options["normalize"] is None and model.embedder.unit and not unit:
+        console.say("note", "shortened vectors no longer have length 1; --normalize scales them")
+    return width
