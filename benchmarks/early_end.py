@@ -23,8 +23,8 @@ from unittest import mock
 from finetune_sets import read_split
 
 import mlxbert
-from mlxbert.training.labelled_material import LabelledMaterial
-from mlxbert.training.objectives.predictions import predict
+from mlxbert.train.labelled_material import LabelledMaterial
+from mlxbert.train.objectives.predictions import predict
 
 TASKS = {"trec": "classify", "sst2": "classify", "cola": "classify", "stsb": "regress", "wnut17": "tag"}
 TRAIN, VALID, TEST = 320, 80, 200

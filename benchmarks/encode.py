@@ -33,7 +33,7 @@ from typing import Any
 from in_turn import drop_unusual_settings, running
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from mlxbert.bench.worker import peak_memory
+from mlxbert.doctor.worker import peak_memory
 
 _SHORT = {"num_hidden_layers": 6}  # families are compared with half the layers, as all layers cost the same
 _DEBERTA = {

@@ -21,8 +21,8 @@ from cores import keep_to_cores
 from few_shot import SETS
 
 import mlxbert
+from mlxbert.explore import explain as explaining
 from mlxbert.machine.device import mx
-from mlxbert.tasks import explain as explaining
 from mlxbert.tasks.options import ExplainOptions
 
 DRAWS, FEWEST = 5, 5  # random choices of each text; words of the shortest text

@@ -18,8 +18,8 @@ def run(name: str, seed: int, arguments: argparse.Namespace) -> dict[str, Any]:
     use_cores(arguments, arguments.threads)
     from mlxbert.loading import load
     from mlxbert.readers.labelled_rows import read_rows
-    from mlxbert.training.objectives import make_objective
-    from mlxbert.training.objectives.predictions import predict
+    from mlxbert.train.objectives import make_objective
+    from mlxbert.train.objectives.predictions import predict
 
     setting = SETTINGS[name]
     columns = {"text_column": "text", "label_column": "label"}

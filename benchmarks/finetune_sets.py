@@ -14,7 +14,7 @@ from runs import Setting
 from scipy.stats import spearmanr
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
-from mlxbert.training.scores.metrics import tune_thresholds
+from mlxbert.train.scores.metrics import tune_thresholds
 
 SETTINGS = {
     "trec": Setting("classify", 3, "accuracy"),

@@ -21,7 +21,7 @@ import tempfile
 from functools import partial
 from typing import Any
 
-from mlxbert.bench import torch_peer, training_steps
+from mlxbert.doctor import torch_peer, training_steps
 from mlxbert.machine.kernel_cache import VARIABLE
 
 SHAPES, DTYPES = ("minilm:32x64", "base:16x128"), ("float32", "bfloat16")
@@ -87,7 +87,7 @@ def _ours(
     config: dict[str, Any], ids: list[training_steps.Ids], dtype: str, device: str, *, compiled: bool
 ) -> training_steps.Step:
     import mlxbert
-    from mlxbert.training.loop import compiled_functions as compiling
+    from mlxbert.train.loop import compiled_functions as compiling
 
     if not compiled:
         vars(compiling)["MAX_SHAPES"] = 0  # every batch exceeds the limit

@@ -20,9 +20,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from fuzz_mutate import change_zip, flips
 
-from mlxbert.readers.documents.document import UnreadableError
-from mlxbert.readers.documents.document_kinds import kind_of, read_documents
-from mlxbert.readers.documents.isolated_parser import ParserLimits
+from mlxbert.search.documents.document import UnreadableError
+from mlxbert.search.documents.document_kinds import kind_of, read_documents
+from mlxbert.search.documents.isolated_parser import ParserLimits
 from tests.helpers.office import (
     epub,
     open_document,
@@ -32,8 +32,8 @@ from tests.helpers.office import (
     xlsx,
 )
 from tests.helpers.papers import docx, paragraph, pdf, pdf_of
-from tests.readers.documents.test_documents import MAIL, PAGE
-from tests.readers.documents.test_office import FILES
+from tests.search.documents.test_documents import MAIL, PAGE
+from tests.search.documents.test_office import FILES
 
 NUMBERS = (
     b"0",

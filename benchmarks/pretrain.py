@@ -34,14 +34,14 @@ class Both:
         import mlxbert
         from mlxbert.machine.device import mx
         from mlxbert.nn.ops import backend
-        from mlxbert.pretraining.corpus_examples import Maker
-        from mlxbert.pretraining.initial_model import find_initial
-        from mlxbert.pretraining.loss_terms import MaskedWords
-        from mlxbert.pretraining.objective import Pretraining
-        from mlxbert.pretraining.pretraining_settings import Settings
-        from mlxbert.training.loop.training_inputs import Training
-        from mlxbert.training.loop.training_run import Run
-        from mlxbert.training.options.loop_options import TrainingOptions
+        from mlxbert.train.loop.training_inputs import Training
+        from mlxbert.train.loop.training_run import Run
+        from mlxbert.train.options.loop_options import TrainingOptions
+        from mlxbert.train.pretraining.corpus_examples import Maker
+        from mlxbert.train.pretraining.initial_model import find_initial
+        from mlxbert.train.pretraining.loss_terms import MaskedWords
+        from mlxbert.train.pretraining.objective import Pretraining
+        from mlxbert.train.pretraining.pretraining_settings import Settings
         from mlxbert.weights.model_source import ModelRef
 
         config = {
@@ -75,14 +75,14 @@ class Both:
 
     def ours(self) -> Iterator[float]:
         """The losses of mlxbert's updates."""
-        from mlxbert.training.loop.events import Step
+        from mlxbert.train.loop.events import Step
 
         return (event.loss for event in self.run.events() if isinstance(event, Step))
 
     def our_loss(self) -> float:
         """The loss of the trained weights on the held-out examples."""
-        from mlxbert.training.loop.distributed import ProcessGroup
-        from mlxbert.training.loop.gradients import install
+        from mlxbert.train.loop.distributed import ProcessGroup
+        from mlxbert.train.loop.gradients import install
 
         install(self.model.network, self.run.best())
         return self.objective.measure(self.model.network, self.data.valid, ProcessGroup(), 32)["loss"]

@@ -55,11 +55,11 @@ def train_ours(model: Any, objective: Any, examples: Sequence[Any], setting: Set
     """Trains a model of mlxbert without validation, to the last update. Returns the times and the number of steps."""
     from mlxbert.machine.device import mx
     from mlxbert.nn.ops import backend
-    from mlxbert.training.loop.data_order import Epochs
-    from mlxbert.training.loop.gradients import install
-    from mlxbert.training.loop.training_inputs import Training
-    from mlxbert.training.loop.training_run import Run
-    from mlxbert.training.options.loop_options import TrainingOptions
+    from mlxbert.train.loop.data_order import Epochs
+    from mlxbert.train.loop.gradients import install
+    from mlxbert.train.loop.training_inputs import Training
+    from mlxbert.train.loop.training_run import Run
+    from mlxbert.train.options.loop_options import TrainingOptions
 
     options = TrainingOptions(
         epochs=setting.epochs, lr=setting.lr, batch_size=setting.batch_size, warmup=WARMUP, weight_decay=WEIGHT_DECAY,
@@ -88,7 +88,7 @@ def train_theirs(
     """
     from transformers import Trainer, TrainingArguments
 
-    from mlxbert.training.loop.data_order import batches
+    from mlxbert.train.loop.data_order import batches
 
     epochs = itertools.count()
 

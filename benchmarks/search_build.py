@@ -32,8 +32,8 @@ from cores import keep_to_cores
 from search import QUERIES, process, say, timed
 
 if TYPE_CHECKING:
-    from mlxbert.readers.documents.document import Document
     from mlxbert.search.chunks import Chunk
+    from mlxbert.search.documents.document import Document
     from mlxbert.search.index_writer import Splits
 
 WORDS, HOUR = 30, 3_600  # words of a small file; its age in seconds

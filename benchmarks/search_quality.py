@@ -30,11 +30,11 @@ from pathlib import Path
 from typing import Any, get_args
 
 import mlxbert
-from mlxbert.data.retrieval import read_retrieval
 from mlxbert.search.index import Index, Mode
 from mlxbert.search.sentences import sentences
-from mlxbert.training.scores.intervals import wilson
-from mlxbert.training.scores.retrieval_metrics import RETRIEVAL, retrieval_scores
+from mlxbert.train.data.retrieval import read_retrieval
+from mlxbert.train.scores.intervals import wilson
+from mlxbert.train.scores.retrieval_metrics import RETRIEVAL, retrieval_scores
 
 DEPTH, CANDIDATES = 100, 50
 QUESTIONS = 400

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from token_quality import interval
 
 import mlxbert
-from mlxbert.data.retrieval import Retrieval, read_retrieval
 from mlxbert.search.index import Index, Mode
-from mlxbert.training.scores.retrieval_metrics import retrieval_scores
+from mlxbert.train.data.retrieval import Retrieval, read_retrieval
+from mlxbert.train.scores.retrieval_metrics import retrieval_scores
 
 METRIC, DEPTH = "ndcg@10", 10
 

@@ -30,16 +30,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import mlxbert
-from mlxbert.data.retrieval import read_retrieval
-from mlxbert.readers.documents.document import Document
 from mlxbert.search import chunks
+from mlxbert.search.documents.document import Document
 from mlxbert.search.folding import folded
 from mlxbert.search.index import unrelated_scores
 from mlxbert.search.rank_fusion import Unrelated, fuse, weigh
 from mlxbert.search.text_vectors import text_vectors
 from mlxbert.search.word_evidence import WordMatch, WordMatcher
 from mlxbert.search.word_search import any_word, match_of, phrases, word_weights
-from mlxbert.training.scores.retrieval_metrics import retrieval_scores
+from mlxbert.train.data.retrieval import read_retrieval
+from mlxbert.train.scores.retrieval_metrics import retrieval_scores
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,7 +51,7 @@ DEPTH, K = 50, 60
 
 @dataclass(frozen=True)
 class Collection:
-    """Documents by name, and the queries with their judgements, in the form of `mlxbert.data.retrieval`."""
+    """Documents by name, and the queries with their judgements, in the form of `mlxbert.train.data.retrieval`."""
 
     documents: Mapping[str, str]
     queries: Mapping[str, str]

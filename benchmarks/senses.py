@@ -24,7 +24,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.metrics import normalized_mutual_info_score
 
 import mlxbert
-from mlxbert.tasks.senses import kmeans_groups
+from mlxbert.explore.senses import kmeans_groups
 
 PAIRS = (("river", "money"), ("doctor", "guitar"), ("church", "engine"), ("soccer", "bridge"), ("violin", "violence"))
 PSEUDO_WORD = "wug"

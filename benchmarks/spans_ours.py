@@ -30,8 +30,8 @@ def run(name: str, seed: int, arguments: argparse.Namespace) -> dict[str, Any]:
     import mlxbert
     from mlxbert.loading import load
     from mlxbert.readers.labelled_rows import read_rows
-    from mlxbert.training.objectives import make_objective
-    from mlxbert.training.training_plan import prepared
+    from mlxbert.train.objectives import make_objective
+    from mlxbert.train.training_plan import prepared
 
     setting = SETTINGS[name]
     options = {"crf": arguments.crf} if setting.task == "tag" else {"stride": STRIDE, "max_words": MAX_WORDS}

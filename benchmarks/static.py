@@ -46,8 +46,8 @@ def quality(ours: str, theirs: str, stsb: str, cranfield: str) -> None:
     """Prints Spearman's correlation on STS-B and nDCG@10 on Cranfield, both times 100."""
     from scipy.stats import spearmanr
 
-    from mlxbert.data.retrieval import read_beir
-    from mlxbert.training.scores.retrieval_metrics import retrieval_scores
+    from mlxbert.train.data.retrieval import read_beir
+    from mlxbert.train.scores.retrieval_metrics import retrieval_scores
 
     pairs = sentences(stsb)
     documents, queries, judgements, _ = read_beir(Path(cranfield), "test")

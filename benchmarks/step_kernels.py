@@ -35,18 +35,18 @@ import mlxbert
 from mlxbert.machine.device import mx, nn, use
 from mlxbert.nn.encoder import Batch, KnownIds
 from mlxbert.nn.heads import Network
-from mlxbert.training.loop.adamw import AdamW, weight_decays
-from mlxbert.training.loop.gpu_updater import DeviceStep
-from mlxbert.training.loop.gradients import Differentiator, Gradients
-from mlxbert.training.loop.saved_run import Progress
-from mlxbert.training.objectives import make_objective
-from mlxbert.training.objectives.objective import TrainBatch
-from mlxbert.training.options.loop_options import TrainingOptions
+from mlxbert.train.loop.adamw import AdamW, weight_decays
+from mlxbert.train.loop.gpu_updater import DeviceStep
+from mlxbert.train.loop.gradients import Differentiator, Gradients
+from mlxbert.train.loop.saved_run import Progress
+from mlxbert.train.objectives import make_objective
+from mlxbert.train.objectives.objective import TrainBatch
+from mlxbert.train.options.loop_options import TrainingOptions
 from mlxbert.weights.build import parameters as parameters_of
 from tests.helpers.graphs import Graph, build_for_a_gpu, kernels
 from tests.helpers.tiny import CONFIG
-from tests.pretraining import electras
-from tests.pretraining.files import model_folder
+from tests.train.pretraining import electras
+from tests.train.pretraining.files import model_folder
 
 _LAYERS, _ROWS, _LENGTH, _TIMES = 12, 8, 16, 5
 _BERT = CONFIG | {"num_hidden_layers": _LAYERS, "hidden_size": 32, "num_attention_heads": 4}

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import mlxbert
-from mlxbert.data.retrieval import Retrieval, read_retrieval
 from mlxbert.tasks.query_ranking import nearest
 from mlxbert.tasks.vector_dtype import TOKEN_DTYPES, restored_rows, rows_as_dtype
-from mlxbert.training.scores.retrieval_metrics import retrieval_scores
+from mlxbert.train.data.retrieval import Retrieval, read_retrieval
+from mlxbert.train.scores.retrieval_metrics import retrieval_scores
 
 METRIC, DEPTH, DRAWS = "ndcg@10", 100, 10_000
 

@@ -35,10 +35,10 @@ from typing import Any
 from cores import keep_to_cores
 from encode import MODELS
 
-from mlxbert.bench import training_steps
-from mlxbert.bench.training_steps import Clock, Ids, Step
-from mlxbert.bench.worker import peak_memory
-from mlxbert.bench.worker_job import Spent
+from mlxbert.doctor import training_steps
+from mlxbert.doctor.training_steps import Clock, Ids, Step
+from mlxbert.doctor.worker import peak_memory
+from mlxbert.doctor.worker_job import Spent
 
 SHAPES = (
     "minilm:32x64", "minilm:8x512", "base:16x128", "distilbert:16x128", "modernbert:16x128", "deberta-v3:16x128",
@@ -122,8 +122,8 @@ def our_classifier(case: Case) -> Step:
 
 def our_adapters(case: Case) -> Step:
     """Trains adapters and the classifier."""
-    from mlxbert.training.lora_layers import adapt_model
-    from mlxbert.training.options.loop_options import TrainingOptions
+    from mlxbert.train.lora_layers import adapt_model
+    from mlxbert.train.options.loop_options import TrainingOptions
 
     model = our_model(case)
     adapters = adapt_model(model, TrainingOptions(lora=RANK, lora_layers=",".join(ADAPTED)))
@@ -138,9 +138,9 @@ def our_masked(case: Case) -> Step:
     """Masked language modeling."""
     import numpy as np
 
-    from mlxbert.pretraining.examples import PretrainingExample
-    from mlxbert.pretraining.loss_terms import MaskedWords
-    from mlxbert.pretraining.objective import Pretraining
+    from mlxbert.train.pretraining.examples import PretrainingExample
+    from mlxbert.train.pretraining.loss_terms import MaskedWords
+    from mlxbert.train.pretraining.objective import Pretraining
 
     model, objective = our_model(case, "masked_lm"), Pretraining({MaskedWords(): 1.0})
     objective.use(model.config)
@@ -159,8 +159,8 @@ def our_masked(case: Case) -> Step:
 def our_update(case: Case) -> Step:
     """Makes only the update, from the gradients of two parts."""
     from mlxbert.machine.device import mx
-    from mlxbert.training.loop.adamw import AdamW, clipping, norm
-    from mlxbert.training.loop.gradients import Gradients, added
+    from mlxbert.train.loop.adamw import AdamW, clipping, norm
+    from mlxbert.train.loop.gradients import Gradients, added
     from mlxbert.weights.build import parameters
 
     weights = parameters(our_model(case).network)

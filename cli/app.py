@@ -45,7 +45,7 @@ _MODULES = {  # where a command's module has another name
     "distill-static": "distill_static", "index": "search", "distill": "pretrain", "vocabulary": "pretrain",
     "doctor": "machine", "bench": "machine", "dedupe": "explore", "cluster": "explore",
 }  # fmt: skip
-_ROOMS = {"ray": "mlxbert.ray.commands"}  # commands whose module is with the rest of their feature
+_ROOMS = {"ray": "mlxbert.scale.commands"}  # commands whose module is with the rest of their feature
 _SEPARATE = ("embed", "rerank")  # tasks whose commands have their own modules
 _GROUPS = {  # groups of commands; their modules define `COMMANDS`
     "finetune": "Train a model on labelled texts.",

@@ -155,7 +155,7 @@ def _read_context(source: str, encoding: str) -> str:
     if source == STDIN:
         text = read_text("stdin", open_source(stdin(), "stdin"), encoding)
     else:
-        from mlxbert.readers.documents.document_kinds import KINDS, kind_of, read_documents
+        from mlxbert.search.documents.document_kinds import KINDS, kind_of, read_documents
 
         with open_source(source) as file:
             kind = kind_of(source, b"")

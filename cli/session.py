@@ -37,8 +37,8 @@ from mlxbert.weights.model_source import BUILTIN, BUILTIN_QUALITY
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
-    from mlxbert.cli.server_models import RemoteModel
     from mlxbert.model import Model
+    from mlxbert.serve.server_models import RemoteModel
     from mlxbert.text.usage import Usage
 
 Draw = Callable[[Any], Iterable["rich.RenderableType"]]
@@ -83,7 +83,7 @@ def load_or_ask(task: str, options: ServedOptions, chosen: TaskOptions | None = 
             raise ArgumentError(
                 f"--{field.name.replace('_', '-')} cannot be combined with --server, which chooses this setting"
             )
-    from mlxbert.cli.server_models import RemoteModel
+    from mlxbert.serve.server_models import RemoteModel
 
     return RemoteModel(options.server, options.model, task, labels=getattr(chosen, "labels", None) is not None)
 

@@ -7,7 +7,6 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxbert.against.verify_vectors import verify_vectors as verify_vectors
 from mlxbert.errors import (
     ArgumentError as ArgumentError,
     BusyError as BusyError,
@@ -30,31 +29,48 @@ from mlxbert.errors import (
     TooLongError as TooLongError,
     UnknownArgumentError as UnknownArgumentError,
 )
-from mlxbert.folders.compare.reports import (
+from mlxbert.explore.results.attention import Attention as Attention
+from mlxbert.explore.results.explain import Explanation as Explanation, Share as Share
+from mlxbert.explore.results.groups import (
+    DoubleGroup as DoubleGroup,
+    Doubles as Doubles,
+    SimilarPair as SimilarPair,
+    Topic as Topic,
+    Topics as Topics,
+    TopicWord as TopicWord,
+)
+from mlxbert.explore.results.senses import (
+    Occurrence as Occurrence,
+    Sense as Sense,
+    Senses as Senses,
+    Substitute as Substitute,
+    TypicalLine as TypicalLine,
+)
+from mlxbert.export.against.verify_vectors import verify_vectors as verify_vectors
+from mlxbert.export.compare.reports import (
     Conversion as Conversion,
     Difference as Difference,
     Verification as Verification,
 )
-from mlxbert.folders.convert import convert as convert
-from mlxbert.folders.gguf.write_gguf import GgufConversion as GgufConversion, convert_to_gguf as convert_to_gguf
+from mlxbert.export.convert import convert as convert
+from mlxbert.export.gguf.write_gguf import GgufConversion as GgufConversion, convert_to_gguf as convert_to_gguf
+from mlxbert.export.upload import Upload as Upload, UploadedFile as UploadedFile, upload as upload
+from mlxbert.export.vector_verification import (
+    CosineRange as CosineRange,
+    Cosines as Cosines,
+    DifferingText as DifferingText,
+    VectorCause as VectorCause,
+    VectorSizes as VectorSizes,
+    VectorVerification as VectorVerification,
+)
+from mlxbert.export.verify import verify as verify
 from mlxbert.folders.inspect import inspect as inspect
 from mlxbert.folders.inspection import Inspection as Inspection
 from mlxbert.folders.save import save as save
-from mlxbert.folders.upload import Upload as Upload, UploadedFile as UploadedFile, upload as upload
-from mlxbert.folders.verify import verify as verify
 from mlxbert.labels.labels import Labels as Labels
 from mlxbert.loading import load as load, new_model as new_model
 from mlxbert.model import Model as Model
-from mlxbert.pretraining.distill import distill as distill
-from mlxbert.pretraining.evaluate_words import WordEvaluation as WordEvaluation, evaluate_words as evaluate_words
-from mlxbert.pretraining.pretrain import pretrain as pretrain
-from mlxbert.pretraining.static_distillation import (
-    StaticDistillation as StaticDistillation,
-    distill_static as distill_static,
-)
-from mlxbert.pretraining.vocabulary import Vocabulary as Vocabulary, vocabulary as vocabulary
 from mlxbert.results.answer import Answer as Answer, Span as Span
-from mlxbert.results.attention import Attention as Attention
 from mlxbert.results.classify import Classification as Classification, Label as Label, Regression as Regression
 from mlxbert.results.embed import (
     Embedding as Embedding,
@@ -63,26 +79,8 @@ from mlxbert.results.embed import (
     Words as Words,
     WordVector as WordVector,
 )
-from mlxbert.results.explain import Explanation as Explanation, Share as Share
 from mlxbert.results.fill_mask import Fill as Fill, FillMask as FillMask, Mask as Mask
-from mlxbert.results.groups import (
-    DoubleGroup as DoubleGroup,
-    Doubles as Doubles,
-    SimilarPair as SimilarPair,
-    Topic as Topic,
-    Topics as Topics,
-    TopicWord as TopicWord,
-)
-from mlxbert.results.hit import Hit as Hit
 from mlxbert.results.result import Failure as Failure
-from mlxbert.results.search_answer import SearchAnswer as SearchAnswer
-from mlxbert.results.senses import (
-    Occurrence as Occurrence,
-    Sense as Sense,
-    Senses as Senses,
-    Substitute as Substitute,
-    TypicalLine as TypicalLine,
-)
 from mlxbert.results.tag import Entity as Entity, Tagged as Tagged
 from mlxbert.results.text_relations import (
     Mined as Mined,
@@ -97,24 +95,18 @@ from mlxbert.results.tokens import (
     Token as Token,
     Tokens as Tokens,
 )
-from mlxbert.results.vector_verification import (
-    CosineRange as CosineRange,
-    Cosines as Cosines,
-    DifferingText as DifferingText,
-    VectorCause as VectorCause,
-    VectorSizes as VectorSizes,
-    VectorVerification as VectorVerification,
-)
+from mlxbert.search.hit import Hit as Hit
 from mlxbert.search.index import Index as Index, Passage as Passage, open_index as open_index
+from mlxbert.search.search_answer import SearchAnswer as SearchAnswer
 from mlxbert.serve.engine.engine import Engine as Engine
 from mlxbert.serve.engine.request_queue import Answered as Answered
 from mlxbert.serve.engine.serving_options import EngineOptions as EngineOptions
 from mlxbert.tasks.maxsim import maxsim as maxsim
 from mlxbert.text.tokenizer import Tokenizer as Tokenizer
 from mlxbert.text.usage import Usage as Usage
-from mlxbert.training.evaluate import evaluate as evaluate
-from mlxbert.training.finetune import finetune as finetune
-from mlxbert.training.loop.events import (
+from mlxbert.train.evaluate import evaluate as evaluate
+from mlxbert.train.finetune import finetune as finetune
+from mlxbert.train.loop.events import (
     Evaluated as Evaluated,
     Event as Event,
     Finished as Finished,
@@ -123,9 +115,17 @@ from mlxbert.training.loop.events import (
     Step as Step,
     TrainingEvents as TrainingEvents,
 )
-from mlxbert.training.objectives.objective import Example as Example, Objective as Objective, TrainBatch as TrainBatch
-from mlxbert.training.scores.evaluation_summary import Evaluation as Evaluation
-from mlxbert.training.scores.search_evaluation import (
+from mlxbert.train.objectives.objective import Example as Example, Objective as Objective, TrainBatch as TrainBatch
+from mlxbert.train.pretraining.distill import distill as distill
+from mlxbert.train.pretraining.evaluate_words import WordEvaluation as WordEvaluation, evaluate_words as evaluate_words
+from mlxbert.train.pretraining.pretrain import pretrain as pretrain
+from mlxbert.train.pretraining.static_distillation import (
+    StaticDistillation as StaticDistillation,
+    distill_static as distill_static,
+)
+from mlxbert.train.pretraining.vocabulary import Vocabulary as Vocabulary, vocabulary as vocabulary
+from mlxbert.train.scores.evaluation_summary import Evaluation as Evaluation
+from mlxbert.train.scores.search_evaluation import (
     evaluate_reranking as evaluate_reranking,
     evaluate_search as evaluate_search,
 )
@@ -193,7 +193,7 @@ def answer(
     batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise", "return"]
 ) -> Iterator[Answer | Failure]: ...
 
-# from mlxbert.tasks.attention import attention as attention
+# from mlxbert.explore.attention import attention as attention
 def attention(
     model: Model, text: str, *, pair: str | None = None, overflow: Literal["truncate", "error"] = "error",
     layers: int | Sequence[int] | None = None, heads: int | Sequence[int] | None = None, rollout: bool = False
@@ -651,7 +651,7 @@ def embed_words(
     usage: Usage | None = None, on_error: Literal["raise", "return"]
 ) -> Iterator[Words | Failure]: ...
 
-# from mlxbert.tasks.explain import explain as explain
+# from mlxbert.explore.explain import explain as explain
 def explain(
     model: Model, text: str, pair: str | None = None, *,
     task: Literal["classify", "tag", "fill-mask", "similarity", "rerank"] | None = None, target: str | None = None,
@@ -730,7 +730,7 @@ def fill_mask(
     usage: Usage | None = None, on_error: Literal["raise", "return"]
 ) -> Iterator[FillMask | Failure]: ...
 
-# from mlxbert.tasks.mine import mine as mine
+# from mlxbert.train.mine import mine as mine
 def mine(
     model: Model, pairs: str | Path | Iterable[Any], *, negatives: int = 5, margin: float = 0.05, skip: int = 0,
     format: str | None = None, no_header: bool = False, encoding: str = "utf-8", text_column: str | None = None,
@@ -957,7 +957,7 @@ def rerank(
     batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise", "return"]
 ) -> list[Reranked | Failure]: ...
 
-# from mlxbert.tasks.senses import senses as senses
+# from mlxbert.explore.senses import senses as senses
 def senses(
     model: Model, word: str, texts: Iterable[str | InputError], *, senses: int | None = None, mask: bool | None = None,
     layer: int = -1, top_k: int = 8, typical: int = 3, match_case: bool = False, batch_tokens: int | None = None

@@ -10,7 +10,7 @@ MlxbertError             everything below; has .message and .hint
 │   ├── TooLongError     a text with more tokens than the model takes
 │   ├── TooLargeError    a text, or texts, whose results would take too much memory
 │   ├── ChangedError     a file that changed while it was read
-│   └── UnreadableError  a document that cannot be read (see `mlxbert.readers.documents.document`)
+│   └── UnreadableError  a document that cannot be read (see `mlxbert.search.documents.document`)
 ├── ArgumentError        an argument that a function does not accept
 │   └── UnknownArgumentError  an argument that a function does not have; a TypeError, too
 ├── HubError             a model of the hub that is unknown, not permitted, not reachable, or not cached

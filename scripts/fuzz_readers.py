@@ -23,7 +23,7 @@ from fuzz_mutate import (
     same_size,
 )
 
-from mlxbert.bench.device_check.golden_outputs import GOLDENS
+from mlxbert.goldens.golden_outputs import GOLDENS
 from mlxbert.machine.device import mx
 from mlxbert.weights import save
 from mlxbert.weights.build import build_network, first_problem

@@ -71,7 +71,7 @@ bench() {
   part "A row to share" python -m mlxbert bench --device "$device" ${peer[@]+"${peer[@]}"}
 }
 
-tests() { part "Tests" python -m pytest -q -n 4 -p no:cacheprovider --tb=line tests/nn tests/tasks tests/training; }
+tests() { part "Tests" python -m pytest -q -n 4 -p no:cacheprovider --tb=line tests/nn tests/tasks tests/train; }
 
 printf '# mlxbert %s on %s\n' "$(git rev-parse --short HEAD 2>/dev/null)" "$(uname -sm)"
 [ $# -gt 0 ] || set -- check update embed tests # the report of a check has the speeds of bench

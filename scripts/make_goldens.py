@@ -1,4 +1,4 @@
-"""Records the outputs of transformers: `python scripts/make_goldens.py [FAMILY…]` writes mlxbert/bench/goldens.
+"""Records the outputs of transformers: `python scripts/make_goldens.py [FAMILY…]` writes mlxbert/goldens.
 
 Covers every family and head of tests/helpers/families.py, whose configs differ from the defaults to expose forgotten
 settings. The heads of a family share one encoder, which is stored once. Needs torch and transformers
@@ -18,8 +18,8 @@ import transformers
 from safetensors.numpy import load_file, save_file
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from mlxbert.bench.device_check import tiny_classifier
-from mlxbert.bench.device_check.golden_outputs import GOLDENS, load_network
+from mlxbert.doctor.check import tiny_classifier
+from mlxbert.goldens.golden_outputs import GOLDENS, load_network
 from mlxbert.machine.device import nn
 from tests.helpers.families import FROZEN, Compared, make_model
 from tests.helpers.frozen import file_name, prefix_in

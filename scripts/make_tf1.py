@@ -1,4 +1,4 @@
-"""Records checkpoints in the format of Google's scripts as goldens: writes mlxbert/bench/goldens/tf1, in two steps.
+"""Records checkpoints in the format of Google's scripts as goldens: writes mlxbert/goldens/tf1, in two steps.
 
 `python scripts/make_tf1.py models FOLDER` makes tiny random models with transformers, records their tensors and
 outputs, and writes the tensors for TensorFlow to FOLDER; it needs torch and transformers (requirements-parity.txt).

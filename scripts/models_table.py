@@ -2,7 +2,7 @@
 
 The numbers come from benchmarks/results, the heads and models from `mlxbert.weights.families`. Speed and memory are
 measured by `python benchmarks/encode.py --record`. NAMEs of tests/helpers/families.py, or `all`, are first compared
-with transformers: random models on all inputs of `mlxbert/bench/device_check/golden_outputs.py`, with hidden states and
+with transformers: random models on all inputs of `mlxbert/goldens/golden_outputs.py`, with hidden states and
 attentions. This needs torch and transformers (requirements-parity.txt); the exit status is the number of differences
 above the bound.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from mlxbert.bench.device_check.golden_outputs import BOUNDS, difference, load_network, outputs
+from mlxbert.goldens.golden_outputs import BOUNDS, difference, load_network, outputs
 from mlxbert.nn.heads import HEADS
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.families.family import Family

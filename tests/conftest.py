@@ -24,7 +24,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 import mlxbert
 from mlxbert.cpu import cores
-from mlxbert.folders import verify
+from mlxbert.export import verify
 from mlxbert.machine import device
 from mlxbert.text.sample_texts import sample
 from tests.helpers.cases import ALL
@@ -300,5 +300,5 @@ def measurement(request: pytest.FixtureRequest, tiny_folder: Path, monkeypatch: 
     """
     if request.param == "unmeasured":
         agreement = _agreement(tiny_folder)
-        monkeypatch.setattr("mlxbert.folders.convert.verify", lambda source, result: agreement)
-        monkeypatch.setattr("mlxbert.folders.layer_inputs.sample", lambda: sample()[:16])
+        monkeypatch.setattr("mlxbert.export.convert.verify", lambda source, result: agreement)
+        monkeypatch.setattr("mlxbert.export.layer_inputs.sample", lambda: sample()[:16])

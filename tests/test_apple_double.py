@@ -16,13 +16,13 @@ import mlxbert
 from mlxbert.cli.output import formats
 from mlxbert.cli.output.finished_parts import PART
 from mlxbert.cli.output.resumable_file import FileOutput
-from mlxbert.data.retrieval import read_beir
 from mlxbert.durable_files import is_from_system, is_system_file, remove_folder, write_record
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.folders.fingerprint import hash_folder
 from mlxbert.results.embed import Embedding
 from mlxbert.search.index_locations import list_indexes
-from mlxbert.training.unfinished_folder import Workspace, clean_up
+from mlxbert.train.data.retrieval import read_beir
+from mlxbert.train.unfinished_folder import Workspace, clean_up
 from mlxbert.weights.formats import npz
 from mlxbert.weights.formats.tensorflow import reader
 from mlxbert.weights.formats.weight_files import has_weights

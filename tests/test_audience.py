@@ -12,8 +12,8 @@ from tests.test_structure import MODULES
 
 # What only the command line shows: helps of options, commands to copy, what `serve` and `bench` say.
 COMMANDS = (
-    *("mlxbert.cli", "mlxbert.bench", "mlxbert.serve.http", "mlxbert.training.options"),
-    *("mlxbert.training.command_line", "mlxbert.training.final_evaluation", "mlxbert.tasks.catalogue"),
+    *("mlxbert.cli", "mlxbert.doctor", "mlxbert.serve.http", "mlxbert.train.options"),
+    *("mlxbert.train.command_line", "mlxbert.train.final_evaluation", "mlxbert.tasks.catalogue"),
 )
 # Options of pip and of objcopy, and commands to copy for the index of a command.
 OTHERS = (

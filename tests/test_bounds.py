@@ -13,15 +13,15 @@ from mlxbert.durable_files import to_path
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.nn.embedder import parse_poolings
 from mlxbert.option_declarations import MAX_LISTED, Bounds
-from mlxbert.pretraining.phases import read_lengths
 from mlxbert.readers import text_lines
 from mlxbert.tasks.zero_shot import check_labels
-from mlxbert.training.objectives.vector_loss import VectorLoss
-from mlxbert.training.options.loop_options import RUNS, TrainingOptions, check_sweep
+from mlxbert.train.objectives.vector_loss import VectorLoss
+from mlxbert.train.options.loop_options import RUNS, TrainingOptions, check_sweep
+from mlxbert.train.pretraining.phases import read_lengths
 from tests.helpers.commands import COMMANDS
 from tests.helpers.program import call
 from tests.helpers.tiny import CONFIG
-from tests.pretraining.files import text_file
+from tests.train.pretraining.files import text_file
 
 HUGE = 10**5000  # which Python does not write in digits
 SETS = {"quantize", "group_size"}  # a few values, which are listed where they are used

@@ -41,7 +41,7 @@ EXAMPLES = [
     Example(
         "Add a head", "sentence_order", ("sentence_order",),
         also=("weights/families/albert.py",), spared=("weights/families/tensor_names.py",),
-        users=("mlxbert/pretraining",),
+        users=("mlxbert/train/pretraining",),
     ),
     Example(
         "Add a task", "next_sentence", ("NextSentenceTask", "NextSentenceOptions", "NextSentence", "next-sentence"),
@@ -52,7 +52,7 @@ EXAMPLES = [
     Example("Add a route", "ollama", ("ollama",), users=("mlxbert/serve/protocols/mlxbert_api.py",)),
     Example(
         "Add a record format", "conll", ("conllu", "read_conllu"), spared=("cli/shared_options.py",),
-        users=("mlxbert/training",),
+        users=("mlxbert/train",),
     ),
     Example("Add a document format", "mail", ("mail", "read_mail", ".eml", ".mbox")),
     Example("Add a training task", "regress", ("regress", "Regress")),

@@ -12,7 +12,7 @@ import pytest
 
 import mlxbert
 from mlxbert.other_libraries import ARGUMENTS, ATTRIBUTES, VALUES
-from mlxbert.training.options.training_tasks import TASKS
+from mlxbert.train.options.training_tasks import TASKS
 
 FUNCTIONS = {name: getattr(mlxbert, name) for name in dir(mlxbert) if inspect.isfunction(getattr(mlxbert, name))}
 

@@ -13,9 +13,9 @@ import pytest
 from mlxbert.cli.output.finished_parts import PART
 from mlxbert.durable_files import atomic_write, write_record
 from mlxbert.machine.device import mx
-from mlxbert.training.loop.adamw import AdamW
-from mlxbert.training.loop.saved_run import Progress, RunState, RunStore
-from mlxbert.training.unfinished_folder import Workspace
+from mlxbert.train.loop.adamw import AdamW
+from mlxbert.train.loop.saved_run import Progress, RunState, RunStore
+from mlxbert.train.unfinished_folder import Workspace
 from tests.test_apple_double import interrupt, output, result
 
 FULL = 51

@@ -70,7 +70,7 @@ def test_commands_that_lack_something_say_what(tmp_path: Path) -> None:
 
 
 def test_the_hint_on_attention_names_no_option_that_the_command_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mlxbert.tasks.attention.MOST", 100)
+    monkeypatch.setattr("mlxbert.explore.attention.MOST", 100)
     call("attention", "Some words in a row").fails(2, "choose fewer layers or fewer heads")
 
 

@@ -31,7 +31,7 @@ on_a_thread(lambda: (list(run), rotate()))
     "open engine": "engine = mlxbert.Engine(); engine.call('builtin', rotate_and_say).result()",
     "actor": """
 import pyarrow
-from mlxbert.ray import Embedder
+from mlxbert.scale import Embedder
 class Actor(Embedder):
     def _compute(self, *args):
         rotate()

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from mlxbert.cli.events.sinks import EventLog
 from mlxbert.cli.output.resumable_file import check_output
 from mlxbert.durable_files import identity
 from mlxbert.errors import ArgumentError
 from mlxbert.folders.destination import check_link_targets, check_target
 from mlxbert.readers.labelled_rows import read_rows
+from mlxbert.train.events.sinks import EventLog
 
 LABELS = ("Zürich", "ergänzt", "plain", "é")
 

@@ -18,8 +18,8 @@ from mlxbert.results.classify import Classification, Label, Regression
 from mlxbert.results.notebook import to_html
 from mlxbert.results.result import Failure
 from mlxbert.results.tag import Entity, Tagged
-from mlxbert.training.scores.evaluation_summary import Evaluation, Mistake
-from tests.training.test_finetune import rows
+from mlxbert.train.scores.evaluation_summary import Evaluation, Mistake
+from tests.train.test_finetune import rows
 
 STEERING = '<script>alert("&")</script>'
 

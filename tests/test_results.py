@@ -7,7 +7,7 @@ import numpy as np
 
 from mlxbert.results.json import plain, to_json
 from mlxbert.results.tag import Entity, Tagged
-from mlxbert.training.loop.events import Evaluated
+from mlxbert.train.loop.events import Evaluated
 
 
 def test_a_line_has_no_invisible_characters_and_the_same_value() -> None:

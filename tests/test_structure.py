@@ -41,15 +41,15 @@ ROOMS = (
     ("mlxbert.tasks",),
     ("mlxbert.folders",),
     ("mlxbert.search",),
-    ("mlxbert.against",),
+    ("mlxbert.export.against",),
     ("mlxbert.explore",),
     ("mlxbert.serve",),
-    ("mlxbert.training",),
-    ("mlxbert.pretraining",),
-    ("mlxbert.bench",),
-    ("mlxbert.ray",),
+    ("mlxbert.train",),
+    ("mlxbert.train.pretraining",),
+    ("mlxbert.doctor",),
+    ("mlxbert.scale",),
     ("mlxbert.cli", "mlxbert.__main__"),
-    ("mlxbert.ray.commands",),
+    ("mlxbert.scale.commands",),
 )
 
 
@@ -173,7 +173,7 @@ def test_only_the_device_module_imports_mlx_and_the_command_line_never() -> None
     for module, path in MODULES.items():
         uses = {imported.split(".")[0] for imported in _imports(path)}
         assert "mlx" not in uses or module == "mlxbert.machine.device", module
-        measuring = ("mlxbert.bench.torch_peer", "mlxbert.bench.training_steps")  # that measure them
+        measuring = ("mlxbert.doctor.torch_peer", "mlxbert.doctor.training_steps")  # that measure them
         peers = set() if module in measuring else {"torch", "transformers"}
         assert not uses & {"click", *peers}, module
         if not module.startswith("mlxbert.cli"):
@@ -182,9 +182,9 @@ def test_only_the_device_module_imports_mlx_and_the_command_line_never() -> None
 
 def test_only_the_training_of_vocabularies_imports_sentencepiece_and_not_before_it_trains() -> None:
     assert [module for module, path in MODULES.items() if "sentencepiece" in _imports(path)] == [
-        "mlxbert.pretraining.subword_training"
+        "mlxbert.train.pretraining.subword_training"
     ]
-    top = _tree(MODULES["mlxbert.pretraining.subword_training"]).body
+    top = _tree(MODULES["mlxbert.train.pretraining.subword_training"]).body
     assert "sentencepiece" not in {name.name for node in top if isinstance(node, ast.Import) for name in node.names}
 
 
@@ -211,7 +211,9 @@ def test_layers_do_not_know_the_heads_on_them() -> None:
 
 def test_what_is_slow_to_import_is_imported_where_it_is_used() -> None:
     for module, path in MODULES.items():
-        heavy = module.startswith(("mlxbert.training", "mlxbert.pretraining", "mlxbert.bench", "mlxbert.folders.onnx."))
+        heavy = module.startswith(
+            ("mlxbert.train", "mlxbert.train.pretraining", "mlxbert.doctor", "mlxbert.export.onnx.")
+        )
         slow = {"huggingface_hub", "pyarrow", "rich"} | (set() if heavy else {"numpy"})
         for node in _tree(path).body:
             if isinstance(node, ast.Import | ast.ImportFrom):

@@ -21,9 +21,9 @@ from tests.helpers.classifiers import EMOTIONS, NLI, SENTIMENT, STARS, save_clas
 from tests.helpers.taggers import NER, save_random_tagger
 from tests.helpers.tiny import save
 from tests.helpers.waits import counted
-from tests.pretraining.files import model_folder, text_file
-from tests.training.files import data_file
-from tests.training.runs import make_run, steps
+from tests.train.files import data_file
+from tests.train.pretraining.files import model_folder, text_file
+from tests.train.runs import make_run, steps
 
 Models = Callable[[str], mlxbert.Model]
 TEXTS = ["the cat sat " * (number % 7 + 1) for number in range(40)]
@@ -162,7 +162,7 @@ def test_updates_that_are_not_waited_for_are_those_of_a_cpu(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Too large for the first updates in float16.
-    monkeypatch.setattr("mlxbert.training.loop.training_run.FIRST_SCALE", 2.0**24)
+    monkeypatch.setattr("mlxbert.train.loop.training_run.FIRST_SCALE", 2.0**24)
     cpu = make_run(rate=0.0, evaluate=None, epochs=3, **options)
     expected = steps(cpu.events())
     with counted(monkeypatch):

@@ -12,7 +12,7 @@ from mlxbert.errors import ArgumentError, HubError
 from mlxbert.option_declarations import Option
 
 if TYPE_CHECKING:
-    from mlxbert.folders.upload import Upload
+    from mlxbert.export.upload import Upload
     from mlxbert.weights.hub.cache import Snapshot
 
 Name = Annotated[
@@ -148,7 +148,7 @@ def models_upload(
 
     Example: mlxbert models upload my-model my-name/my-model
     """
-    from mlxbert.folders.upload import plan_upload
+    from mlxbert.export.upload import plan_upload
 
     plan = plan_upload(folder, name, public=public, revision=revision, message=message)
     for note in plan.upload.notes:

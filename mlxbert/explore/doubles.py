@@ -6,13 +6,13 @@ from functools import cache
 from typing import Any
 
 from mlxbert.explore.options import DedupeOptions, ParaphraseOptions
+from mlxbert.explore.results.groups import DoubleGroup, Doubles, SimilarPair
 from mlxbert.explore.text_vectors import checked_texts, unit_vectors
 from mlxbert.model import Model
 from mlxbert.progress import OnProgress
-from mlxbert.results.groups import DoubleGroup, Doubles, SimilarPair
-from mlxbert.search.equal_texts import details, equal_key
 from mlxbert.tasks.keywords import takes_keywords
 from mlxbert.tasks.options import TaskOptions
+from mlxbert.text.equal_texts import details, equal_key
 
 _LOG = logging.getLogger("mlxbert")
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.explore.options import ClusterOptions
+from mlxbert.explore.results.groups import Topic, Topics, TopicWord
 from mlxbert.explore.text_vectors import checked_texts, unit_vectors
 from mlxbert.model import Model
 from mlxbert.optional_packages import install_command
 from mlxbert.progress import OnProgress
 from mlxbert.readers.front_matter import front_matter_end
-from mlxbert.results.groups import Topic, Topics, TopicWord
 from mlxbert.search.folding import is_unspaced
 from mlxbert.tasks.keywords import takes_keywords
 from mlxbert.tasks.options import TaskOptions

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.config import EncoderConfig
-from mlxbert.folders.compare.reports import all_config_facts
+from mlxbert.export.compare.reports import all_config_facts
 from mlxbert.frozen_dict import FrozenDict
 from mlxbert.results.json import OMIT_IF_NONE, Each, listed, plain
 from mlxbert.results.notebook import Shown, to_html

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from mlxbert.durable_files import check_space, sha256
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
-from mlxbert.folders import card, copied_files, destination
+from mlxbert.export import card
+from mlxbert.folders import copied_files, destination
 from mlxbert.folders.destination import MARKER, SAVED
 from mlxbert.frozen_dict import FrozenDict
 from mlxbert.model import Model

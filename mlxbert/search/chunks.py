@@ -9,7 +9,7 @@ from itertools import accumulate
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.option_declarations import is_whole
-from mlxbert.readers.documents.document import Document
+from mlxbert.search.documents.document import Document
 from mlxbert.search.sentences import BLANK_LINE, SENTENCE, sentences, strip
 from mlxbert.text.long_texts import SIZE, check_letters
 from mlxbert.text.tokenizer import Tokenizer

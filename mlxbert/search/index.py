@@ -19,19 +19,18 @@ from mlxbert.loading import load
 from mlxbert.model import Model
 from mlxbert.option_declarations import CANDIDATES, COUNT, Bounds, is_whole
 from mlxbert.other_libraries import not_one_of
-from mlxbert.readers.documents.document import Document
-from mlxbert.readers.documents.encodings import check_chosen_encoding
-from mlxbert.results.hit import Hit, SimilarPassage
-from mlxbert.results.search_answer import SearchAnswer
 from mlxbert.results.short_repr import Brief
 from mlxbert.results.text_relations import Reranked
 from mlxbert.search import index_stores, schema
-from mlxbert.search.equal_texts import nearly_equal_key
+from mlxbert.search.documents.document import Document
+from mlxbert.search.documents.encodings import check_chosen_encoding
 from mlxbert.search.file_systems import canonical_path, composed
 from mlxbert.search.filters import Filter, as_list, as_paths, make_filter
+from mlxbert.search.hit import Hit, SimilarPassage
 from mlxbert.search.index_locations import canonical_paths, find_index, index_file, is_under
 from mlxbert.search.late_interaction import TokenReranker
 from mlxbert.search.rank_fusion import Candidates, FusedChunk, Unrelated, fuse
+from mlxbert.search.search_answer import SearchAnswer
 from mlxbert.search.store import (
     FoundChunk,
     IndexProblem,
@@ -47,6 +46,7 @@ from mlxbert.search.text_vectors import TextVectors, text_vectors
 from mlxbert.search.update_events import Event, FileLeftOut
 from mlxbert.tasks.prompt_kinds import KINDS, own_prompt
 from mlxbert.tasks.rerank import ranks_by_tokens, rerank as rerank_texts
+from mlxbert.text.equal_texts import nearly_equal_key
 from mlxbert.weights.model_source import BUILTIN, ModelRef, local_folder
 
 if TYPE_CHECKING:

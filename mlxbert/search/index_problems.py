@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from mlxbert.readers.documents.document import ReadProblem
+from mlxbert.search.documents.document import ReadProblem
 from mlxbert.search.store import IndexProblem, storable
 
 _PLACES, _PATTERNS = 100, 100  # problems of each kind and pattern, and kinds with patterns, of a file

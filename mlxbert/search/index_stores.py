@@ -8,8 +8,8 @@ from pathlib import Path
 
 from mlxbert.durable_files import to_path
 from mlxbert.errors import ArgumentError, StoreError
+from mlxbert.scale.lance_errors import LANCE, S3
 from mlxbert.search import schema
-from mlxbert.search.lance_errors import LANCE, S3
 from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.store import IndexProblem, IndexSettings, IndexStore, StoredDocument, StoredFile, StoredVector
 
@@ -40,7 +40,7 @@ def to_location(location: str | Path) -> str | Path:
 def exists(location: str | Path) -> bool:
     """Whether there is an index, or another file that is not empty, at a location."""
     if is_lance(location):
-        from mlxbert.search import lance_store
+        from mlxbert.scale import lance_store
 
         return lance_store.exists(location)
     return schema.exists(os.fspath(location))
@@ -76,7 +76,7 @@ def about_of(location: str | Path) -> IndexSettings | None:
 
 def _open(location: str | Path, about: IndexSettings | None = None) -> IndexStore:
     if is_lance(location):
-        from mlxbert.search.lance_store import LanceStore
+        from mlxbert.scale.lance_store import LanceStore
 
         if about is not None and about.is_sparse:
             raise ArgumentError(
@@ -100,7 +100,7 @@ def locked(location: str | Path) -> AbstractContextManager[None]:
 def remove_store(location: str | Path) -> None:
     """Removes an index with all of its files."""
     if is_lance(location):
-        from mlxbert.search import lance_store
+        from mlxbert.scale import lance_store
 
         lance_store.remove(location)
     else:

@@ -20,9 +20,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from mlxbert.errors import InputError, StoreError
-from mlxbert.readers.documents.document import Document, ReadProblem, UnreadableError
 from mlxbert.results.result import Failure
 from mlxbert.search import update_events
+from mlxbert.search.documents.document import Document, ReadProblem, UnreadableError
 from mlxbert.search.file_systems import FORBIDDEN, IN_THE_CLOUD
 from mlxbert.search.file_walk import WalkedFile, WalkOptions, change_time, walk
 from mlxbert.search.index_locations import canonical_paths, is_under
@@ -347,8 +347,8 @@ class IndexWriter:
         self, entry: WalkedFile, stream: BufferedReader, file: StoredFile, stored: StoredFile | None
     ) -> Pending | None:
         """Reads an open file. If that fails, raises the error that `_read` records as the problem of the file."""
-        from mlxbert.readers.documents.document_kinds import read_documents
-        from mlxbert.readers.documents.table_documents import DocumentColumns
+        from mlxbert.search.documents.document_kinds import read_documents
+        from mlxbert.search.documents.table_documents import DocumentColumns
 
         kind, data, hash = _content(entry, stream)
         if hash and stored is not None and hash == stored.hash:
@@ -414,7 +414,7 @@ def _content(entry: WalkedFile, file: BufferedReader) -> tuple[str | None, bytes
 
     The bytes are `None` if there are more than `MAX_BYTES`, and empty for a file of records.
     """
-    from mlxbert.readers.documents.document_kinds import kind_of
+    from mlxbert.search.documents.document_kinds import kind_of
 
     start = file.read(_START)
     kind = kind_of(os.path.basename(entry.path), start)

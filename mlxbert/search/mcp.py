@@ -27,11 +27,11 @@ from typing import Annotated, Any, BinaryIO, TypeAlias
 from mlxbert.errors import ArgumentError, BusyError, MlxbertError
 from mlxbert.option_declarations import Bounds
 from mlxbert.optional_packages import install_command
-from mlxbert.results.hit import Hit
 from mlxbert.results.json import plain
 from mlxbert.search.file_systems import composed
 from mlxbert.search.filters import make_filter
 from mlxbert.search.globs import Glob
+from mlxbert.search.hit import Hit
 from mlxbert.search.index import Index, Mode, Passage
 from mlxbert.search.index_locations import canonical_paths, is_under
 from mlxbert.search.update_events import Event

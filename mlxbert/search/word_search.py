@@ -5,8 +5,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
-from mlxbert.search.equal_texts import PLAIN_QUOTES
 from mlxbert.search.folding import folded, is_single, is_unspaced
+from mlxbert.text.equal_texts import PLAIN_QUOTES
 
 ROWS = 8_000  # chunks scored per query: FTS5 takes 2.5 µs per chunk, 20 ms in total
 _WORD = re.compile(r"\S+")

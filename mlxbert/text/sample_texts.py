@@ -1,7 +1,7 @@
 """Short texts on many subjects: `convert` measures the inputs of layers on them, zero-shot classification its labels.
 
 They are also a part of the texts on which a server's vectors are checked. They are not the texts on which models are
-compared (see `mlxbert.folders.compare.fixed_texts`).
+compared (see `mlxbert.export.compare.fixed_texts`).
 """
 
 from collections.abc import Iterator

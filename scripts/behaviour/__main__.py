@@ -264,7 +264,7 @@ def main() -> None:
     recorded.add_argument("--model", action="append", default=[], metavar="NAME=PATH", help=f"one of {EXTRA}")
     recorded.add_argument("--all", action="store_true", help="about 370 commands instead of 126")
     recorded.add_argument("--only", default="", metavar="REGEX", help="run only commands whose names match")
-    recorded.add_argument("--goldens", type=Path, help="CHECKOUT/mlxbert/bench/goldens")
+    recorded.add_argument("--goldens", type=Path, help="CHECKOUT/mlxbert/goldens")
     recorded.add_argument("--work", type=Path, default=WORK, help="is wiped; must be equal for recordings to compare")
     compared = actions.add_parser("compare")
     compared.add_argument("a", type=Path, metavar="OUTDIR_A")
@@ -274,7 +274,7 @@ def main() -> None:
     if args.action == "compare":
         sys.exit(min(compare(args.a, args.b, stderr=args.stderr), 125))
     checkout = args.checkout.resolve()
-    goldens = args.goldens or checkout / "mlxbert" / "bench" / "goldens"
+    goldens = args.goldens or checkout / "mlxbert" / "goldens"
     bench, models = Bench(args.work.resolve(), args.out.resolve()), extra_models(args.model)
     with alone(bench.work):
         bench.build(checkout, goldens, models)

@@ -1,6 +1,6 @@
 """Generates the model folders for `scripts/behaviour`, with the same bytes each time.
 
-They consist of the frozen models in `mlxbert/bench/goldens` and of random numbers; nothing of mlxbert is used.
+They consist of the frozen models in `mlxbert/goldens` and of random numbers; nothing of mlxbert is used.
 """
 
 import json
@@ -222,7 +222,7 @@ def write_models(goldens: Path, folder: Path) -> None:
     """Writes every model folder.
 
     Args:
-        goldens: `mlxbert/bench/goldens` of a checkout.
+        goldens: `mlxbert/goldens` of a checkout.
         folder: The folder for the model folders.
     """
     write_goldens(goldens, folder)

@@ -10,8 +10,8 @@ from typing import Literal
 import pytest
 
 from mlxbert.cli.views import console, rich_console
-from mlxbert.cli.views.training import confusion
 from mlxbert.cli.views.vectors import _colour as of_cosine
+from mlxbert.train.views import confusion
 from tests.docs.pages import ROOT
 from tests.helpers.cases import together
 

@@ -8,7 +8,7 @@ import pytest
 from mlxbert.machine.device import hint_once
 from tests.helpers.faults import MEMORY, NO_FAULTS, OTHER, failing_eval, small_memory
 from tests.helpers.program import call, names
-from tests.training.test_finetune import rows, write
+from tests.train.test_finetune import rows, write
 
 
 @pytest.fixture(autouse=True)

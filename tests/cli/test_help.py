@@ -13,20 +13,20 @@ import pytest
 from typer._completion_classes import BashComplete
 
 import mlxbert
-from mlxbert.cli.training_options import SIZES
 from mlxbert.cli.views.help import draw
-from mlxbert.folders.verify import TOLERANCES
+from mlxbert.export.verify import TOLERANCES
 from mlxbert.nn.pooling import POOLINGS
 from mlxbert.option_declarations import POOLINGS as NAMED_POOLINGS
-from mlxbert.pretraining.initial_model import SIZES as KNOWN_SIZES
-from mlxbert.pretraining.pretraining_settings import Settings
 from mlxbert.tasks import answer, fill_mask, open_tag
-from mlxbert.training import labelled_material
-from mlxbert.training.loop import training_run
-from mlxbert.training.options.loop_options import TrainingOptions
-from mlxbert.training.options.training_tasks import TASKS
-from mlxbert.training.training_call import usual_rate
-from mlxbert.training.training_plan import usual_share
+from mlxbert.train import labelled_material
+from mlxbert.train.loop import training_run
+from mlxbert.train.options.loop_options import TrainingOptions
+from mlxbert.train.options.training_tasks import TASKS
+from mlxbert.train.pretraining.initial_model import SIZES as KNOWN_SIZES
+from mlxbert.train.pretraining.pretraining_settings import Settings
+from mlxbert.train.training_call import usual_rate
+from mlxbert.train.training_options import SIZES
+from mlxbert.train.training_plan import usual_share
 from mlxbert.weights.formats.quantized import Quantization
 from tests.cli.test_terminal import plain
 from tests.helpers.cases import together

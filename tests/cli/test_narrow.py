@@ -15,37 +15,34 @@ from rich.cells import cell_len
 import mlxbert
 from mlxbert.cli.views import (
     answer,
-    bench,
     classify,
     console,
-    convert,
-    doctor,
     fill_mask,
     inspect as inspect_view,
     models,
     next_sentence,
-    search,
     tag,
     tokens,
     vectors,
-    verify,
-    vocabulary,
 )
-from mlxbert.cli.views.training import corpus, evaluation, report, summary
-from mlxbert.cli.views.training.frame import DrawnRuns, frame
-from mlxbert.folders.compare.reports import Conversion, Difference, OutputDifferences, TensorCounts, Verification
+from mlxbert.doctor.views import bench, doctor
+from mlxbert.export.compare.reports import Conversion, Difference, OutputDifferences, TensorCounts, Verification
+from mlxbert.export.views import convert, verify
 from mlxbert.folders.inspection import UnusedTensor
 from mlxbert.frozen_dict import FrozenDict
 from mlxbert.invisible_characters import INVISIBLE
-from mlxbert.pretraining.vocabulary import Vocabulary
 from mlxbert.results.answer import Answer, Span
 from mlxbert.results.classify import Classification, Label, Regression
 from mlxbert.results.embed import Embedding
 from mlxbert.results.fill_mask import Fill, FillMask, Mask
-from mlxbert.results.hit import Hit
 from mlxbert.results.tag import Entity, Tagged
 from mlxbert.results.text_relations import NextSentence, PairSimilarity, Reranked, Similarity
 from mlxbert.results.tokens import Replaced, ReplacedToken, Token, Tokens
+from mlxbert.search.hit import Hit
+from mlxbert.search.views import search
+from mlxbert.train.pretraining.vocabulary import Vocabulary
+from mlxbert.train.views import corpus, evaluation, report, summary, vocabulary
+from mlxbert.train.views.frame import DrawnRuns, frame
 from tests.helpers import events
 from tests.helpers.cases import together
 from tests.helpers.measured import measured

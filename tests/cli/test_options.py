@@ -11,7 +11,7 @@ import mlxbert
 from mlxbert.option_declarations import declared_options
 from mlxbert.tasks.options import TaskOptions
 from mlxbert.text.batch import BATCH_TOKENS
-from mlxbert.training.options.training_tasks import TASKS
+from mlxbert.train.options.training_tasks import TASKS
 from tests.helpers.commands import COMMANDS
 
 ROOT = Path(__file__).parents[2]

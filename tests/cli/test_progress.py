@@ -11,7 +11,7 @@ import pytest
 
 from mlxbert.cli.inputs import open_input
 from mlxbert.cli.shared_options import InputOptions
-from mlxbert.cli.views import progress, update_progress
+from mlxbert.cli.views import progress
 from mlxbert.search.update_events import (
     Embedded,
     Event,
@@ -22,6 +22,7 @@ from mlxbert.search.update_events import (
     IndexUpdated,
     Scanned,
 )
+from mlxbert.search.views import update_progress
 from tests.helpers.program import _TerminalStream
 
 NAME = "google-bert/bert-base-uncased"  # of the README

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.cli.test_finetune import Library, library
 from tests.helpers import events
 from tests.helpers.program import call
+from tests.train.commands.test_finetune import Library, library
 
 __all__ = ["library"]
 MODEL = ("--model", "some/model")
@@ -32,7 +32,7 @@ def test_an_embedder_makes_it_retrieval(library: Library, monkeypatch: pytest.Mo
         return events.evaluation()
 
     module = SimpleNamespace(evaluate_reranking=evaluate_reranking)
-    monkeypatch.setitem(__import__("sys").modules, "mlxbert.training.scores.search_evaluation", module)
+    monkeypatch.setitem(__import__("sys").modules, "mlxbert.train.scores.search_evaluation", module)
     typed = (
         *("evaluate", "rerank", "--data", str(tmp_path), *MODEL, "--embedder", "builtin", "--top-k", "7"),
         *("--split", "dev"),

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.program import TIMEOUT, call, command, environment
-from tests.pretraining.files import model_folder, text_file
-from tests.training.files import data_file
+from tests.train.files import data_file
+from tests.train.pretraining.files import model_folder, text_file
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +32,7 @@ def slow(*arguments, **named):
 setattr(owner, name, slow)
 """
 FORWARD = "mlxbert.nn.encoder:Encoder.__call__"
-UPDATE = "mlxbert.training.loop.training_run:Run._step"
+UPDATE = "mlxbert.train.loop.training_run:Run._step"
 FORMATS = {"classify": "csv", "tag": "conll", "embed": "jsonl"}
 
 
@@ -93,7 +93,7 @@ LONG: dict[str, tuple[str, Words, list[str]]] = {
         ["out.partial"],
     ),
     "reading": (
-        "mlxbert.pretraining.corpus.token_writer:tokenize",
+        "mlxbert.train.pretraining.corpus.token_writer:tokenize",
         lambda folder: corpus("pretrain", "--model", str(folder / "tiny"), "--output", "out")(folder),
         ["out.partial"],
     ),
@@ -103,12 +103,12 @@ LONG: dict[str, tuple[str, Words, list[str]]] = {
         ["out.partial"],
     ),
     "vocabulary": (
-        "mlxbert.pretraining.corpus.documents:_pieces",
+        "mlxbert.train.pretraining.corpus.documents:_pieces",
         lambda folder: ["vocabulary", str(folder / "text.txt"), "--output", "out"],
         [],
     ),
     "training a vocabulary": (  # in the thread of the trainer
-        "mlxbert.pretraining.subword_training:itertools.takewhile",
+        "mlxbert.train.pretraining.subword_training:itertools.takewhile",
         lambda folder: ["vocabulary", str(folder / "text.txt"), "--output", "out"],
         [],
     ),
@@ -119,7 +119,7 @@ LONG: dict[str, tuple[str, Words, list[str]]] = {
     ),
     "verify": (FORWARD, lambda folder: ["verify", str(folder / "tiny"), str(folder / "tiny")], []),
     "bench": (
-        "mlxbert.bench.measure:_BenchWorker.ask",
+        "mlxbert.doctor.measure:_BenchWorker.ask",
         lambda folder: ["bench", "--model", str(folder / "tiny")],
         [],
     ),

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mlxbert.cli.commands import machine
 from mlxbert.cli.views.help import draw
+from mlxbert.doctor.commands import doctor as machine
 from mlxbert.machine import device
 from tests.cli.test_terminal import plain
 from tests.helpers.commands import COMMANDS, PROGRAM

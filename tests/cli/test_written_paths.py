@@ -227,7 +227,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     for package in ("plot", "tensorboard"):  # which need not be installed
-        monkeypatch.setattr(f"mlxbert.cli.events.{package}.require", lambda *_: None)
+        monkeypatch.setattr(f"mlxbert.train.events.{package}.require", lambda *_: None)
     place.parent.chmod(0o500)
     try:
         with unprivileged():

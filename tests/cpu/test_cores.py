@@ -10,8 +10,8 @@ import pytest
 
 from mlxbert.cpu import cores
 from mlxbert.cpu.cores import as_cores_get_free
-from mlxbert.training.loop.adamw import Arrays
-from tests.training.runs import digest, make_run
+from mlxbert.train.loop.adamw import Arrays
+from tests.train.runs import digest, make_run
 
 WORKERS = 3
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.bench.device_check import golden_outputs
 from mlxbert.config import Rotary, Rotation
 from mlxbert.cpu import cores, few_tokens
+from mlxbert.goldens import golden_outputs
 from mlxbert.machine.device import BLAS, mx
 from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.nn.encoder import EncoderOutput

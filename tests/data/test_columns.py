@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from mlxbert.data.columns import ColumnNames, find_columns
-from mlxbert.data.related_texts import find_related_columns
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.readers.labelled_rows import LabelledRows, read_rows
+from mlxbert.train.data.related_texts import find_related_columns
 
 LONG = "a sentence that is longer than the name of any label"
 

@@ -6,8 +6,8 @@ import re
 import pytest
 
 import mlxbert
-from mlxbert.training.options.loop_options import TrainingOptions
-from mlxbert.training.options.training_tasks import TASKS
+from mlxbert.train.options.loop_options import TrainingOptions
+from mlxbert.train.options.training_tasks import TASKS
 from tests.docs.pages import DOCS, rows
 
 PAGES = ("docs/training.md", "docs/training-options.md", "docs/training-adapters.md")  # with tables of options

@@ -12,7 +12,7 @@ import pytest
 
 import mlxbert
 from mlxbert import Conversion
-from mlxbert.bench.device_check.golden_outputs import load_network, outputs
+from mlxbert.goldens.golden_outputs import load_network, outputs
 from mlxbert.machine.device import mx
 from mlxbert.weights.checkpoint import open_checkpoint
 from tests.helpers.families import CELLS, FAMILIES, Compared, make_model

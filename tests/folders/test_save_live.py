@@ -7,7 +7,7 @@ import pytest
 
 import mlxbert
 from mlxbert import Labels
-from mlxbert.bench.device_check.golden_outputs import outputs
+from mlxbert.goldens.golden_outputs import outputs
 from tests.helpers.families import CELLS, FAMILIES, class_of, make_config, make_model
 from tests.helpers.frozen import add_vocabulary, read_config, write_config
 from tests.helpers.parity import assert_equal, reference_outputs

@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from mlxbert.training.data.data_report import DataReport, SplitReport
-from mlxbert.training.loop.events import Estimate, Evaluated, Event, Finished, Saved, Started, Step
-from mlxbert.training.scores.evaluation_summary import Evaluation, LabelScore, Mistake, Summary
+from mlxbert.train.data.data_report import DataReport, SplitReport
+from mlxbert.train.loop.events import Estimate, Evaluated, Event, Finished, Saved, Started, Step
+from mlxbert.train.scores.evaluation_summary import Evaluation, LabelScore, Mistake, Summary
 
 LABELS = {"ENTY": 1126, "HUM": 1102, "DESC": 1046, "NUM": 807, "LOC": 752, "ABBR": 78}
 EMOTIONS = (

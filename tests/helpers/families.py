@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mlxbert.bench.device_check.golden_outputs import Case, make_cases
+from mlxbert.goldens.golden_outputs import Case, make_cases
 
 _ALL = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
 # Random models with a gate or many steps amplify rounding: in half precision transformers is 10 % off its own single

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from mlxbert.bench.device_check import golden_outputs
-from mlxbert.bench.device_check.golden_outputs import GOLDENS, Array, arrays
+from mlxbert.goldens import golden_outputs
+from mlxbert.goldens.golden_outputs import GOLDENS, Array, arrays
 from mlxbert.machine.device import mx
 from tests.helpers.tiny import VOCAB
 

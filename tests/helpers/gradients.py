@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mlxbert.bench.device_check.golden_outputs import load_network
+from mlxbert.goldens.golden_outputs import load_network
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import Network
 from tests.helpers.families import FAMILIES, make_config, make_model

@@ -11,7 +11,7 @@ from unittest import mock
 
 from huggingface_hub.errors import HfHubHTTPError
 
-from mlxbert.bench.device_check.golden_outputs import arrays
+from mlxbert.goldens.golden_outputs import arrays
 from mlxbert.machine.device import mx
 from tests.helpers.fake_hub import FakeHub, Repository, call_with_hub, client_settings
 from tests.helpers.program import Outcome, process

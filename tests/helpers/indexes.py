@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mlxbert.model import Model
-from mlxbert.results.hit import Hit, SimilarPassage
+from mlxbert.search.hit import Hit, SimilarPassage
 from mlxbert.search.index import MODES, Index, Mode, open_index
 from mlxbert.search.store import IndexProblem
 from tests.helpers.tiny import WORDS

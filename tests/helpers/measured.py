@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mlxbert.bench.worker_job import OURS, PASSES, PEER, UPDATE
+from mlxbert.doctor.worker_job import OURS, PASSES, PEER, UPDATE
 
 POWER = {"power_source": "Battery Power", "energy_mode": "low power"}
 

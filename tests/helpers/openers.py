@@ -26,7 +26,7 @@ import transformers
 from transformers.pipelines import pipeline
 
 import mlxbert
-from mlxbert.bench.device_check.golden_outputs import Array, Case, difference, make_cases, outputs
+from mlxbert.goldens.golden_outputs import Array, Case, difference, make_cases, outputs
 from mlxbert.nn.heads import HEADS, probabilities
 from mlxbert.text.batch import make_batch
 from tests.helpers.frozen import read_config

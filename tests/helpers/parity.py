@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxbert.bench.device_check.golden_outputs import BOUNDS, Array, Case, difference, without_padding
+from mlxbert.goldens.golden_outputs import BOUNDS, Array, Case, difference, without_padding
 from mlxbert.nn.heads import HEADS
 
 

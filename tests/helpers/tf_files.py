@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mlxbert.bench.device_check.golden_outputs import GOLDENS, Array, Case, arrays
+from mlxbert.goldens.golden_outputs import GOLDENS, Array, Case, arrays
 from mlxbert.weights.formats.tensorflow.table import MAGIC, checksum
 from tests.helpers.vocabularies import field
 

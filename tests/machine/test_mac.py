@@ -16,13 +16,14 @@ from typing import Any
 import pytest
 
 from mlxbert import durable_files
-from mlxbert.bench import reported_chips, worker
-from mlxbert.cli.commands import machine
+from mlxbert.doctor import reported_chips, worker
+from mlxbert.doctor.commands import doctor as machine
 from mlxbert.errors import ArgumentError, MlxbertError
-from mlxbert.machine import device, mac, power
+from mlxbert.machine import device, mac
 from mlxbert.machine.device import mx
 from mlxbert.machine.mac import Mac, problems
 from mlxbert.optional_packages import pip_install
+from mlxbert.search import power
 from tests.helpers.program import call
 
 M2 = {"machdep.cpu.brand_string": "Apple M2", "macos": "15.6", "kern.hv_vmm_present": "0"}

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from mlxbert import inspect, load, loading, memory_estimate
-from mlxbert.cli.commands import machine
 from mlxbert.config import (
     Absolute,
     Alibi,
@@ -22,6 +21,7 @@ from mlxbert.config import (
     Rotary,
     Rotation,
 )
+from mlxbert.doctor.commands import doctor as machine
 from mlxbert.folders.inspect import fit
 from mlxbert.folders.inspection import Fit
 from mlxbert.machine import device, mac
@@ -31,13 +31,13 @@ from mlxbert.nn import ops
 from mlxbert.nn.heads import Network
 from mlxbert.nn.ops import inference
 from mlxbert.text.batch import BATCH_TOKENS, default_batch_tokens
-from mlxbert.training.base_model import BaseModel
-from mlxbert.training.options.loop_options import TrainingOptions
+from mlxbert.train.base_model import BaseModel
+from mlxbert.train.options.loop_options import TrainingOptions
 from mlxbert.weights.find_model import find_model
 from mlxbert.weights.model_source import ModelRef
 from tests.helpers.program import call, terminal
 from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config
-from tests.training.runs import make_run, steps
+from tests.train.runs import make_run, steps
 
 GIB = 2**30
 MACS = {  # chip, memory, recommended working set, tokens of a batch

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mlxbert.bench.device_check.golden_outputs import load_network, outputs
 from mlxbert.config import Biases, PreNorm, Rotary, Rotation
+from mlxbert.goldens.golden_outputs import load_network, outputs
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import dropout, gpu_attention, ops, positions, window_attention
 from mlxbert.nn.attention import SelfAttention

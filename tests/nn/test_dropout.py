@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mlxbert.bench.device_check.golden_outputs import GOLDENS
+from mlxbert.goldens.golden_outputs import GOLDENS
 from mlxbert.nn.dropout import KeyedDropout
 from mlxbert.nn.heads import HEADS, Network
 from mlxbert.weights.families.registry import read_architecture

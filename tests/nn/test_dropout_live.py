@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.bench.device_check.golden_outputs import load_network, outputs
+from mlxbert.goldens.golden_outputs import load_network, outputs
 from mlxbert.machine.device import mx
 from mlxbert.nn import dropout
 from tests.helpers.families import CELLS, FAMILIES, make_config, make_model

@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mlxbert.bench.device_check import kernels as checks
-from mlxbert.bench.device_check.golden_outputs import GOLDENS, load_network, outputs
-from mlxbert.bench.device_check.operations import RandomInputs, as_float64
 from mlxbert.config import Rotary
+from mlxbert.doctor.check import kernels as checks
+from mlxbert.doctor.check.operations import RandomInputs, as_float64
+from mlxbert.goldens.golden_outputs import GOLDENS, load_network, outputs
 from mlxbert.machine.device import mx, plain_graphs
 from mlxbert.nn import attention, gpu_attention, ops
 from mlxbert.nn.activations import ACTIVATIONS

@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.bench.device_check.golden_outputs import load_network
+from mlxbert.goldens.golden_outputs import load_network
 from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import binary_cross_entropy, cross_entropy, mean_squared_error
 from mlxbert.text.encoding import Encoding
-from mlxbert.training.objectives import make_objective
-from mlxbert.training.objectives.objective import TrainBatch
-from mlxbert.training.objectives.tag import Tag, TagExample
+from mlxbert.train.objectives import make_objective
+from mlxbert.train.objectives.objective import TrainBatch
+from mlxbert.train.objectives.tag import Tag, TagExample
 from tests.helpers.cells import cells, some
 from tests.helpers.families import FAMILIES
 from tests.helpers.gradients import assert_same_gradients, our_step, precision, their_gradients, without_dropout
-from tests.training.test_tag import tagged
+from tests.train.test_tag import tagged
 
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
 pytest.importorskip("transformers", reason="live parity needs transformers")

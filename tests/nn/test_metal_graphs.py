@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import mlxbert
-from mlxbert.bench.device_check import golden_outputs
+from mlxbert.goldens import golden_outputs
 from mlxbert.machine.device import mx, on_gpu
 from mlxbert.nn.crf import CRF
 from mlxbert.nn.embedder import Embedder, EmbeddingConfig
@@ -28,17 +28,23 @@ from mlxbert.nn.encoder import Batch, KnownIds
 from mlxbert.nn.heads import Network
 from mlxbert.nn.ops import inference
 from mlxbert.nn.vector_losses import in_batch_negatives
-from mlxbert.pretraining.electra import Electra
-from mlxbert.pretraining.loss_terms import MaskedWords, NextSentenceTerm, PretrainingTargets, SentenceOrderTerm, Term
-from mlxbert.pretraining.objective import Pretraining
-from mlxbert.pretraining.replaced_tokens import GeneratedWords, ReplacedTokens
-from mlxbert.training.loop.adamw import AdamW, weight_decays
-from mlxbert.training.loop.gpu_updater import DeviceStep
-from mlxbert.training.loop.gradients import Differentiator, Gradients, Whole, install
-from mlxbert.training.loop.saved_run import Progress
-from mlxbert.training.objectives import make_objective
-from mlxbert.training.objectives.objective import ContrastiveObjective, TrainBatch
-from mlxbert.training.options.loop_options import TrainingOptions
+from mlxbert.train.loop.adamw import AdamW, weight_decays
+from mlxbert.train.loop.gpu_updater import DeviceStep
+from mlxbert.train.loop.gradients import Differentiator, Gradients, Whole, install
+from mlxbert.train.loop.saved_run import Progress
+from mlxbert.train.objectives import make_objective
+from mlxbert.train.objectives.objective import ContrastiveObjective, TrainBatch
+from mlxbert.train.options.loop_options import TrainingOptions
+from mlxbert.train.pretraining.electra import Electra
+from mlxbert.train.pretraining.loss_terms import (
+    MaskedWords,
+    NextSentenceTerm,
+    PretrainingTargets,
+    SentenceOrderTerm,
+    Term,
+)
+from mlxbert.train.pretraining.objective import Pretraining
+from mlxbert.train.pretraining.replaced_tokens import GeneratedWords, ReplacedTokens
 from mlxbert.weights.build import parameters as parameters_of
 from tests.helpers.graphs import (
     PATTERNS,

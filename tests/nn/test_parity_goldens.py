@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mlxbert.bench.device_check.golden_outputs import (
+from mlxbert.goldens.golden_outputs import (
     BOUNDS,
     GOLDENS,
     Array,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.bench.device_check.golden_outputs import BOUNDS, difference, load_network, outputs
+from mlxbert.goldens.golden_outputs import BOUNDS, difference, load_network, outputs
 from tests.helpers.families import CELLS, FAMILIES, Compared, make_model
 from tests.helpers.parity import assert_equal, reference_outputs
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mlxbert.bench.device_check.golden_outputs import Array, load_network
 from mlxbert.config import Absolute, RelativeBias
 from mlxbert.errors import InputError
+from mlxbert.goldens.golden_outputs import Array, load_network
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import Network
 from mlxbert.nn.positions import AlibiSlopes, BiasTable, Context

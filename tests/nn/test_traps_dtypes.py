@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mlxbert.bench.device_check.golden_outputs import BOUNDS, load_network
+from mlxbert.goldens.golden_outputs import BOUNDS, load_network
 from mlxbert.machine.device import choose_dtype, mx, nn
 from mlxbert.nn.heads import HEADS
 from tests.helpers.families import FROZEN, FROZEN_CELLS

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.bench.device_check.golden_outputs import Case, load_network, outputs
 from mlxbert.config import Disentangled
+from mlxbert.goldens.golden_outputs import Case, load_network, outputs
 from mlxbert.machine.device import mx
 from mlxbert.nn.positions import Context, DistanceTable
 from tests.helpers.families import FAMILIES, FROZEN, Compared, make_model, walked

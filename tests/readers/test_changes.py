@@ -16,12 +16,12 @@ import pytest
 import mlxbert
 from mlxbert.cli.output.resumable_file import FileOutput
 from mlxbert.errors import ChangedError
-from mlxbert.pretraining.corpus import token_store
-from mlxbert.pretraining.corpus.documents import DocumentReader
-from mlxbert.pretraining.pretraining_settings import Settings
 from mlxbert.readers.formats import read_records
 from mlxbert.readers.input_files import InputFile, hashed, open_source
 from mlxbert.readers.labelled_rows import read_rows
+from mlxbert.train.pretraining.corpus import token_store
+from mlxbert.train.pretraining.corpus.documents import DocumentReader
+from mlxbert.train.pretraining.pretraining_settings import Settings
 from tests.helpers.program import call
 
 COUNT = 1200  # rows; `on_progress` is called after 1000

@@ -9,10 +9,10 @@ from unittest import mock
 import pytest
 
 from mlxbert.errors import InputError
-from mlxbert.pretraining.corpus.documents import DocumentReader, check_files
 from mlxbert.readers import json_records
 from mlxbert.readers.formats import read_records
 from mlxbert.readers.labelled_rows import read_rows
+from mlxbert.train.pretraining.corpus.documents import DocumentReader, check_files
 from tests.readers.test_records import contents, write
 
 RECORDS: list[dict[str, Any]] = [{"text": "the", "id": 1}, {"text": "cat\n", "more": [None, {"a": 0.5}]}]

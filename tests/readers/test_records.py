@@ -17,11 +17,11 @@ import pytest
 
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.optional_packages import install_command
-from mlxbert.readers.documents.document_kinds import RECORDS, kind_of
 from mlxbert.readers.formats import FormatName, read_records
 from mlxbert.readers.input_files import InputFile
 from mlxbert.readers.labelled_rows import read_rows
 from mlxbert.readers.stream import Record, RecordStream
+from mlxbert.search.documents.document_kinds import RECORDS, kind_of
 
 CONTENTS = {
     "in.txt": b"\xef\xbb\xbfthe\r\n\r\ncat\n",

@@ -15,9 +15,9 @@ import pytest
 
 from mlxbert.errors import ArgumentError, HubError, InputError, MlxbertError
 from mlxbert.optional_packages import install_command
-from mlxbert.readers.documents.table_documents import DocumentColumns, read_record_documents
 from mlxbert.readers.labelled_rows import LabelledRows, read_rows
 from mlxbert.readers.stream import Record
+from mlxbert.search.documents.table_documents import DocumentColumns, read_record_documents
 from tests.readers.test_records import write, write_table
 
 

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mlxbert.errors import InputError
-from mlxbert.pretraining.corpus.documents import DocumentReader
-from mlxbert.readers.documents.document import UnreadableError
-from mlxbert.readers.documents.document_kinds import read_documents
-from mlxbert.readers.documents.table_documents import DocumentColumns
 from mlxbert.readers.formats import read_records
 from mlxbert.readers.labelled_rows import read_rows
 from mlxbert.readers.parsing import Wanted
 from mlxbert.readers.pipes import Opened
 from mlxbert.readers.stream import RecordSource, RecordStream, windows
 from mlxbert.results.result import Failure
+from mlxbert.search.documents.document import UnreadableError
+from mlxbert.search.documents.document_kinds import read_documents
+from mlxbert.search.documents.table_documents import DocumentColumns
+from mlxbert.train.pretraining.corpus.documents import DocumentReader
 from tests.readers.test_records import write
 from tests.text.test_batch import QUICK
 

@@ -12,8 +12,8 @@ import mlxbert
 from mlxbert.errors import InputError, MissingHeadError
 from mlxbert.nn.encoder import Batch
 from mlxbert.results.answer import Answer, Span
-from mlxbert.results.hit import Hit, SimilarPassage
 from mlxbert.search.answers import _margin, answer_from
+from mlxbert.search.hit import Hit, SimilarPassage
 from mlxbert.search.index import open_index
 from mlxbert.tasks.answer import HEAD, AnswerTask
 from mlxbert.text.batch import make_batch

@@ -12,8 +12,8 @@ from hypothesis import given, strategies as st
 
 from mlxbert.config import Absolute
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.readers.documents.document import Document, Heading
 from mlxbert.search.chunks import Chunk, Splitter
+from mlxbert.search.documents.document import Document, Heading
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.weights.tokenizers.tokenizer_files import read_tokenizer
 from tests.helpers.cells import quick

@@ -16,12 +16,12 @@ import mlxbert
 from mlxbert.cli.views.console import to_options
 from mlxbert.errors import ArgumentError, BusyError, InputError, StoreError
 from mlxbert.labels.labels import Labels
-from mlxbert.readers.documents.document import Document
-from mlxbert.readers.documents.document_kinds import read_documents
-from mlxbert.results.hit import Hit
 from mlxbert.search import file_walk, index_writer, schema, update_events
 from mlxbert.search.chunks import Chunk
 from mlxbert.search.database import connect
+from mlxbert.search.documents.document import Document
+from mlxbert.search.documents.document_kinds import read_documents
+from mlxbert.search.hit import Hit
 from mlxbert.search.index import MODES, Index, Mode, open_index
 from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.update_events import Event
@@ -302,7 +302,7 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(
 
     write(folder / "b.txt", "dog dog", LONG_AGO + 9)
     with monkeypatch.context() as patch:
-        patch.setattr("mlxbert.readers.documents.document_kinds.read_documents", changing)
+        patch.setattr("mlxbert.search.documents.document_kinds.read_documents", changing)
         write(folder / "b.txt", "dog dog", LONG_AGO + 8)
         run(index)
     assert "dog dog" in texts(index)
@@ -324,7 +324,7 @@ def test_a_text_of_a_file_that_failed_or_vanished_is_embedded_for_the_next(
 
     for name in ("d.txt", "e.txt", "f.txt"):
         write(folder / name, "man went to tokyo")
-    monkeypatch.setattr("mlxbert.readers.documents.document_kinds.read_documents", failing)
+    monkeypatch.setattr("mlxbert.search.documents.document_kinds.read_documents", failing)
     assert counts(run(index)) == {"FileIndexed": 1, "FileFailed": 1}
     assert [hit.path for hit in index.search("man went to tokyo", mode="words")] == [str(folder / "f.txt")]
     index.check()

@@ -13,10 +13,10 @@ import pytest
 
 import mlxbert
 from mlxbert import durable_files as module
-from mlxbert.cli.index_updates import is_hidden
 from mlxbert.durable_files import PRIVACY, writing
 from mlxbert.errors import MlxbertError
 from mlxbert.search import update_events
+from mlxbert.search.commands.index_updates import is_hidden
 from mlxbert.search.file_systems import canonical_path
 from mlxbert.search.file_walk import LeftOut, WalkedFile, walk
 from mlxbert.search.index import Index, open_index

@@ -9,8 +9,8 @@ import pytest
 
 import mlxbert
 from mlxbert.errors import StoreError
-from mlxbert.readers.documents.document import Document, ReadProblem
-from mlxbert.readers.documents.document_kinds import KINDS, DocumentKind
+from mlxbert.search.documents.document import Document, ReadProblem
+from mlxbert.search.documents.document_kinds import KINDS, DocumentKind
 from mlxbert.search.index import Index, open_index
 from mlxbert.search.index_problems import ProblemList, grouped, pattern_of
 from mlxbert.search.store import IndexProblem

@@ -100,7 +100,7 @@ def test_a_folder_that_becomes_a_link_is_not_followed(index: Index, tmp_path: Pa
 def test_records_that_become_a_link_while_they_are_read_are_read_as_they_were(
     index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mlxbert.readers.documents import table_documents
+    from mlxbert.search.documents import table_documents
 
     look = table_documents._find_text
 

@@ -12,15 +12,15 @@ import pytest
 from starlette.testclient import TestClient
 
 import mlxbert
-from mlxbert.cli import server_models
+from mlxbert.serve import server_models
 from mlxbert.serve.http.app import PROTOCOLS, _description, make_app
 from mlxbert.tasks.catalogue import CATALOGUE, SIMILARITY, TaskEntry, imported
 from mlxbert.tasks.options import TaskOptions, deciding_options
-from tests.cli.test_server import URL, connect
 from tests.cli.test_tag import GLINER
 from tests.helpers import token_folders
 from tests.helpers.serving import save_discriminator, serving
 from tests.helpers.sparse_folder import save_splade
+from tests.serve.commands.test_server import URL, connect
 from tests.serve.test_own import CONTEXT, LONG, MASKED, PAIRS, QUESTIONS, TEXTS, assert_same, post
 
 ROOT = Path(__file__).parents[2]
@@ -157,7 +157,7 @@ def test_the_server_knows_no_task_by_its_name() -> None:
     """A new task is an entry of the catalogue: nothing compares names, and look-ups are all that spells them."""
     names = {*ENTRIES, "embed-all"}
     spelled = set()
-    for path in [*sorted((ROOT / "mlxbert/serve").rglob("*.py")), ROOT / "cli/server_models.py"]:
+    for path in [*sorted((ROOT / "mlxbert/serve").rglob("*.py")), ROOT / "mlxbert/serve/server_models.py"]:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         looked_up = {
             id(node.slice)

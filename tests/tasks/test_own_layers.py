@@ -10,8 +10,8 @@ import pytest
 
 import mlxbert
 from mlxbert import Labels
-from mlxbert.bench.device_check.golden_outputs import arrays
 from mlxbert.errors import ArgumentError, CheckpointError
+from mlxbert.goldens.golden_outputs import arrays
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import OWN_LAYERS
 from mlxbert.weights.hub.needed_files import needed_files

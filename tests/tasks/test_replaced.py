@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.bench.device_check.golden_outputs import arrays
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.goldens.golden_outputs import arrays
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from tests.helpers.families import COMMON

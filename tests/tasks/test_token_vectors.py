@@ -10,15 +10,15 @@ import pytest
 
 import mlxbert
 from mlxbert.cli.output.formats import TOKENS
-from mlxbert.data.retrieval import read_retrieval
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.machine.device import mx
 from mlxbert.tasks import maxsim as blocks
 from mlxbert.tasks.vector_dtype import TOKEN_DTYPES, restored_rows, rows_as_dtype
-from mlxbert.training.scores.retrieval_metrics import retrieval_scores
+from mlxbert.train.data.retrieval import read_retrieval
+from mlxbert.train.scores.retrieval_metrics import retrieval_scores
 from tests.helpers import token_folders
 from tests.helpers.program import call
-from tests.training.test_rerank import groups
+from tests.train.test_rerank import groups
 
 RANDOM = np.random.default_rng(8)
 LENGTHS = (5, 0, 1, 7, 30, 2)

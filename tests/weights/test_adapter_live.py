@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.bench.device_check.golden_outputs import Case, arrays as stored_arrays
 from mlxbert.errors import ArgumentError, ConfigError
 from mlxbert.folders.save import write_trained
+from mlxbert.goldens.golden_outputs import Case, arrays as stored_arrays
 from mlxbert.machine.device import mx, nn
-from mlxbert.training.base_model import BaseModel
-from mlxbert.training.lora_layers import adapt_model, choose
-from mlxbert.training.options.loop_options import TrainingOptions
+from mlxbert.train.base_model import BaseModel
+from mlxbert.train.lora_layers import adapt_model, choose
+from mlxbert.train.options.loop_options import TrainingOptions
 from mlxbert.weights.adapters.module_selection import Selection
 from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.model_folder import ModelFolder

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.bench.device_check.golden_outputs import load_network, outputs
 from mlxbert.config import (
     Absolute,
     Alibi,
@@ -24,11 +23,12 @@ from mlxbert.config import (
     Transform,
 )
 from mlxbert.errors import ArgumentError, CheckpointError, ConfigError
+from mlxbert.goldens.golden_outputs import load_network, outputs
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.nn.heads import masked_lm
 from mlxbert.nn.positions import Context
-from mlxbert.pretraining.initial_model import with_layers
+from mlxbert.train.pretraining.initial_model import with_layers
 from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.families.registry import FAMILIES, family_of

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.bench.device_check.golden_outputs import arrays
 from mlxbert.errors import ConfigError, MlxbertError
+from mlxbert.goldens.golden_outputs import arrays
 from mlxbert.machine.device import mx
 from mlxbert.weights.hub.needed_files import needed_files
 from tests.helpers.frozen import add_vocabulary, change_config, read_config, tensors_in, write_model, write_tensors

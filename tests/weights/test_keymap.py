@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mlxbert.bench.device_check.golden_outputs import arrays
+from mlxbert.goldens.golden_outputs import arrays
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import Network
 from mlxbert.weights.build import build_network

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.bench.device_check.golden_outputs import load_network
 from mlxbert.errors import ConfigError
+from mlxbert.goldens.golden_outputs import load_network
 from mlxbert.machine import device
 from mlxbert.machine.device import mx
 from mlxbert.weights.families.registry import read_architecture

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.bench.device_check.golden_outputs import load_network, outputs
 from mlxbert.errors import CheckpointError, MlxbertError
+from mlxbert.goldens.golden_outputs import load_network, outputs
 from mlxbert.machine.device import mx, nn
-from mlxbert.training.base_model import BaseModel
+from mlxbert.train.base_model import BaseModel
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.model_folder import ModelFolder
 from mlxbert.weights.model_source import ModelRef

@@ -13,9 +13,9 @@ from hypothesis import given, settings, strategies as st
 import mlxbert
 from mlxbert.errors import ConfigError
 from mlxbert.machine.device import mx
-from mlxbert.training.base_model import BaseModel
-from mlxbert.training.lora_layers import adapt_model
-from mlxbert.training.options.loop_options import TrainingOptions
+from mlxbert.train.base_model import BaseModel
+from mlxbert.train.lora_layers import adapt_model
+from mlxbert.train.options.loop_options import TrainingOptions
 from mlxbert.weights.adapters.module_selection import Selection
 from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.model_folder import ModelFolder

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from mlxbert.bench.device_check.golden_outputs import load_network
 from mlxbert.errors import CheckpointError
+from mlxbert.goldens.golden_outputs import load_network
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import Network
 from mlxbert.weights.checkpoint import open_checkpoint

@@ -13,11 +13,11 @@ from msgspec import Meta, Struct
 from mlxbert.errors import InputError
 from mlxbert.option_declarations import Option
 from mlxbert.results.embed import Embedding
-from mlxbert.results.hit import Hit
 from mlxbert.results.json import plain
 from mlxbert.results.result import Failure
 from mlxbert.results.text_relations import Similarity
 from mlxbert.search.filters import make_filter
+from mlxbert.search.hit import Hit
 from mlxbert.search.store import storable
 from mlxbert.serve.engine.request_queue import Answered
 from mlxbert.serve.json_stream import each

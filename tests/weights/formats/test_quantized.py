@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.bench.device_check.golden_outputs import outputs
 from mlxbert.errors import ArgumentError, CheckpointError, ConfigError, MlxbertError
-from mlxbert.folders.compare.compared_model import open_model
-from mlxbert.folders.layer_inputs import LayerInputs
+from mlxbert.export.compare.compared_model import open_model
+from mlxbert.export.layer_inputs import LayerInputs
+from mlxbert.goldens.golden_outputs import outputs
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import HEADS, Network
 from mlxbert.text.sample_texts import sample

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mlxbert.bench.device_check.golden_outputs import load_network, outputs
 from mlxbert.errors import CheckpointError, ConfigError
+from mlxbert.goldens.golden_outputs import load_network, outputs
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats.config_json import google_config
 from mlxbert.weights.formats.headers import BYTES, Header

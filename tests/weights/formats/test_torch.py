@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.bench.device_check.golden_outputs import GOLDENS
 from mlxbert.errors import CheckpointError
+from mlxbert.goldens.golden_outputs import GOLDENS
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats.torch import (
     reader,

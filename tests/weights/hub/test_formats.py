@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import mlxbert
-from mlxbert.bench.device_check.golden_outputs import arrays
+from mlxbert.goldens.golden_outputs import arrays
 from mlxbert.machine.device import mx
 from mlxbert.weights.hub.needed_files import needed_files
 from tests.helpers import torch_files

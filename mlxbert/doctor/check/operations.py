@@ -1,0 +1,114 @@
+"""The building blocks of a check: computations with their references, and the operations that they belong to."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlxbert.doctor.check.formulas import F64
+from mlxbert.machine.device import mx
+
+DTYPES = (mx.float32, mx.float16, mx.bfloat16)
+# Allowed errors, see `ComputedOperation.error`. TF32 exceeds the first by far.
+ALLOWED = {"float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}
+# The weight of the root mean squared error: chosen so that a result that is 1 % too large fails in every dtype, and the
+# rounding of half precision, a tenth to a third of a percent, passes.
+_MEAN = 6
+
+
+@dataclass(frozen=True)
+class ComputedOperation:
+    """A result of an operation, and its reference.
+
+    Attributes:
+        name: The name of the computation, with its shape.
+        found: The result, which is not evaluated yet.
+        expected: The reference, computed in float64.
+        exact: Whether the result must equal the reference.
+        factor: The factor by which the allowed error is multiplied.
+        odd: Whether the shape occurs in no published model.
+    """
+
+    name: str
+    found: mx.array
+    expected: F64 | NDArray[Any]
+    exact: bool = False
+    factor: float = 1.0
+    odd: bool = False
+
+    def error(self) -> float:
+        """Returns the relative error; infinite if the result is not finite or has the wrong shape.
+
+        The relative error is the larger of two numbers: the largest difference as a share of the largest expected
+        value, and `_MEAN` times the root mean squared error as a share of the expected root mean square. If all
+        expected values are 0, it is the largest difference.
+        """
+        found, expected = as_float64(self.found), np.asarray(self.expected, np.float64)
+        if found.shape != expected.shape or not np.isfinite(found).all():
+            return float("inf")
+        errors, length = found - expected, float(np.linalg.norm(expected))
+        largest = float(np.abs(errors).max())
+        if not length:
+            return largest
+        return max(largest / float(np.abs(expected).max()), _MEAN * float(np.linalg.norm(errors)) / length)
+
+
+class RandomInputs:
+    """Draws random inputs in a dtype, and the same values in float64, so that only the operation's error counts.
+
+    Args:
+        dtype: The dtype of the inputs.
+        few: Whether a check with few shapes is enough.
+    """
+
+    def __init__(self, dtype: mx.Dtype, *, few: bool = False) -> None:
+        self._rng, self.dtype, self.few = np.random.default_rng(1), dtype, few
+
+    @property
+    def wide(self) -> bool:
+        """Whether the dtype is float32."""
+        return self.dtype == mx.float32
+
+    def draw(self, *shape: int, scale: float = 1.0) -> tuple[mx.array, F64]:
+        """Draws normally distributed numbers with the standard deviation `scale`; also returns them in float64."""
+        array = mx.array(self._rng.standard_normal(shape, np.float32) * np.float32(scale)).astype(self.dtype)
+        return array, as_float64(array)
+
+    def ids(self, limit: int, *shape: int) -> NDArray[np.int32]:
+        """Draws integers from 0 to `limit - 1`."""
+        return self._rng.integers(0, limit, shape, np.int32)
+
+
+Make = Callable[[RandomInputs], Iterator[ComputedOperation]]
+
+
+@dataclass(frozen=True)
+class CheckedOperation:
+    """An operation that models use, with its checks.
+
+    Attributes:
+        name: The name of the operation; for a gradient, it starts with `gradient of`.
+        group: The group that findings about the operation belong to.
+        make: A function that yields the checks for the given inputs.
+        dtypes: The dtypes in which the operation is checked.
+        uses: The operations that it consists of; if one of them is wrong, this operation is wrong, too.
+        quick: The dtypes in which a quick check includes the operation; empty if it does not.
+    """
+
+    name: str
+    group: str
+    make: Make
+    dtypes: tuple[mx.Dtype, ...] = DTYPES
+    uses: frozenset[str] = frozenset()
+    quick: tuple[mx.Dtype, ...] = ()
+
+    def check(self, dtype: mx.Dtype, *, few: bool = False) -> Iterator[ComputedOperation]:
+        """Yields the checks of the operation in a dtype; if `few` is true, fewer shapes are checked."""
+        return self.make(RandomInputs(dtype, few=few))
+
+
+def as_float64(array: mx.array) -> F64:
+    """Converts an MLX array to a numpy array in float64."""
+    return np.array(array.astype(mx.float32)).astype(np.float64)

@@ -1,0 +1,183 @@
+"""Compares the updates of weights in training with AdamW in float64, computed by the formulas of the paper."""
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from mlxbert.doctor.check.formulas import F64, Adam
+from mlxbert.doctor.check.operations import DTYPES, CheckedOperation, ComputedOperation, RandomInputs
+from mlxbert.machine.device import mx, on_gpu, scalar
+from mlxbert.train.loop.adamw import AdamW, Arrays, clipping, norm
+from mlxbert.train.loop.gpu_updater import FIRST_SCALE, DeviceStep
+from mlxbert.train.loop.gradients import Gradients
+from mlxbert.train.loop.saved_run import Progress
+
+ARRAYS = 204  # more than in bert-base; from about 60 arrays on, a single kernel for all would be too large for Metal
+_RATE, _WEIGHT, _MAX_NORM = 1e-2, 4.0, 1.0  # the learning rate, the weight of the batch, the norm to clip to
+_NAMES = [f"array {number}" for number in range(ARRAYS)]
+_KINDS = ((1.0, 0.01), (0.5, 0.0))  # factors of the learning rate and weight decays
+# Factor of the allowed error of changes of about 1: a change of 0.01 to a float32 parameter of 1 is rounded to 6e-6.
+_NEAR = 10.0
+
+
+def updates() -> Iterator[CheckedOperation]:
+    """Yields the operation `update`, whose checks cover the update for GPUs and, on a CPU, also the one for CPUs."""
+    # It uses products of vectors with themselves, for the norm.
+    yield CheckedOperation("update", "update", _updates, DTYPES[:1], frozenset({"products"}), quick=DTYPES[:1])
+
+
+@dataclass(frozen=True)
+class _CheckedModel:
+    """Random parameters and the gradients of two updates.
+
+    Attributes:
+        parameters: The parameters by name.
+        gradients: The gradients of each update by name, summed over a batch.
+        values: The parameters in float64.
+        slopes: The gradients in float64.
+    """
+
+    parameters: Arrays
+    gradients: list[Arrays]
+    values: dict[str, F64]
+    slopes: list[dict[str, F64]]
+
+
+def _draw_model(inputs: RandomInputs) -> _CheckedModel:
+    """Draws vectors, matrices, and matrices whose gradients are transposed, like those of dense layers."""
+    parameters, values = Arrays(), dict[str, F64]()
+    gradients, slopes = ([Arrays(), Arrays()], [dict[str, F64](), dict[str, F64]()])
+    for number, name in enumerate(_NAMES):
+        shape = ((33,), (6, 10), (10, 6))[number % 3]
+        parameters[name], values[name] = inputs.draw(*shape)
+        for update in range(2):
+            transposed = number % 3 == 2
+            array, slope = inputs.draw(*(shape[::-1] if transposed else shape), scale=_WEIGHT)
+            gradients[update][name], slopes[update][name] = (array.T, slope.T) if transposed else (array, slope)
+    return _CheckedModel(parameters, gradients, values, slopes)
+
+
+def _kind(name: str) -> tuple[float, float]:
+    return _KINDS[_NAMES.index(name) % len(_KINDS)]
+
+
+def _expected(model: _CheckedModel) -> tuple[dict[str, Adam], list[float]]:
+    """Computes the expected arrays after two clipped updates, and the norm of the mean gradients of each update."""
+    adams, lengths = {name: Adam(value) for name, value in model.values.items()}, []
+    for slopes in model.slopes:
+        lengths.append(math.sqrt(sum(float((slope**2).sum()) for slope in slopes.values())) / _WEIGHT)
+        factor = min(1.0, _MAX_NORM / (lengths[-1] + 1e-6)) / _WEIGHT
+        for name, adam in adams.items():
+            rate, decay = _kind(name)
+            adam.update(slopes[name] * factor, _RATE * rate, decay)
+    return adams, lengths
+
+
+def _updates(inputs: RandomInputs) -> Iterator[ComputedOperation]:
+    model = _draw_model(inputs)
+    adams, lengths = _expected(model)
+    for scaled in (False, True):
+        with _uncompiled():
+            name = f"update of {ARRAYS} arrays{', scaled' * scaled}"
+            updated, optimizer, numbers, overflowed = _on_a_gpu(model, scaled=scaled)
+            yield from _compare(name, model, adams, updated, optimizer)
+            expected = np.array([[1.0, _WEIGHT, length] for length in lengths])
+            yield ComputedOperation(f"{name}: loss, weight, norm", numbers, expected)
+            if overflowed is not None:
+                yield overflowed
+    if not on_gpu():
+        yield from _compare(f"update of {ARRAYS} arrays, on the CPU", model, adams, *_on_a_cpu(model))
+
+
+def _compare(
+    name: str, model: _CheckedModel, adams: dict[str, Adam], updated: Arrays, optimizer: AdamW
+) -> Iterator[ComputedOperation]:
+    """Compares the parameters and moments after two updates with the expected ones.
+
+    Changes of parameters are measured in units of the learning rate. `AdamW` keeps the moments divided by (1 - beta).
+    """
+    for part, arrays, right in (
+        ("parameters", {n: (updated[n] - model.parameters[n]) / _RATE for n in _NAMES},
+         {n: (adams[n].parameter - model.values[n]) / _RATE for n in _NAMES}),
+        ("first moments", {n: optimizer.means[n] for n in _NAMES}, {n: adams[n].mean / 0.1 for n in _NAMES}),
+        ("second moments", {n: optimizer.squares[n] for n in _NAMES}, {n: adams[n].square / 0.001 for n in _NAMES}),
+    ):  # fmt: skip
+        flat = mx.concatenate([arrays[name].reshape(-1) for name in _NAMES])
+        expected = np.concatenate([right[name].ravel() for name in _NAMES])
+        yield ComputedOperation(f"{name}: {part}", flat, expected, factor=_NEAR)
+
+
+def _on_a_gpu(model: _CheckedModel, *, scaled: bool) -> tuple[Arrays, AdamW, mx.array, ComputedOperation | None]:
+    """Makes two updates as on a GPU.
+
+    Returns:
+        The parameters; the optimizer; an array with the loss, weight and norm of each update; and, if the loss is
+        `scaled`, a check that an update whose gradients overflow changes nothing and halves the scale, else `None`.
+    """
+    step = DeviceStep({n: _kind(n)[0] for n in _NAMES}, {n: _kind(n)[1] for n in _NAMES}, _MAX_NORM, scaled=scaled)
+    scale = FIRST_SCALE if scaled else 1.0
+    counters = step.counters(Progress(scale=scale))
+    parameters, optimizer, numbers = dict(model.parameters), AdamW.new(model.parameters), []
+    for gradients in model.gradients:
+        batch = _batch({name: gradient * scale for name, gradient in gradients.items()})
+        reported, parameters, optimizer, counters = step(parameters, optimizer, batch, counters, _RATE)
+        numbers.append(reported)
+    mx.eval(parameters, optimizer.means, optimizer.squares, numbers, counters)
+    overflowed = None
+    if scaled:
+        infinite = {name: gradient * math.inf for name, gradient in model.gradients[0].items()}
+        kept = dict(parameters)
+        _, after, _, counters = step(dict(kept), optimizer, _batch(infinite), counters, _RATE)
+        moved = mx.stack([mx.abs(after[name] - kept[name]).max() for name in _NAMES]).max()
+        overflowed = ComputedOperation(
+            "update that overflows: largest change, scale", mx.stack([moved, counters["scale"]]),
+            np.array([0.0, scale / 2]), exact=True,
+        )  # fmt: skip
+        mx.eval(overflowed.found)
+    return parameters, optimizer, mx.stack(numbers)[:, :3], overflowed
+
+
+def _batch(gradients: Arrays) -> Gradients:
+    return Gradients(mx.array(1.0), mx.array(_WEIGHT), gradients)
+
+
+def _on_a_cpu(model: _CheckedModel) -> tuple[Arrays, AdamW]:
+    parameters, optimizer = dict(model.parameters), AdamW.new(model.parameters)
+    for gradients in model.gradients:
+        factor = clipping(scalar(norm(gradients)) / _WEIGHT, _MAX_NORM) / _WEIGHT
+        assert isinstance(factor, float)
+        rates = {name: _RATE * _kind(name)[0] for name in _NAMES}
+        optimizer, parameters = optimizer.update(
+            parameters, gradients, factor, rates, {name: _kind(name)[1] for name in _NAMES}
+        )
+    return parameters, optimizer
+
+
+@contextlib.contextmanager
+def _uncompiled() -> Iterator[None]:
+    """Disables MLX's compilation on a CPU, because it needs a C++ compiler, which users may lack."""
+    if on_gpu() or not _compiles():
+        yield
+        return
+    mx.disable_compile()
+    try:
+        yield
+    finally:
+        mx.enable_compile()
+
+
+def _compiles() -> bool:
+    """Whether MLX compiles functions at present. If so, two calls of a function run its Python code only once."""
+    calls = []
+
+    def count(x: mx.array) -> mx.array:
+        calls.append(0)
+        return x
+
+    compiled: Callable[[mx.array], mx.array] = mx.compile(count)
+    for _ in range(2):
+        compiled(mx.array(0.0))
+    return len(calls) == 1

@@ -1,0 +1,1 @@
+"""How the results of this room are drawn in a terminal."""

@@ -1,0 +1,191 @@
+"""Collects many texts, which commands compare with each other, from arguments, files, stdin or an index.
+
+Shapes: N texts, W values per vector.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from mlxbert.cli import session
+from mlxbert.cli.inputs import open_input
+from mlxbert.cli.shared_options import ModelOptions, RecordOptions
+from mlxbert.cli.views import console, progress
+from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.option_declarations import Option
+from mlxbert.readers.stream import Record, RecordStream
+from mlxbert.readers.text_collection import TextCollection
+from mlxbert.search.views import search as view
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Vectors = NDArray[np.float32]
+
+_PRINTED = 20  # unusable inputs that are named on stderr
+
+
+@dataclass(frozen=True)
+class CollectionOptions(RecordOptions):
+    """Options that say where many texts come from, and perhaps their vectors."""
+
+    index: Annotated[
+        str | None,
+        Option("Read the passages and vectors of an index. FILE may also be a folder that has an index.", "FILE"),
+    ] = None
+    vectors: Annotated[Path | None, Option("File with vectors of the texts, written by embed.", "FILE")] = None
+
+
+def report(collection: TextCollection) -> None:
+    """Prints a note if there are no texts; raises an error if inputs were unusable."""
+    if not collection.texts and not collection.failed:
+        console.say("note", "the input is empty")
+    if collection.failed:
+        count = len(collection.texts) + collection.failed
+        raise MlxbertError(f"{collection.failed:,} of {console.counted(count, 'input')} failed and were left out")
+
+
+def collect(
+    arguments: Sequence[str],
+    options: CollectionOptions,
+    find_file: Callable[[str], str | Path],
+    *,
+    whole: bool = False,
+) -> TextCollection:
+    """Reads all texts of a command into memory, and their vectors if they are given.
+
+    Args:
+        arguments: The texts on the command line.
+        options: The input options.
+        find_file: Finds the file of an index by its name.
+        whole: Whether to keep all fields or columns of a record, instead of `id` only.
+    """
+    if options.index is not None:
+        for name in ("input", "vectors"):
+            if getattr(options, name) is not None:
+                raise ArgumentError(f"--index cannot be combined with --{name}")
+        if arguments:
+            raise ArgumentError("--index cannot be combined with texts as arguments", hint="omit --index or the texts")
+        return _from_index(find_file(options.index))
+    stored: Iterator[Any] | None = None
+    if options.vectors is not None:
+        from mlxbert.readers.vector_files import read_vectors
+
+        opened = read_vectors(options.vectors)
+        stored = opened.rows
+        if options.input is None and not arguments and opened.has_texts:
+            options = replace(options, input=[str(options.vectors)])
+    records = open_input(arguments, options, "text", whole=whole)
+    return _from_records(records, options, stored)
+
+
+def _from_records(
+    records: RecordStream, options: CollectionOptions, stored: "Iterator[Vectors | InputError] | None"
+) -> TextCollection:
+    import numpy as np
+
+    from mlxbert.readers.vector_files import check_text, stored_texts
+
+    texts_of_vectors = None if options.vectors is None else stored_texts(options.vectors)
+    texts = records.sources[0].wanted.texts
+    collection = TextCollection(text_name=texts[0] if texts else "text", sources=tuple(options.input or ()))
+    vectors, problems = list[Any](), list[InputError]()
+    with progress.records(records.size, shown=True) as update:
+        for place, record in enumerate(records):
+            vector = None if stored is None else next(stored, None)
+            if stored is not None and vector is None:
+                raise _other_number(records, options, "texts", place)
+            if texts_of_vectors is not None and options.vectors is not None:
+                embedded = next(texts_of_vectors)
+                if record.problem is None:
+                    check_text(options.vectors, place, embedded, record.text)
+            problem = record.problem or (vector if isinstance(vector, InputError) else None)
+            if problem is not None:
+                located = record.located(problem)
+                placed = InputError(f"input {place}: {located.message}", hint=located.hint)
+                if options.strict:
+                    raise placed
+                problems += [placed] * (len(problems) < _PRINTED)
+                collection.failed += 1
+                continue
+            collection.texts.append(record.text)
+            collection.records.append(record)
+            collection.places.append(place)
+            if vector is not None:
+                vectors.append(np.asarray(vector, np.float32))
+            update(records.done, place + 1)
+    if stored is not None:
+        if next(stored, None) is not None:
+            raise _other_number(records, options, "vectors", len(collection.texts) + collection.failed)
+        collection.vectors = _stacked(vectors, options)
+    _say_problems(problems, collection)
+    return collection
+
+
+def _stacked(vectors: "Sequence[Vectors]", options: CollectionOptions) -> "Vectors":
+    import numpy as np
+
+    if len({vector.shape for vector in vectors}) > 1:
+        raise InputError(f"{options.vectors}: the vectors have different sizes")
+    return np.stack(vectors) if vectors else np.zeros((0, 0), np.float32)
+
+
+def _other_number(records: RecordStream, options: CollectionOptions, more: str, count: int) -> InputError:
+    fewer = "vectors" if more == "texts" else "texts"
+    return InputError(
+        f"{records.name}, {options.vectors}: there are more {more} than {fewer}, which end after {count:,}",
+        hint="use --input FILE with the unchanged file that was embedded",
+    )
+
+
+def _say_problems(problems: Sequence[InputError], collection: TextCollection) -> None:
+    """Names the first unusable inputs on stderr; only the first if most are, for one reason, as in a binary file."""
+    if collection.failed > 1 and not collection.texts:
+        first = problems[0]
+        raise InputError(f"none of {collection.failed:,} inputs is usable; {first.message}", hint=first.hint)
+    hints = {problem.hint for problem in problems}
+    same = collection.failed > max(len(collection.texts), 1) and len(hints) == 1
+    for problem in problems[:1] if same else problems:
+        console.say("error", problem.message)
+    if same and (hint := problems[0].hint) is not None:
+        console.say("hint", hint)
+
+
+def _from_index(file: str | Path) -> TextCollection:
+    import numpy as np
+
+    from mlxbert.search.index import open_index
+    from mlxbert.search.stored_passages import stored_passages
+
+    with open_index(file) as index:
+        passages, files, width = [*stored_passages(index.store)], index.store.files(), index.about.dimensions
+
+    def age(passage: "tuple[Mapping[str, Any], Vectors]") -> tuple[bool, float, int]:
+        path = passage[0]["path"]
+        file = files.get(path)  # none of a record, and of a file that another process has just removed
+        changed = file.changed if file else -1  # -1 also of a file that was new when it was read
+        return not path, math.inf if changed < 0 else changed, len(path or "")
+
+    passages.sort(key=age)  # an original before its copy, which is younger or, as "a copy.md", has a longer name
+    vectors = np.array([vector for _, vector in passages], np.float32).reshape(len(passages), width)
+    records = [Record(row, "", text=row["text"]) for row, _ in passages]
+    found = TextCollection([record.text for record in records], records, [*range(len(records))], vectors)
+    found.names = [_name(row) for row, _ in passages]
+    return found
+
+
+def _name(passage: Mapping[str, Any]) -> str:
+    """Returns the place of a passage: `notes/a.md:3`, `mail.mbox, message 2`."""
+    path, place, line, page = (passage[name] for name in ("path", "place", "start_line", "page"))
+    inside = f"page {page}" if page is not None else place
+    name = view.near(path) + f":{line}" * (line is not None) if path else ""
+    return ", ".join(filter(None, (name, inside))) or "record"
+
+
+def computing(collection: TextCollection, model: ModelOptions) -> tuple[Any, dict[str, Any]]:
+    """Returns the model that computes the vectors, or `None` if they are given, and the arguments for a function."""
+    loaded = session.load("embed", model) if collection.vectors is None and collection.texts else None
+    return loaded, {"vectors": collection.vectors, "batch_tokens": model.batch_tokens}

@@ -1,0 +1,1 @@
+"""Models for other programs, and proof that they compute the same."""

@@ -1,0 +1,279 @@
+"""`mlxbert.convert`: converts a checkpoint for transformers and sentence-transformers, to ONNX, or to fewer bits.
+
+The folder is written under a temporary name and then renamed (see `mlxbert.folders.destination`).
+"""
+
+import json
+import logging
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mlxbert.durable_files import check_space, sha256
+from mlxbert.errors import ArgumentError, CheckpointError
+from mlxbert.export import card
+from mlxbert.export.compare.compared_model import OpenedModel, open_model
+from mlxbert.export.compare.quantized_outputs import more_bits
+from mlxbert.export.compare.reports import Conversion, Verification
+from mlxbert.export.layer_inputs import LayerInputs
+from mlxbert.export.verify import verify, verify_export
+from mlxbert.folders import copied_files, destination
+from mlxbert.folders.destination import MANIFEST
+from mlxbert.frozen_dict import FrozenDict
+from mlxbert.machine import device as devices
+from mlxbert.nn.heads import HEADS, has_own
+from mlxbert.other_libraries import not_one_of
+from mlxbert.progress import OnProgress
+from mlxbert.weights import save
+from mlxbert.weights.find_model import find_model
+from mlxbert.weights.formats.file_names import ONNX
+from mlxbert.weights.formats.quantized import BITS, GROUP_SIZES, Quantization
+from mlxbert.weights.hub.file_hashes import is_commit
+from mlxbert.weights.model_source import BUILTIN, ModelRef, local_folder
+
+if TYPE_CHECKING:
+    from mlxbert.export.onnx.onnx_export import OnnxExport
+
+_SHARD_SIZE = "5GB"
+_LOG = logging.getLogger("mlxbert")
+
+
+def convert(
+    source: str | Path,
+    folder: str | Path,
+    *,
+    to: str = "safetensors",
+    task: str | None = None,
+    adapter: str | Path | None = None,
+    dtype: str | None = None,
+    quantize: int | None = None,
+    group_size: int | None = None,
+    max_shard_size: str = _SHARD_SIZE,
+    revision: str | None = None,
+    offline: bool = False,
+    overwrite: bool = False,
+    on_progress: OnProgress | None = None,
+    on_written: OnProgress | None = None,
+) -> Conversion:
+    """Writes a model as a folder that transformers and sentence-transformers open.
+
+    The configuration, vocabulary, labels, modules and licenses are copied. The configuration is changed only where it
+    would otherwise be wrong. A model card and a manifest, `conversion.json`, are added.
+
+    Example:
+        >>> mlxbert.convert("google-bert/bert-base-uncased", "my-model", dtype="float16")
+
+    With `to="onnx"`, the folder holds `onnx/model.onnx` in place of the weights, for onnxruntime and the programs that
+    use it. The file does one task and computes in float32; its inputs may have any number of rows, and up to as many
+    tokens as the model takes. The packages of `mlxbert[onnx]` are needed.
+
+    Args:
+        source: A name on the Hugging Face hub, the folder of a checkpoint, or `builtin`.
+        folder: The folder to write, new or empty.
+        to: `safetensors` or `onnx`.
+        task: The task of a file in ONNX: `classify` (also for rerankers), `tag`, `answer`, `embed`, `fill-mask`,
+            `next-sentence` or `replaced`. By default it is the first of these that the model can do, where `embed`
+            counts only for embedding models and for models without heads.
+        adapter: An adapter that is merged into the weights (see `mlxbert.load`).
+        dtype: The dtype of the weights: `float32`, `float16` or `bfloat16`; by default unchanged.
+        quantize: The number of bits per weight, 4 or 8. Matrices are then written in MLX's quantized layout, which
+            transformers cannot open. With 4 bits, rounding takes into account which inputs each layer gets for short
+            texts. A warning is logged if too little accuracy is kept (see `Verification`).
+        group_size: The number of weights in a row that share a scale when quantized: 32, 64 (the default) or 128.
+        max_shard_size: The maximum size of a weight file: `400MB`, `5GB`, `1GiB`. Writing takes about twice as much
+            memory. Quantization to 4 bits also needs memory for the whole model in float32, and for a square matrix
+            per layer.
+        revision: Branch, tag or commit of a model on the hub; by default the main branch.
+        offline: Whether to make no requests to the hub.
+        overwrite: Whether to replace a folder that an earlier conversion wrote.
+        on_progress: Called during a download with the number of downloaded bytes and the total.
+        on_written: Called while weights are written with the number of written bytes and the total.
+
+    Returns:
+        A report on the written files and on the differences between the result and the source.
+
+    Raises:
+        ArgumentError: An argument is invalid, or the folder is in use.
+        MlxbertError: The source cannot be read (see `mlxbert.load`), a number is too large for `dtype`, or the folder
+            cannot be written.
+    """
+    stored, quantization = _options(dtype, quantize, group_size)
+    _check_export(to, task, {"dtype": dtype, "quantize": quantize, "max_shard_size": max_shard_size})
+    shard_limit = save.parse_size(max_shard_size)
+    devices.use()
+    ref = ModelRef(source, adapter, revision, offline)
+    target = destination.check_target(folder, local_folder(str(source)), overwrite)  # before a download
+    files = find_model(ref, on_progress)
+    for source_folder in (files.path, files.adapter):
+        if source_folder is not None:
+            destination.check_location(target, source_folder)
+    opened = open_model(str(files.path), files)  # a bad tokenizer is refused before writing
+    checkpoint = opened.checkpoint
+    destination.check_link_targets(target, [*checkpoint.weights.files, checkpoint.config_json.path])
+    if to == "onnx" and checkpoint.config.is_static:
+        raise ArgumentError(
+            f"to is 'onnx', but {source} is a static model, which has no layers to export",
+            hint="omit to=, or use to='safetensors'",
+        )
+    export = _export(opened, task) if to == "onnx" else None
+    tensors = save.plan(checkpoint, "F32" if export else stored, quantization, LayerInputs(opened).take)
+    check_space(target, sum(tensor.bytes for tensor in tensors))
+    name = str(source) if local_folder(str(source)) is None or source == BUILTIN else files.own.resolve().name
+    plan = _ConversionPlan(name, opened, target, [] if export else tensors, stored, quantization, export)
+    with destination.partial_folder(target, files.path, overwrite) as partial:
+        conversion = _write(plan, partial, shard_limit, on_written)
+        destination.move(partial, target)
+    return conversion
+
+
+@dataclass(frozen=True)
+class _ConversionPlan:
+    """The parameters of a conversion.
+
+    Attributes:
+        name: The name of the source.
+        source: The opened source.
+        target: The folder to write.
+        tensors: The tensors to write.
+        dtype: The dtype of the weights, one of `FLOATS`; `None` to leave it unchanged.
+        quantization: The quantization of the weights, if any.
+        export: The file in ONNX that is written in place of the tensors, if any.
+    """
+
+    name: str
+    source: OpenedModel
+    target: Path
+    tensors: list[save.TensorToWrite]
+    dtype: str | None
+    quantization: Quantization | None
+    export: "OnnxExport | None"
+
+
+def _write(plan: _ConversionPlan, partial: Path, shard_limit: int, on_written: OnProgress | None) -> Conversion:
+    """Writes the folder; `config.json` is written last, because programs take a folder with this file for a model."""
+    folder, checkpoint = plan.source.folder, plan.source.checkpoint
+    own = plan.export is None and folder.has_modules and has_own(checkpoint.parts, checkpoint.config.labels)
+    embeds = folder.has_modules and (plan.export is None or plan.export.head is None)
+    inner = copied_files.place_of_encoder(folder if plan.export is None or embeds else None, own=own)
+    read = [*checkpoint.weights.files, checkpoint.config_json.path]
+    read += copied_files.copy_files(folder, partial, inner, vectors=embeds or not folder.has_modules)
+    # An adapter makes another model of its base: what is known of the training is in its own folder.
+    described = folder.path if folder.adapter is None else folder.adapter
+    copied = [*card.read_from(described), *([] if plan.export else copied_files.copy_record(described, partial))]
+    read += copied if folder.adapter is None else []
+    (partial / inner).mkdir(parents=True, exist_ok=True)
+    if plan.export is not None:
+        plan.export.write(partial / inner / ONNX)
+        files = 0
+    else:
+        files = save.write_weights(plan.tensors, partial / inner, shard_limit, on_written)
+        checkpoint.weights.release()
+    modules = list(copied_files.write_modules(folder, partial, plan.dtype)) if embeds or plan.export is None else []
+    casing = copied_files.write_casing(plan.source.tokenizer.files, partial / inner)
+    with destination.loadable_view(partial) as view:
+        changed = save.config_changes(checkpoint, plan.dtype, plan.quantization)
+        changed |= {} if plan.export is None else plan.export.config_changes()
+        config = save.write_config(checkpoint, view / inner, changed)
+        sentences = (
+            *_changes(plan, files, changed),
+            *(change for _, change in modules if change),
+            *([casing] if casing else []),
+        )
+        difference = _check_result(plan, view, view / inner / ONNX)
+        opener = "onnx" if plan.export is not None else "mlx" if plan.quantization is not None else None
+        note = card.describe(plan.name, sentences, opener)
+        classifies = any(part in HEADS and HEADS[part].labelled for part in checkpoint.parts)
+        library = opener or card.library_of(own=own, embeds=embeds and not classifies)
+        base = None if folder.adapter is None else folder.path
+        card.write(described, partial, plan.target.name, note, library, opener, base)
+        shutil.move(view / inner / config, partial / inner / config)  # not a rename if the view is on another volume
+    return _write_manifest(plan, partial, [*read, *(path for path, _ in modules)], sentences, difference)
+
+
+def _write_manifest(
+    plan: _ConversionPlan, partial: Path, read: list[Path], sentences: tuple[str, ...], difference: Verification
+) -> Conversion:
+    folder, checkpoint = plan.source.folder, plan.source.checkpoint
+    written = destination.written_files(partial)
+    conversion = Conversion(
+        folder=plan.target,
+        source=plan.name,
+        revision=folder.path.name if is_commit(folder.path.name) else None,
+        family=checkpoint.family_name,
+        format=checkpoint.weights.format,
+        changed=sentences,
+        left_out=plan.export.left_out if plan.export else tuple(save.left_out(checkpoint, plan.tensors)),
+        read=_hashes(folder.path, read),
+        written=_hashes(partial, written),
+        bytes=sum(path.stat().st_size for path in written),
+        difference=difference,
+    )
+    manifest = json.dumps(conversion.to_dict(), indent=2, ensure_ascii=False) + "\n"
+    (partial / MANIFEST).write_text(manifest, encoding="utf-8")
+    return conversion
+
+
+def _export(source: OpenedModel, task: str | None) -> "OnnxExport":
+    from mlxbert.export.onnx.onnx_export import OnnxExport, choose_task
+
+    return OnnxExport(source, choose_task(source, task))
+
+
+def _check_export(to: str, task: str | None, others: dict[str, object]) -> None:
+    """Checks the arguments of an export; `others` are arguments that have no meaning for it."""
+    if to not in ("safetensors", "onnx"):
+        raise not_one_of("to", to, ["safetensors", "onnx"])
+    if to != "onnx" and task is not None:
+        raise ArgumentError(f"task is {task!r:.60}, but only a file in ONNX is made for a task", hint="add to='onnx'")
+    given = [name for name, value in others.items() if value not in (None, _SHARD_SIZE)]
+    if to == "onnx" and given:
+        raise ArgumentError(
+            f"{given[0]} is {others[given[0]]!r:.60}, but a file in ONNX has float32 weights, which are not split"
+        )
+
+
+def _options(dtype: str | None, quantize: int | None, group_size: int | None) -> tuple[str | None, Quantization | None]:
+    if dtype is not None and dtype not in [*save.DTYPES]:
+        raise not_one_of("dtype", dtype, save.DTYPES)
+    if quantize is not None and (type(quantize) is not int or quantize not in BITS):
+        raise ArgumentError(f"quantize is {quantize!r:.60}, expected 4 or 8 bits")
+    if group_size is not None and quantize is None:
+        raise ArgumentError(
+            f"group_size is {group_size!r:.60}, but quantize is not given", hint="add quantize=4 or quantize=8"
+        )
+    if group_size is not None and (type(group_size) is not int or group_size not in GROUP_SIZES):
+        raise not_one_of("group_size", group_size, GROUP_SIZES)
+    return save.DTYPES[dtype] if dtype else None, Quantization(quantize, group_size or 64) if quantize else None
+
+
+def _changes(plan: _ConversionPlan, files: int, config: dict[str, Any]) -> Iterator[str]:
+    """Yields a sentence for each difference from the source."""
+    if plan.export is not None:
+        yield from plan.export.changes()
+    else:
+        yield from card.changes(plan.source.checkpoint, plan.tensors, files, config, plan.quantization)
+
+
+def _check_result(plan: _ConversionPlan, result: Path, exported: Path) -> Verification:
+    """Compares the result with the source; raises `CheckpointError` if the result is a different model."""
+    verification = verify(plan.source, result) if plan.export is None else verify_export(plan.export, result, exported)
+    source = plan.source.folder.path
+    comparable = verification.outputs.texts is not None
+    differences = verification.differences
+    exact = plan.export is not None or not comparable
+    problems = [difference.text for difference in differences if difference.kind != "output" or exact]
+    if problems:
+        raise CheckpointError(f"{source}: the result would be a different model ({problems[0]})")
+    for difference in differences:
+        advice = f"; {more_bits(plan.quantization)}" if plan.quantization is not None else ""
+        _LOG.warning("%s: the outputs of the result differ: %s%s", source, difference.text, advice)
+    for note in verification.notes:
+        if "NaN" in note or not comparable:
+            _LOG.warning("%s: %s", source, note)
+    return replace(verification, b=str(plan.target))
+
+
+def _hashes(folder: Path, paths: list[Path]) -> FrozenDict[str]:
+    return FrozenDict({path.relative_to(folder).as_posix(): sha256(path) for path in paths})

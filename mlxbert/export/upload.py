@@ -1,0 +1,305 @@
+"""`mlxbert.upload`: publishes the folder of a model on the Hugging Face hub.
+
+Only files that the model needs are sent, with its card and its licenses. Records of the training, checkpoints, logs and
+everything else in the folder stay on this machine.
+"""
+
+import os
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from mlxbert.durable_files import is_system_file, sha256, to_path
+from mlxbert.errors import ArgumentError, CheckpointError, HubError
+from mlxbert.export.hub_upload import UploadTarget, check_name, find_target, send
+from mlxbert.export.verify import exported_file
+from mlxbert.folders.copied_files import CARD, LICENSES, is_own
+from mlxbert.folders.destination import MANIFEST, MARKER
+from mlxbert.folders.inspect import inspect
+from mlxbert.progress import OnProgress, progress
+from mlxbert.results.notebook import Shown
+from mlxbert.version import __version__
+from mlxbert.weights.formats.file_names import ONNX, holds_weights
+from mlxbert.weights.hub.file_hashes import mismatch
+from mlxbert.weights.hub.needed_files import CONFIG, needed_files, parse_json
+from mlxbert.weights.model_source import BUILTIN, check_source
+
+Change = Literal["new", "changed", "same"]
+_TEXTS = (".json", ".md", ".txt", ".jinja")
+_PATH = re.compile(r"(?<![\w.:/-])/[\w.-]+(?:/[\w.-]+)+")  # an absolute path without spaces
+_CONVERT = "repeat the conversion"
+_EXPORTS = (".onnx", ".onnx_data")  # the suffixes of files next to `ONNX`
+_MAX_TEXT = 2**20  # bytes of a file that is searched for paths
+
+
+@dataclass(frozen=True)
+class UploadedFile(Shown):
+    """A file of an upload.
+
+    Attributes:
+        path: The path in the folder and in the repository.
+        bytes: The size in bytes.
+        change: Whether the repository lacks the file (`new`), has another file of this path (`changed`), or has the
+            same file, which is not sent (`same`).
+    """
+
+    path: str
+    bytes: int
+    change: Change
+
+
+@dataclass(frozen=True)
+class Upload(Shown):
+    """What an upload sends, or has sent.
+
+    Attributes:
+        name: The name of the repository on the hub, `NAMESPACE/NAME`.
+        url: The address of its page.
+        revision: The branch.
+        public: Whether everybody can read the repository.
+        created: Whether the upload creates the repository.
+        commit: The hash of the commit; `None` before the upload.
+        bytes: The total size of the files to send, in bytes.
+        files: The files of the model.
+        kept: Other files of the repository, which remain in it.
+        left_out: Files and folders in the model's folder that are not sent.
+        notes: What a reader of the repository may see that its author did not intend.
+    """
+
+    name: str
+    url: str
+    revision: str
+    public: bool
+    created: bool
+    commit: str | None
+    bytes: int
+    files: tuple[UploadedFile, ...]
+    kept: tuple[str, ...]
+    left_out: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class UploadPlan:
+    """An upload that was checked and can be executed.
+
+    Attributes:
+        upload: What is sent.
+        target: The repository.
+        folder: The folder of the model.
+        message: The message of the commit.
+    """
+
+    upload: Upload
+    target: UploadTarget = field(repr=False)
+    folder: Path
+    message: str
+
+    def execute(self, on_progress: OnProgress | None = None) -> Upload:
+        """Creates what is missing and sends the files that the branch lacks; returns the upload with its commit."""
+        files = {file.path: self.folder / file.path for file in self.upload.files if file.change != "same"}
+        commit = self.target.commit
+        if files or not self.target.has_branch:
+            commit = send(self.target, files, self.message, public=self.upload.public, on_progress=on_progress)
+        return replace(self.upload, commit=commit)
+
+
+def upload(
+    folder: str | Path,
+    name: str,
+    *,
+    public: bool = False,
+    revision: str | None = None,
+    message: str | None = None,
+    dry_run: bool = False,
+    on_progress: OnProgress | None = None,
+) -> Upload:
+    """Uploads the folder of a model to the Hugging Face hub, in one commit.
+
+    Only the files that the model needs are sent, with its files in ONNX, `README.md` and licenses; the result lists
+    what is left out. An existing repository gets a new commit, and its other files remain. After the upload, the hashes
+    that the hub states are compared with the files. The token is that of `HF_TOKEN` or of `hf auth login`.
+
+    Example:
+        >>> mlxbert.upload("my-model", "my-name/my-model").url
+
+    Args:
+        folder: The folder of a model or of an adapter, in a format that `mlxbert.load` reads; or a folder that
+            `mlxbert.convert` wrote with `to="onnx"`.
+        name: The name of the repository: `NAMESPACE/NAME`, or `NAME` in your own namespace.
+        public: Whether everybody may read the repository. The visibility of an existing repository is not changed, and
+            must be the one that is asked for.
+        revision: The branch; by default the main branch. A branch that does not exist is created from the main
+            branch.
+        message: The message of the commit.
+        dry_run: Whether to send nothing. The hub is still asked what the repository has.
+        on_progress: Called with the number of sent bytes and the total.
+
+    Raises:
+        ArgumentError: The folder has no complete model, or its card is damaged; or the repository has another
+            visibility.
+        HubError: The hub refuses the upload or cannot be reached, or does not have the files that were sent; or a file
+            cannot be read.
+    """
+    plan = plan_upload(folder, name, public=public, revision=revision, message=message)
+    if dry_run:
+        return plan.upload
+    with progress(on_progress, "B") as update:
+        return plan.execute(update)
+
+
+def plan_upload(
+    folder: str | Path, name: str, *, public: bool = False, revision: str | None = None, message: str | None = None
+) -> UploadPlan:
+    """Checks a folder and asks the hub what the repository has; nothing is sent. See `upload` for the arguments."""
+    check_name(name, revision)
+    if message is not None and (not isinstance(message, str) or not message.strip()):
+        raise ArgumentError(f"message is {message!r:.60}, expected a sentence about the upload")
+    source = _finished_folder(folder)
+    paths = _files(source)
+    notes = (*_card_notes(source), *_path_notes(source, paths))
+    target = find_target(name, revision)
+    _check_visibility(target, public)
+    files = tuple(
+        UploadedFile(path, (source / path).stat().st_size, _change(source / path, path, target)) for path in paths
+    )
+    planned = Upload(
+        name=target.name, url=target.url, revision=target.revision, public=public, created=not target.exists,
+        commit=None, bytes=sum(file.bytes for file in files if file.change != "same"), files=files,
+        kept=tuple(sorted({*target.listed} - {*paths})), left_out=tuple(_left_out(source, {*paths})),
+        notes=notes,
+    )  # fmt: skip
+    return UploadPlan(planned, target, source, message or f"Upload with mlxbert {__version__}")
+
+
+def _finished_folder(folder: str | Path) -> Path:
+    """Returns the path of a folder that no program is writing, or raises an error."""
+    check_source(folder, "folder")
+    source = to_path(folder, "folder")
+    if str(folder) == BUILTIN and not source.is_dir():
+        raise ArgumentError(f"folder is {BUILTIN!r}, the built-in model, expected the folder of a model of yours")
+    if not source.is_dir():
+        raise ArgumentError(f"{source}: is not a folder, expected the folder of a model")
+    if (source / MARKER).exists() or (source.name.endswith(".partial") and (source / "runs").is_dir()):
+        raise ArgumentError(
+            f"{source}: is unfinished, expected a finished model", hint="repeat the command that writes it"
+        )
+    return source
+
+
+def _files(source: Path) -> list[str]:
+    """Returns the paths of the files to send, small files first; raises an error if the model is not complete."""
+    present = [path for path in _listed(source) if not is_system_file(Path(path).name)]
+    needed = _exported_files(source, present) or _model_files(source, present)
+    texts = [path.name for pattern in (CARD, *LICENSES) for path in sorted(source.glob(pattern)) if path.is_file()]
+    paths = [*dict.fromkeys([*texts, *needed])]
+    for path in paths:
+        if not is_own(source / path, source):
+            raise ArgumentError(
+                f"{source / path}: is a link to {(source / path).resolve()}, outside the folder of the model",
+                hint="put a copy of the file into the folder if it may be published",
+            )
+    return paths
+
+
+def _model_files(source: Path, present: list[str]) -> list[str]:
+    """Returns the files that a model needs, then its files in ONNX."""
+    inspection = inspect(source)  # raises an error if a file is missing, damaged or does not fit the configuration
+    if not inspection.weights.here:
+        raise ArgumentError(f"{source}: the weights are not in this folder")
+    try:
+        needed = needed_files(str(source), present, lambda file: parse_json(str(source), source / file))
+    except HubError as problem:  # about a file that a configuration names
+        raise CheckpointError(problem.message) from None
+    folders = [path.removesuffix(CONFIG) + ONNX.partition("/")[0] for path in needed if Path(path).name == CONFIG]
+    inside = [path for path in present if path.endswith(_EXPORTS) and path.rpartition("/")[0] in folders]
+    return [*needed, *inside]
+
+
+def _exported_files(source: Path, present: list[str]) -> list[str]:
+    """Returns the files that `convert` wrote with `to="onnx"`; none if the folder has the weights of its encoder.
+
+    All files but the card and licenses must be as they were written.
+    """
+    exported = exported_file(source)
+    if exported is None:
+        return []
+    if any(holds_weights(Path(path).name) for path in present if (source / path).parent == exported.parents[1]):
+        return []
+    written = parse_json(str(source), source / MANIFEST)["written"]
+    for path, hash in written.items():
+        if any(map(Path(path).match, (CARD, *LICENSES))):
+            continue
+        if path not in present:
+            raise ArgumentError(f"{source / path}: is missing, but mlxbert wrote it", hint=_CONVERT)
+        if sha256(source / path) != hash:
+            raise ArgumentError(f"{source / path}: has changed since mlxbert wrote it", hint=_CONVERT)
+    return sorted(written.keys() & {*present}, key=lambda path: (source / path).stat().st_size)
+
+
+def _listed(source: Path) -> list[str]:
+    return sorted(path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file())
+
+
+def _card_notes(source: Path) -> list[str]:
+    """Returns a note if there is no card or no front matter; raises `ArgumentError` if front matter cannot be read."""
+    from huggingface_hub import ModelCard
+    from huggingface_hub.repocard import metadata_load
+
+    card, unseen = source / CARD, "so the hub shows neither a license nor the task"
+    if not card.is_file():
+        return [f"there is no {CARD}, {unseen}"]
+    try:
+        if not metadata_load(card):  # `ModelCard` would log a warning
+            return [f"{CARD} has no front matter, {unseen}"]
+        ModelCard(card.read_text(encoding="utf-8-sig"))
+        return []
+    except Exception as problem:  # errors of PyYAML, of huggingface_hub and of the system
+        reason = " ".join(str(problem).split())[:200]
+        raise ArgumentError(f"{card}: the front matter cannot be read ({reason})") from None
+
+
+def _check_visibility(target: UploadTarget, public: bool) -> None:
+    if target.public and not public:
+        raise ArgumentError(
+            f"{target.name}: everybody can read this repository, expected a private one",
+            hint="public=True uploads to a public repository",
+        )
+    if public and target.public is False:
+        raise ArgumentError(
+            f"{target.name}: is private, and an upload does not change that",
+            hint=f"change it in {target.url}/settings, or upload without public=True",
+        )
+
+
+def _change(file: Path, path: str, target: UploadTarget) -> Change:
+    if path not in target.listed:
+        return "new"
+    known = target.listed[path]
+    return "changed" if known.hash is None or mismatch(file, known) is not None else "same"
+
+
+def _left_out(source: Path, sent: set[str]) -> list[str]:
+    """Returns the files that are not sent; a folder without any file to send is one entry."""
+    found: dict[str, None] = {}
+    for path in _listed(source):
+        if path in sent or is_system_file(Path(path).name):
+            continue
+        parts = path.split("/")
+        folders = ("/".join(parts[:depth]) + "/" for depth in range(1, len(parts)))
+        whole = (folder for folder in folders if not any(file.startswith(folder) for file in sent))
+        found[next(whole, path)] = None
+    return [*found]
+
+
+def _path_notes(source: Path, paths: list[str]) -> list[str]:
+    """Returns a note for each text file that names a path of this machine."""
+    notes = []
+    for path in paths:
+        file = source / path
+        if path.endswith(_TEXTS) and file.stat().st_size <= _MAX_TEXT:
+            named = _PATH.findall(file.read_text(encoding="utf-8", errors="replace"))
+            if (name := next((name for name in named if os.path.exists(name)), None)) is not None:
+                notes.append(f"{path} names {name}, a path of this machine")
+    return notes

@@ -1,0 +1,1 @@
+"""Tiny models, one for each family and head, with their outputs in `transformers`."""

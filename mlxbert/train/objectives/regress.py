@@ -1,0 +1,75 @@
+"""The objective of regression: one number per text or pair."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from mlxbert.errors import InputError
+from mlxbert.labels.labels import Labels
+from mlxbert.machine.device import mx
+from mlxbert.nn.heads import Network
+from mlxbert.nn.losses import mean_squared_error
+from mlxbert.train.data import data_checks
+from mlxbert.train.data.data_report import SplitReport
+from mlxbert.train.data.labelled_texts import LabelledText
+from mlxbert.train.objectives.objective import Example, Predictions, Split, TrainBatch
+from mlxbert.train.objectives.text_objective import HEAD, TextObjective
+from mlxbert.train.scores import labelled_scores, metrics
+from mlxbert.train.scores.evaluation_summary import Evaluation
+from mlxbert.train.scores.linear_models import IDENTITY
+from mlxbert.train.scores.metrics import Floats
+
+
+class Regress(TextObjective):
+    """Regression, trained with the squared error of a number."""
+
+    name = "regress"
+    kind = "number"
+    common, link = "mean", IDENTITY
+
+    def labels_of(self, records: Sequence[LabelledText]) -> Labels:
+        """Returns a single label, named after the column of the numbers."""
+        column = self.columns.label if self.columns is not None else None
+        return Labels((column or "value",), self.problem_type)
+
+    def check(self, records: Sequence[LabelledText]) -> None:
+        """Raises `InputError` if all numbers are the same."""
+        if len({record.label for record in records}) < 2:
+            problem = f"every example has the number {records[0].label}, expected different numbers"
+            raise InputError(f"{data_checks.first_place(records)}: {problem}")
+
+    def warnings(self, train: SplitReport, records: Sequence[LabelledText]) -> Iterator[str]:
+        """See `TaskObjective.warnings`."""
+        return data_checks.other_than_numbers(records)
+
+    def target(self, record: LabelledText) -> float:
+        """Returns the number to predict."""
+        assert isinstance(record.label, float)
+        return record.label
+
+    def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, float]:
+        """Returns the sum of the squared errors, and the number of examples."""
+        logits = network.logits(HEAD, batch.inputs)[:, 0]
+        return mean_squared_error(logits, batch.targets), float(batch.targets.shape[0])
+
+    def scores(self, logits: mx.array) -> mx.array:
+        """Returns the logits, which are the predicted numbers."""
+        return logits
+
+    def metrics(self, examples: Sequence[Example], predictions: Predictions) -> dict[str, float]:
+        """See `mlxbert.train.scores.metrics`."""
+        targets = np.array([example.target for example in examples], np.float64)
+        return metrics.regress_metrics(targets, np.asarray(predictions, np.float64)[:, 0])
+
+    def expected(self, records: Sequence[LabelledText]) -> Floats:
+        """Returns the number to predict for each record, (N,)."""
+        return labelled_scores.numbers(records)
+
+    def score(self, expected: Floats, predicted: Floats) -> float:
+        """See `TextObjective.score`."""
+        return metrics.regress_metrics(expected, predicted)[self.metric]
+
+    def evaluation(self, part: Split, predictions: Predictions, **facts: Any) -> Evaluation:
+        """See `TaskObjective.evaluation`."""
+        return labelled_scores.regression(part.records, np.asarray(predictions)[:, 0], metric=self.metric, **facts)

@@ -1,0 +1,178 @@
+"""Splits a corpus into chunks of consecutive sentences that fit the model. Each chunk becomes a training example.
+
+Positions are counted in tokens from the start of the corpus. A sentence that is too long for an example is split.
+"""
+
+import bisect
+import random
+from collections.abc import Iterable, Iterator
+from itertools import accumulate, groupby, islice
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from mlxbert.errors import InputError
+from mlxbert.train.pretraining.corpus.number_files import Numbers, in_blocks, store
+from mlxbert.train.pretraining.corpus.token_store import Corpus
+from mlxbert.train.pretraining.permutation import FeistelPermutation
+
+_FEW_DOCUMENTS = 20  # with fewer, single chunks are held out instead of documents
+_MAX_TRIED = 10_000  # chunks whose documents may be held out
+_SHORTER = 0.1  # share of the chunks with a random, shorter size
+
+
+class CorpusChunk(NamedTuple):
+    """A part of a corpus: the tokens from `start` to `stop` (exclusive), the first of which is in `document`."""
+
+    start: int
+    stop: int
+    document: int
+
+    @property
+    def size(self) -> int:
+        """The number of tokens."""
+        return self.stop - self.start
+
+
+class Chunks:
+    """The N chunks of a corpus in order. Each chunk is stored as a row of three numbers, (N, 3)."""
+
+    def __init__(self, rows: Numbers) -> None:
+        self._rows = rows
+
+    @classmethod
+    def written(cls, chunks: Iterable[CorpusChunk], folder: Path) -> "Chunks":
+        """Writes chunks to an unnamed file in a folder, from which each chunk is read on access."""
+        return cls(store(chunks, 3, folder))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[CorpusChunk]:
+        return (CorpusChunk(*row) for block in in_blocks(self._rows) for row in block.tolist())
+
+    def __getitem__(self, number: int) -> CorpusChunk:
+        return CorpusChunk(*self._rows[number].tolist())
+
+    def take(self, numbers: Iterable[int]) -> "Chunks":
+        """Returns the chunks with these numbers, in order and in memory."""
+        return Chunks(np.array([self[number] for number in sorted(numbers)], np.int64).reshape(-1, 3))
+
+    def sample(self, count: int, seed: int) -> "Chunks":
+        """Returns `count` random chunks in memory, or all if there are fewer."""
+        return self.take(islice(FeistelPermutation(len(self), f"drawn {seed}"), count))
+
+    def of_document(self, document: int) -> range:
+        """Returns the numbers of the chunks that begin in a document."""
+
+        def first(document: int) -> int:
+            return bisect.bisect_left(range(len(self)), document, key=lambda number: self[number].document)
+
+        return range(first(document), first(document + 1))
+
+    @property
+    def several_documents(self) -> bool:
+        """Whether the chunks begin in more than one document."""
+        return self[0].document != self[len(self) - 1].document
+
+
+def full_sentences(corpus: Corpus, room: int, *, across: bool = False) -> Iterator[CorpusChunk]:
+    """Yields chunks that each hold as many sentences as fit in `room` tokens, as in RoBERTa (arXiv:1907.11692).
+
+    If `across` is true, a chunk may continue in the next document, after a separator that counts as one token.
+    """
+    first = start = last = separators = before = 0  # `last`: the end of the previous sentence; `before`: its document
+    for document, end in corpus.ends():
+        if document != before:
+            separators += 1
+            if not across:
+                yield CorpusChunk(start, last, first)
+                first, start, separators = document, last, 0
+        while end - start + separators > room:
+            stop = last if last > start else _word_end(corpus, start, start + room)
+            yield CorpusChunk(start, stop, first)
+            first, start, last, separators = document, stop, max(last, stop), 0
+        last, before = end, document
+    if last > start:
+        yield CorpusChunk(start, last, first)
+
+
+def sentence_pairs(corpus: Corpus, room: int, seed: int) -> Iterator[CorpusChunk]:
+    """Yields chunks that can be split into pairs of texts, as in BERT (arXiv:1810.04805).
+
+    Each chunk has two or more sentences of the same document, and at most `room` tokens. One chunk in ten has a random
+    size, so that the model also sees short texts. Sentences longer than half of `room` are split. A document with a
+    single short sentence gives no chunk.
+    """
+    rng = random.Random(f"chunks {seed}")
+    for document, units in groupby(_units(corpus, room // 2), key=lambda unit: unit[0]):
+        waiting = (end for _, end in units)
+        ends = [*islice(waiting, 1)]  # the start of the chunk, and the ends of its and later sentences
+        before: int | None = None  # the start of the last sentence of the previous chunk
+        while (ends := [*ends, *islice(waiting, room + 2 - len(ends))])[1:]:
+            target = rng.randint(2, room) if rng.random() < _SHORTER else room
+            last = min(2, len(ends) - 1)
+            while last < len(ends) - 1 and ends[last + 1] - ends[0] <= target:
+                last += 1
+            # The rest of a document may be one sentence: then the previous sentence is used twice.
+            if (start := ends[0] if last > 1 else before) is not None:
+                yield CorpusChunk(start, ends[last], document)
+            before, ends = ends[last - 1], ends[last:]
+
+
+def held_out(chunks: Chunks, share: float, limit: int, seed: int) -> Chunks:
+    """Returns the chunks to hold out for evaluation: a share of all chunks, but at most `limit`.
+
+    Whole documents are held out if the corpus has enough of them. The result is in memory.
+    """
+    count = min(max(round(share * len(chunks)), 1), limit)
+    if count >= len(chunks):
+        raise InputError(
+            f"no example is left for training, because the number of examples in the corpus is {len(chunks)}",
+            hint="use more text or shorter examples",
+        )
+    held: list[int] = []
+    tried: set[int] = set()
+    if chunks[len(chunks) - 1].document + 1 >= _FEW_DOCUMENTS:
+        for number in islice(FeistelPermutation(len(chunks), f"held out {seed}"), _MAX_TRIED):
+            document = chunks[number].document
+            if document not in tried and len(numbers := chunks.of_document(document)) <= count - len(held):
+                held += numbers
+            tried.add(document)
+            if len(held) == count:
+                break
+    return chunks.take(held) if len(held) > count // 2 else chunks.sample(count, seed)
+
+
+def without_overlap(chunks: Chunks, others: Chunks) -> Iterator[CorpusChunk]:
+    """Yields the chunks that have no token in common with `others`."""
+    starts = sorted(chunk.start for chunk in others)
+    stops = [*accumulate((chunk.stop for chunk in sorted(others)), max)]
+    for chunk in chunks:
+        before = bisect.bisect_left(starts, chunk.stop)  # the number of `others` that begin before the chunk ends
+        if not before or stops[before - 1] <= chunk.start:
+            yield chunk
+
+
+def _word_end(corpus: Corpus, start: int, stop: int) -> int:
+    """Returns the last position, at most `stop`, where a word begins; `stop` if one word fills the whole range."""
+    begins = np.flatnonzero(~corpus.continues(start + 1, stop + 1))
+    return start + 1 + int(begins[-1]) if len(begins) else stop
+
+
+def _units(corpus: Corpus, limit: int) -> Iterator[tuple[int, int]]:
+    """Yields a document number and a position for the start of each document and for the end of each sentence.
+
+    Sentences longer than `limit` tokens are split.
+    """
+    last, before = 0, -1
+    for document, end in corpus.ends():
+        if document != before:
+            yield document, last
+        while end - last > limit:
+            last = _word_end(corpus, last, last + limit)
+            yield document, last
+        if end > last:
+            yield document, end
+        last, before = end, document

@@ -1,0 +1,196 @@
+"""A corpus as training material: plain text, the objective of pre-training, and an optional teacher."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+from mlxbert.export.card import Scores
+from mlxbert.folders.fingerprint import hash_model
+from mlxbert.model import Model
+from mlxbert.nn import dropout
+from mlxbert.progress import OnProgress
+from mlxbert.tasks.fill_mask import fill_mask
+from mlxbert.train.base_model import BaseModel
+from mlxbert.train.loop.training_run import Run
+from mlxbert.train.lora_layers import Adapters, adapt_model
+from mlxbert.train.options.loop_options import TrainingOptions
+from mlxbert.train.pretraining.corpus_examples import Data, Maker
+from mlxbert.train.pretraining.electra import Electra, discriminator_of, generator_of, with_generator, write_generator
+from mlxbert.train.pretraining.initial_model import InitialModel
+from mlxbert.train.pretraining.objective import ELECTRA, Pretraining, heads_of
+from mlxbert.train.pretraining.pretraining_settings import Settings
+from mlxbert.train.trained_folder import FolderContent, metrics_table
+from mlxbert.train.training_call import Material, TrainingCall, usual_rate
+
+_NEW_RATE = 5  # factor of the learning rate: new weights need larger steps than trained ones
+
+
+@dataclass(frozen=True)
+class Passes:
+    """The length of pre-training.
+
+    Attributes:
+        steps: The number of updates; `None` if `epochs` decides.
+        epochs: The number of passes over the corpus.
+    """
+
+    steps: int | None
+    epochs: float
+
+
+def prepare_model(
+    base: InitialModel, weights: Mapping[str, float], settings: Settings, options: TrainingOptions
+) -> tuple[Model, Adapters | None]:
+    """Returns the model before training (for ELECTRA, with its generator), and its adapters, if any."""
+    model = base.model(heads_of(weights), options.seed)
+    if ELECTRA in weights:
+        model = with_generator(model, base, settings.generator, options.seed)
+    if options.dropout is not None:
+        dropout.set_rate(model.network, options.dropout)
+    options.check_layers(model.config.num_stored_layers)
+    trained = model.architecture.parts or ()
+    return model, adapt_model(model, options, tuple(head for head in model.network.heads if head not in trained))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusMaterial(Material):
+    """Plain text as training material.
+
+    `first` is the model that training changes. `data` holds the examples after `opened` has made them.
+    """
+
+    base: InitialModel
+    objective: Pretraining
+    settings: Settings
+    maker: Maker
+    length: Passes
+    fill: tuple[str, ...]
+    teacher: BaseModel | None
+    on_read: OnProgress | None
+    first: Model
+    adapters: Adapters | None
+    data: Data | None = None
+
+    def usual(self, options: TrainingOptions) -> Mapping[str, Any]:
+        """See `Material.usual`."""
+        factor = 1 if self.base.config is None else _NEW_RATE
+        return {"lr": usual_rate(self.first.config.hidden_size, options, factor)}
+
+    def check(self, options: TrainingOptions) -> None:
+        """See `Material.check`."""
+        self.filled()
+
+    def manifest(self, call: TrainingCall) -> dict[str, Any]:
+        """See `Material.manifest`."""
+        files, hashes = {"corpus": self.settings.corpus, "valid": self.settings.valid}, self.settings.hashes
+        return {
+            "task": call.task,
+            **self.base.manifest(),
+            "teacher": self.teacher and hash_model(self.teacher.files),
+            "options": {**call.options.to_dict(), **self.objective.settings(), **self.settings.to_dict()},
+            "steps": self.length.steps,
+            "passes": self.length.epochs,
+            "variants": [dict(variant) for variant in call.variants],
+            "corpus_files": len(self.settings.corpus),
+            "sha256": {f"{role}: {path}": hashes[path][0] for role, paths in files.items() for path in paths},
+        }
+
+    def opened(self, call: TrainingCall, folder: Path) -> Self:
+        """Returns the material with examples.
+
+        The process of rank 0 reads the corpus first. The other processes then open the files that it wrote or, if they
+        do not have these files, read the corpus themselves.
+        """
+        call.times.begin("reading the corpus")
+
+        def make(on_read: OnProgress | None) -> Data:
+            return self.maker.make(folder, call.options, self.length.steps, self.length.epochs, on_read)
+
+        with call.group.raise_together():
+            data = make(self.on_read) if call.group.rank == 0 else None
+        return replace(self, data=data or make(None))
+
+    def model(self, options: TrainingOptions) -> tuple[Model, Adapters | None]:
+        """See `Material.model`."""
+        self.objective.use(self.first.config)
+        return self.first, self.adapters
+
+    def training(self, call: TrainingCall, options: TrainingOptions, model: Model) -> Mapping[str, Any]:
+        """See `Material.training`."""
+        data = self._made
+        batch = data.order.phases[0].batch_size
+
+        def evaluate() -> Mapping[str, float]:
+            return self.objective.measure(model.network, data.valid, call.group, batch)
+
+        return {
+            "objective": self.objective, "examples": data.train, "place": data.train.describe, "order": data.order,
+            "evaluate": evaluate, "show": self.filled,
+        }  # fmt: skip
+
+    @property
+    def _made(self) -> Data:
+        assert self.data is not None
+        return self.data
+
+    def filled(self) -> tuple[str, ...]:
+        """Returns the texts of `fill`, with each mask replaced by the most probable token."""
+        texts = []
+        filling = generator_of(self.first) if isinstance(self.first.network, Electra) and self.fill else self.first
+        for result in fill_mask(filling, [*self.fill], top_k=1) if self.fill else ():
+            text = result.text
+            for mask in reversed(result.masks):
+                text = text[: mask.start] + mask.fills[0].token.strip() + text[mask.end :]
+            texts.append(text)
+        return tuple(texts)
+
+    def reads(self) -> tuple[int, int]:
+        """See `Material.reads`."""
+        return len(self._made.valid) * self._made.order.phases[0].tokens, 0
+
+    def facts(self, call: TrainingCall, number: int, loop: Run) -> Mapping[str, Any]:
+        """See `Material.facts`."""
+        data = self._made
+        return {
+            "examples": len(data.train), "epochs": data.order.epochs(loop.steps), "new_head": None,
+            "corpus": asdict(data.report),
+        }  # fmt: skip
+
+    def content(self, call: TrainingCall, model: Model, results: Sequence[Mapping[str, Any]]) -> FolderContent:
+        """See `Material.content`."""
+        data, electra, [result] = self._made, isinstance(model.network, Electra), results
+        record = {
+            "corpus": asdict(data.report), "run": result, "training_examples": len(data.train),
+            "validation_examples": len(data.valid),
+        }  # fmt: skip
+
+        def complete(folder: Path) -> Mapping[str, Any]:
+            if electra:
+                write_generator(model, folder)
+            return {}
+
+        keeps_embedder = "vectors" in [term.name for term in self.objective.weighted] and self.base.files.modules
+        return FolderContent(
+            model=discriminator_of(model) if electra else model, record=record, card=self._card(data, result),
+            scores=Scores("fill-mask" if "masked_lm" in model.network.heads and not electra else None, _best(result)),
+            embedder=model.embedder if keeps_embedder else None, complete=complete,
+        )  # fmt: skip
+
+    def _card(self, data: Data, result: Mapping[str, Any]) -> list[str]:
+        name, report = self.base.public_name, data.report
+        epoch = next((entry["epoch"] for entry in result["history"] if entry["step"] == result["step"]), 0)
+        terms = " + ".join(f"{weight:g} {term.name}" for term, weight in self.objective.weighted.items())
+        return [
+            f"Pre-trained by mlxbert {f'from {name}' if self.base.config is None else f'with fresh weights ({name})'}: "
+            f"{terms}, {result['step']:,} updates, {epoch:g} passes over {report.tokens:,} tokens of "
+            f"{report.documents:,} documents.",
+            "", f"On {len(data.valid):,} examples that were not trained on:", "",
+            *metrics_table(_best(result)),
+        ]  # fmt: skip
+
+
+def _best(result: Mapping[str, Any]) -> dict[str, float]:
+    """Returns the metrics of the chosen checkpoint, by name."""
+    best: Mapping[str, float] = next((entry for entry in result["history"] if entry["step"] == result["step"]), {})
+    return {name: value for name, value in best.items() if name not in ("step", "epoch")}

@@ -1,0 +1,405 @@
+"""`mlxbert convert` as a program: what it says, what it refuses, and what is left when it is cut short."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mlxbert.cli.views import console
+from mlxbert.export.compare.reports import Conversion, Difference, OutputDifferences, TensorCounts, Verification
+from mlxbert.export.views.convert import conversion
+from mlxbert.frozen_dict import FrozenDict
+from mlxbert.weights.save import parse_size
+from tests.helpers.program import (
+    ENDING,
+    WITHOUT_PRIVILEGES,
+    call,
+    command,
+    environment,
+    names,
+    process,
+    snapshot,
+    terminal,
+    tiny_model,
+)
+
+MANIFEST = "conversion.json"
+# Writes so slowly that it can be stopped half-way.
+SLOW = """
+import time
+from mlxbert.weights import save
+write_file = save.write_file
+def slowly(*arguments):
+    write_file(*arguments)
+    time.sleep(0.2)
+save.write_file = slowly
+"""
+SHARDS = ["--max-shard-size", "4KB"]
+
+
+@pytest.fixture
+def a(tmp_path: Path) -> Path:
+    return tiny_model(tmp_path / "a")
+
+
+@pytest.mark.usefixtures("measurement")
+def test_json_says_what_was_done(a: Path, tmp_path: Path) -> None:
+    done = call("convert", str(a), str(tmp_path / "b"), "--dtype", "float16")
+    assert done.status == 0, done.err
+    (found,) = done.lines
+    manifest = json.loads((tmp_path / "b" / MANIFEST).read_text(encoding="utf-8"))
+    assert found == manifest | {"folder": str(tmp_path / "b")}
+    assert found["source"] == "a" and found["format"] == "safetensors" and found["family"] == "bert"
+    assert found["changed"] == ["dtype: F32 \u2192 F16", 'config.json: dtype is "float16"']
+    assert found["difference"]["agree"] and found["left_out"] == []
+    assert {"config.json", "model.safetensors", "vocab.txt", "README.md"} == found["written"].keys()
+    assert names(tmp_path) == ["a", "b"]
+
+
+@pytest.mark.usefixtures("measurement")
+def test_people_see_what_was_done(a: Path, tmp_path: Path) -> None:
+    done, shown = terminal("convert", str(a), str(tmp_path / "b"), "--quantize", "4", "--group-size", "128")
+    done.fails(2, "--group-size is 128")
+    done, shown = terminal("convert", str(a), str(tmp_path / "b"), *SHARDS)
+    assert done.status == 0, done.err
+    for piece in ("from", "files", "changed", "weights: in 1 ", "outputs against the source", str(tmp_path / "b")):
+        assert piece in shown, piece
+
+
+def test_people_see_what_was_left_out_and_what_differs(tmp_path: Path) -> None:
+    optimizer: tuple[str, ...] = ("bert/x/kernel/adam_m", "bert/x/AdamWeightDecayOptimizer_1", "bert/x/lamb_v")
+    optimizer += ("global_step", "beta1_power", "optimizer.exp_avg_sq", "bert/x/Momentum", "current_loss_scale_1")
+    optimizer += ("bert/x/ExponentialMovingAverage", "good_steps")
+    others = ("generator/x/kernel", "embeddings.position_ids", "adamant.weight")
+    found = Conversion(
+        folder=tmp_path, source="a", revision=None, family="electra", format="TensorFlow 1", changed=(),
+        left_out=(*optimizer, *others),
+        read=FrozenDict(), written=FrozenDict(), bytes=1,
+        difference=Verification(
+            agree=False, a="a", b="b", differences=(Difference("tensor", "x", 0, 1, "x: 0 in A; 1 in B"),),
+            notes=("a note",), tensors=TensorCounts(compared=2, equal=1, rounded=0, different=1),
+            outputs=OutputDifferences(tolerance=1e-4),
+        ),
+    )  # fmt: skip
+    screen = console.stdout()
+    with screen.capture() as captured:
+        screen.print(*conversion(found))
+    shown = captured.get()
+    assert "3 tensors: generator/x/kernel" in shown and "10 of an optimizer: bert/x/kernel/adam_m" in shown
+    assert "x: 0 in A; 1 in B" in shown and "a note" in shown
+
+
+@pytest.mark.usefixtures("measurement")
+def test_the_built_in_model_is_converted(tmp_path: Path) -> None:
+    done = call("convert", "builtin", str(tmp_path / "b"))
+    assert done.status == 0, done.err
+    assert "dtype: F16, I8 \u2192 F16" in done.lines[0]["changed"]
+    assert done.lines[0]["source"] == "builtin" and str(tmp_path) not in (tmp_path / "b" / "README.md").read_text()
+    assert "Only mlxbert" not in (tmp_path / "b" / "README.md").read_text()  # transformers opens the folder
+    again = call("convert", str(tmp_path / "b"), str(tmp_path / "c"))
+    assert again.status == 0 and again.lines[0]["difference"]["tensors"]["rounded"] == 0
+
+
+@pytest.mark.usefixtures("measurement")
+def test_missing_parents_are_made(a: Path, tmp_path: Path) -> None:
+    assert call("convert", str(a), str(tmp_path / "x" / "y" / "b")).status == 0
+    assert names(tmp_path / "x" / "y") == ["b"]
+
+
+@pytest.mark.usefixtures("measurement")
+def test_an_empty_folder_is_filled_but_not_the_one_where_one_is(
+    a: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for place in (".", "./", "../here", str(tmp_path / "here")):
+        call("convert", str(a), place).fails(2, "is the current folder")
+    assert names(tmp_path) == ["a", "here"] and names(tmp_path / "here") == []
+    monkeypatch.chdir(tmp_path)
+    assert call("convert", str(a), "here/").status == 0
+    assert MANIFEST in names(tmp_path / "here") and names(tmp_path) == ["a", "here"]
+
+
+@pytest.mark.usefixtures("measurement")
+def test_an_empty_folder_that_is_linked_to_is_filled(a: Path, tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    (tmp_path / "far" / "b").mkdir()
+    (tmp_path / "b").symlink_to(tmp_path / "far" / "b")
+    done = call("convert", str(a), str(tmp_path / "b"))
+    assert done.status == 0, done.err
+    assert (tmp_path / "b").is_symlink() and MANIFEST in names(tmp_path / "far" / "b")
+    assert names(tmp_path / "far") == ["b"] and names(tmp_path) == ["a", "b", "far"]
+
+
+@pytest.mark.slow
+def test_a_place_that_is_taken_is_refused_before_a_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "notes.md").write_text("mine")
+    call("convert", "org/none", str(tmp_path)).fails(2, "was not written by mlxbert")
+
+
+def test_a_place_that_is_taken_is_refused(a: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.md").write_text("mine")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    before = snapshot(tmp_path)
+    refused = {
+        str(tmp_path / "file"): "is a file",
+        str(tmp_path / "dangling"): "expected a folder",
+        str(tmp_path / "full"): "was not written by mlxbert",
+        str(a): "is the folder of the source",
+        str(a / "b"): "is inside the folder of the source",
+        str(a / ".." / "a"): "is the folder of the source",
+        str(tmp_path): "contains the folder of the source",
+        str(tmp_path / "file" / "b"): "annot be written" if sys.platform == "darwin" else "",
+    }
+    for options in ([], ["--overwrite"]):
+        for place, said in refused.items():
+            done = call("convert", str(a), place, *options)
+            assert done.status in (1, 2) and "Traceback" not in done.err
+            assert "error: " in done.err and said in done.err.replace("\n", " "), (place, done.err)
+        assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("place", ["", "/", "~nobody-of-this-name/b", "x" * 300, "\udcff"])
+def test_odd_places_end_in_words(place: str, a: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "file").write_text("mine")
+    monkeypatch.chdir(tmp_path / "here")
+    done = call("convert", str(a), place)
+    if done.status:
+        assert done.status in (1, 2) and "error: " in done.err and "Traceback" not in done.err
+        assert names(tmp_path / "here") == ["file"]
+
+
+@pytest.mark.slow
+def test_a_place_where_one_may_not_write_is_refused(a: Path, tmp_path: Path) -> None:
+    (tmp_path / "locked").mkdir()
+    (tmp_path / "locked").chmod(0o555)
+    done = process("convert", str(a), str(tmp_path / "locked" / "b"), prelude=WITHOUT_PRIVILEGES)
+    if "capabilities stay" in done.err:
+        pytest.skip("root keeps its capabilities here")
+    done.fails(1, "locked", "Permission denied")
+    assert names(tmp_path / "locked") == []
+
+
+@pytest.mark.usefixtures("measurement")
+def test_only_a_former_conversion_is_replaced(a: Path, tmp_path: Path) -> None:
+    b = tmp_path / "b"
+    assert call("convert", str(a), str(b), "--dtype", "float16", *SHARDS).status == 0
+    before = snapshot(b)
+    call("convert", str(a), str(b)).fails(2, "already exists", "--overwrite replaces the folder")
+    call("convert", str(tmp_path / "none"), str(b), "--overwrite").fails(1, "none")
+    assert snapshot(b) == before
+    (b / "runs").mkdir()
+    for mine in (b / "mine.md", b / "runs" / "log"):
+        mine.write_text("next to it")
+        call("convert", str(a), str(b), "--overwrite").fails(
+            2, mine.name, "mlxbert did not write", "move this file away"
+        )
+        assert mine.read_text() == "next to it"
+        mine.unlink()
+    for manifest in ("", "{}", "[]", '{"written": 1}', "[" * 100_000):
+        (b / MANIFEST).write_text(manifest)
+        call("convert", str(a), str(b), "--overwrite").fails(2, "mlxbert did not write")
+    (b / MANIFEST).write_bytes(before[MANIFEST])
+    assert snapshot(b) == before
+    done = call("convert", str(a), str(b), "--overwrite")
+    assert done.status == 0 and done.lines[0]["changed"] == []
+    assert set(snapshot(b)) == {*done.lines[0]["written"], MANIFEST} and names(tmp_path) == ["a", "b"]
+
+
+@pytest.mark.usefixtures("measurement")
+def test_what_another_program_calls_partial_is_left_alone(a: Path, tmp_path: Path) -> None:
+    for name in ("b.partial", "b.replaced"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "notes.md").write_text("mine")
+    call("convert", str(a), str(tmp_path / "b")).fails(2, "b.partial: already exists")
+    (tmp_path / "b.partial" / "notes.md").unlink()
+    (tmp_path / "b.partial").rmdir()
+    for options in ([], ["--overwrite"]):
+        assert call("convert", str(a), str(tmp_path / "b"), *options).status == 0
+        assert names(tmp_path) == ["a", "b", "b.replaced"]
+        assert (tmp_path / "b.replaced" / "notes.md").read_text() == "mine"
+
+
+def start(a: Path, b: Path) -> "subprocess.Popen[bytes]":
+    """A conversion that has written two of its files."""
+    running = subprocess.Popen(
+        command("convert", str(a), str(b), *SHARDS, prelude=SLOW),
+        env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    partial = b.with_name(b.name + ".partial")
+    for _ in range(600):
+        if len(list(partial.glob("model-*"))) >= 2 or running.poll() is not None:
+            break
+        time.sleep(0.05)
+    assert running.poll() is None and not b.exists() and not (partial / "config.json").exists()
+    return running
+
+
+@pytest.mark.slow
+def test_a_killed_run_leaves_no_model_and_the_next_one_cleans_up(a: Path, tmp_path: Path) -> None:
+    b = tmp_path / "b"
+    running = start(a, b)
+    call("convert", str(a), str(b)).fails(2, "another")
+    running.kill()
+    running.communicate()
+    assert names(tmp_path) == ["a", "b.partial"]
+    call("inspect", str(tmp_path / "b.partial")).fails(1)
+    (tmp_path / "b.partial" / "inner").mkdir()
+    done = call("convert", str(a), str(b))
+    assert done.status == 0, done.err
+    assert names(tmp_path) == ["a", "b"] and set(snapshot(b)) == {*done.lines[0]["written"], MANIFEST}
+    assert not list(b.glob("model-*")) and not (b / "inner").exists()
+
+
+@pytest.mark.parametrize("by", ENDING)
+@pytest.mark.slow
+def test_an_interrupted_run_leaves_no_model(by: signal.Signals, a: Path, tmp_path: Path) -> None:
+    running = start(a, tmp_path / "b")
+    running.send_signal(by)
+    _, err = running.communicate(timeout=60)
+    assert b"Traceback" not in err
+    assert running.returncode == 128 + by and names(tmp_path) == ["a"]
+    assert call("convert", str(a), str(tmp_path / "b")).status == 0 and names(tmp_path) == ["a", "b"]
+
+
+@pytest.mark.parametrize("limit", [0, 100, 1500, 20_000])
+@pytest.mark.slow
+def test_a_full_disk_ends_in_an_error_and_leaves_nothing(limit: int, a: Path, tmp_path: Path) -> None:
+    full = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
+    assert max(path.stat().st_size for path in a.iterdir()) > 20_000
+    done = process("convert", str(a), str(tmp_path / "b"), prelude=full, PYTHONDONTWRITEBYTECODE="1")
+    done.fails(1, str(tmp_path / "b.partial"))
+    assert names(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    (["--max-shard-size", "0"], "a size such as"), (["--max-shard-size", "abc"], "a size such as"),
+    (["--max-shard-size=-1"], "a size such as"), (["--max-shard-size", ""], "a size such as"),
+    (["--max-shard-size", "1e9"], "a size such as"), (["--max-shard-size", "0.1"], "a size such as"),
+    (["--max-shard-size", "5TB"], "a size such as"),
+    (["--max-shard-size", "nan"], "a size such as"),
+    (["--quantize", "3"], "4 or 8 bits"), (["--quantize", "x"], "quantize"), (["--quantize=-4"], "4 or 8 bits"),
+    (["--quantize", "4", "--group-size", "48"], "32, 64, 128"), (["--group-size", "32"], "quantize is not given"),
+    (["--quantize", "8", "--group-size", "0"], "32, 64, 128"),
+    (["--dtype", "int8"], "float32"), (["--dtype", "FLOAT99"], "float32"), (["--what"], "--what"),
+], ids=str)  # fmt: skip
+def test_wrong_options_are_refused(options: list[str], said: str, a: Path, tmp_path: Path) -> None:
+    call("convert", str(a), str(tmp_path / "b"), *options).fails(2, said)
+    assert names(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("size", "count"),
+    [("7B", 7), ("2000000", 2_000_000), ("1KB", 1000), ("1KiB", 1024), ("1.5 mb", 1_500_000), ("5GB", 5 * 10**9)],
+)
+def test_sizes_are_those_of_their_units(size: str, count: int) -> None:
+    assert parse_size(size) == count
+
+
+@pytest.mark.slow
+def test_a_size_without_its_unit_is_asked_for(a: Path, tmp_path: Path) -> None:
+    for size in ("10", "999999", "1.5"):
+        call("convert", str(a), str(tmp_path / "b"), "--max-shard-size", size).fails(
+            2, repr(size), f"hint: write {size}MB"
+        )
+    assert names(tmp_path) == ["a"]
+
+
+def test_a_source_that_is_none_is_refused(a: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (a / "model.safetensors").rename(tmp_path / "weights")
+    for source in (tmp_path / "none", tmp_path / "empty", a, tmp_path / "weights"):
+        call("convert", str(source), str(tmp_path / "b"), "--offline").fails(1, str(source))
+    assert names(tmp_path) == ["a", "empty", "weights"]
+    call("convert", str(a)).fails(2, "DIR")
+    assert os.path.isdir(a)
+
+
+@pytest.mark.slow
+def test_a_former_conversion_is_back_if_the_new_one_cannot_take_its_place(
+    a: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    b = tmp_path / "b"
+    assert call("convert", str(a), str(b)).status == 0
+    before, replace = snapshot(b), os.replace
+
+    def refuse(source: Path, target: Path) -> None:
+        if Path(source).suffix == ".partial":
+            raise PermissionError(13, "Permission denied", str(source), None, str(target))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", refuse)
+    call("convert", str(a), str(b), "--dtype", "float16", "--overwrite").fails(1, f"{b}: Permission denied")
+    assert snapshot(b) == before and names(tmp_path) == ["a", "b"]
+
+
+def test_a_gguf_file_and_what_is_left_out(a: Path, tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    file = tmp_path / "a.gguf"
+    done = call("convert", str(a), str(file), "--to", "gguf", "--dtype", "float16")
+    assert done.status == 0, done.err
+    (found,) = done.lines
+    assert file.read_bytes()[:4] == b"GGUF" and file.stat().st_size == found["bytes"]
+    assert (found["architecture"], found["type"], found["file"]) == ("bert", "F16", str(file))
+    assert found["left_out"] and all(phrase in done.err for phrase in found["left_out"])
+    call("convert", str(a), str(file), "--to", "gguf").fails(2, "already exists", "--overwrite replaces the file")
+    again = call("convert", str(a), str(file), "--to", "gguf", "--quantize", "8", "--overwrite")
+    assert again.lines[0]["type"] == "Q8_0" and again.lines[0]["bytes"] < found["bytes"]
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--quantize", "4"], "llama-quantize"),
+        (["--group-size", "64"], "--group-size"),
+        (["--max-shard-size", "1GB"], "--max-shard-size"),
+    ],
+)
+def test_options_that_a_gguf_file_does_not_take(a: Path, tmp_path: Path, options: list[str], problem: str) -> None:
+    call("convert", str(a), str(tmp_path / "a.gguf"), "--to", "gguf", *options).fails(2, problem)
+    assert names(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize("ending", ["gguf", "onnx"])
+def test_the_ending_of_a_file_says_its_format(ending: str, a: Path, tmp_path: Path) -> None:
+    pytest.importorskip(ending)
+    file = tmp_path / f"a.{ending}"
+    done = call("convert", str(a), str(file))
+    assert (done.status, done.lines[0]["file"]) == (0, str(file)) and {*tmp_path.iterdir()} == {a, file}
+    if ending == "onnx":
+        onnxruntime = pytest.importorskip("onnxruntime")
+        assert onnxruntime.InferenceSession(str(file)).get_outputs() and "tokenizer" in done.err
+    before = file.read_bytes()
+    call("convert", str(a), str(file)).fails(2, "already exists", "--overwrite replaces the file")
+    other = {"gguf": "onnx", "onnx": "safetensors"}[ending]
+    call("convert", str(a), str(file), "--to", other, "--overwrite").fails(2, f"--to is {other}", "hint: ")
+    assert file.read_bytes() == before
+    assert call("convert", str(a), str(file), "--overwrite").status == 0
+
+
+def test_a_name_for_a_gguf_file(a: Path, tmp_path: Path) -> None:
+    call("convert", str(a), str(tmp_path / "b"), "--to", "gguf").fails(2, "does not end in .gguf", "b.gguf")
+    call("convert", str(a), "/dev/null", "--to", "gguf").fails(2, "not a regular file")
+    call("convert", str(a), str(tmp_path), "--to", "gguf").fails(2, "expected a file")
+
+
+def test_a_gguf_file_for_another_task(a: Path, tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    done = call("convert", str(a), str(tmp_path / "a.gguf"), "--to", "gguf", "--task", "embed")
+    assert done.status == 0 and done.lines[0]["pooling"] == "mean"
+    call("convert", str(a), str(tmp_path / "b.gguf"), "--to", "gguf", "--task", "tag").fails(2, "classify, embed")
+
+
+def test_a_gguf_file_in_a_terminal(a: Path, tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    done, shown = terminal("convert", str(a), str(tmp_path / "a.gguf"), "--to", "gguf")
+    assert done.status == 0 and "runs as" in shown and shown.count("masked-LM head") == 1

@@ -1,1 +1,0 @@
-"""Tests of `mlxbert.ray`: those of callables, parts and manifests without Ray, those of nodes with it."""

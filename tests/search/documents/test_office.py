@@ -1,0 +1,316 @@
+"""Spreadsheets, slides, OpenDocument texts, books, rich text and web archives: contents, and files made to harm."""
+
+import io
+import struct
+import zipfile
+
+import pytest
+
+from mlxbert.search.documents.document import Document, UnreadableError
+from mlxbert.search.documents.document_kinds import kind_of
+from tests.helpers.cases import together
+from tests.helpers.office import (
+    ENCRYPTED,
+    OLE,
+    PICTURE,
+    core,
+    epub,
+    ods,
+    open_document,
+    pptx,
+    references,
+    replaced,
+    shape,
+    xlsx,
+    zipped,
+)
+from tests.helpers.papers import docx, paragraph
+from tests.search.documents.test_documents import BOMB, assert_unreadable, headings, only, read
+
+pytestmark = pytest.mark.usefixtures("here")
+
+AUTHOR_AND_DATE = {"author": "Ann", "date": "2024-05-06T07:08:09+00:00"}
+ROWS: list[list[object]] = [
+    ["Stock in May"],
+    [],
+    ["Name", "Price", "Since"],
+    ["Lamp", 12.5, (45292,)],
+    ["Desk", 1200, ""],
+    [],
+    ["", True, "a\nb"],
+]
+XLSX = xlsx({"Prices &amp; more": ROWS, "Low": [["secret"]]}, hidden="Low", title="T", author="Ann")
+ODS = ods({"Prices": [["Name", "Price", "City"], ["Lamp", 12.5, "Oslo"]], "Empty": []}, title="T", author="Ann")
+PPTX = pptx(
+    shape("1", "sldNum") + shape("a point") + shape("First one", "title"),
+    PICTURE,
+    "<p:graphicFrame><a:tbl><a:tr><a:tc><a:p><a:t>a</a:t></a:p></a:tc><a:tc><a:p><a:t>b</a:t></a:p></a:tc></a:tr></a:tbl>"
+    "</p:graphicFrame><p:grpSp>" + shape("in a group") + "</p:grpSp>",
+    notes={1: shape("say this", "body") + shape("1", "sldNum")}, title="T", author="Ann",
+)  # fmt: skip
+ODT = open_document(
+    '<text:h text:outline-level="1">Top</text:h><text:p>A <text:span>big</text:span><text:s/>one'
+    "<text:note><text:note-citation>1</text:note-citation><text:note-body><text:p>A note.</text:p></text:note-body>"
+    "</text:note>, &lt;b&gt;<office:annotation><text:p>COMMENT</text:p></office:annotation>.</text:p>"
+    "<text:tracked-changes><text:p>GONE</text:p></text:tracked-changes>"
+    "<text:list><text:list-item><text:p>x</text:p></text:list-item><text:list-item>"
+    '<text:p>y</text:p></text:list-item></text:list><text:h text:outline-level="9">Deep</text:h><table:table>'
+    "<table:table-row>"
+    "<table:table-cell><text:p>1</text:p></table:table-cell><table:table-cell><text:p>2</text:p></table:table-cell>"
+    "</table:table-row></table:table>",
+    title="T &amp; U", author="Ann",
+)  # fmt: skip
+DC = "<dc:title>The book</dc:title><dc:creator>Ann</dc:creator><dc:creator>Bo</dc:creator><dc:language>en</dc:language>"
+DC += "<dc:date>in spring</dc:date><dc:date>2009</dc:date>"
+PAGE = "<html><head><title/></head><body>{}</body></html>"
+EPUB = epub(
+    {"b.xhtml": PAGE.format("<h1>One</h1><p>text"), "a%20b.xhtml": PAGE.format("<h2>Two</h2>more")}, metadata=DC
+)
+RTF = (
+    rb"{\rtf1\ansi\ansicpg1252\deff0{\fonttbl{\f0\fcharset0 Arial;}{\f1\fcharset204 Arial;}}{\info"
+    rb"{\title The \'fc title}{\author Ann}{\creatim\yr2023\mo1\dy2}{\revtim\yr2024\mo5\dy6}}"
+    rb"One \u26085?\u-10179?\u-8704?{\b  bold}\par "
+    rb"{\f1\'c6\'e6}{\footnote a note}{\pict\pngblip 89504e47}{\field{\*\fldinst{HYPERLINK "
+    rb'"http://x.org"}}{\fldrslt link}}}'
+)
+MHTML = (
+    b"From: <Saved by Blink>\nSnapshot-Content-Location: https://x.org/page\nDate: Mon, 6 May 2024 09:08:09 +0200\n"
+    b'MIME-Version: 1.0\nContent-Type: multipart/related; type="text/html"; boundary="B"\n\n--B\n'
+    b"Content-Type: text/html\nContent-Transfer-Encoding: quoted-printable\nContent-Location: https://x.org/page\n\n"
+    b"<meta charset=3Dutf-8><title>T</title><h1>Gr=C3=BC=C3=9Fe</h1><p>The text\n--B\nContent-Type: image/png\n"
+    b"Content-Transfer-Encoding: base64\n\niVBORw0K\n--B\nContent-Type: text/html\n\n<p>A frame\n--B--\n"
+)
+
+
+def test_spreadsheets() -> None:
+    sheet, hidden = read("a.xlsx", XLSX)
+    assert sheet.text == (
+        "Prices & more\n\nStock in May\n\nName | Price | Since\n"
+        "Name: Lamp; Price: 12.5; Since: 2024-01-01\nName: Desk; Price: 1200\n\n"
+        "Price: TRUE; Since: a b"
+    )
+    assert (sheet.place, hidden.place, hidden.text) == ("sheet Prices & more", "sheet Low", "Low\n\nsecret")
+    assert (sheet.title, dict(sheet.fields)) == ("T", AUTHOR_AND_DATE)
+    sheet = only("a.ods", ODS)
+    assert (sheet.text, sheet.place) == (
+        "Prices\n\nName | Price | City\nName: Lamp; Price: 12.5; City: Oslo",
+        "sheet Prices",
+    )
+    assert (sheet.title, dict(sheet.fields)) == ("T", AUTHOR_AND_DATE)
+
+
+def test_a_sheet_without_headers_reads_as_it_stands() -> None:
+    rows: list[list[object]] = [["Name", "Ann"], ["Phone", 5551234567], ["Share", 0.1 + 0.2]]
+    assert only("a.xlsx", xlsx({"A": rows})).text == "A\n\nName | Ann\nPhone | 5551234567\nShare | 0.3"
+
+
+@pytest.mark.parametrize("first", [["Lamp", "red", 12], ["red", "red", "blue"], ["a", "b", "c" * 101]])
+def test_rows_below_one_that_names_no_columns_have_no_header(first: list[object]) -> None:
+    rows: list[list[object]] = [first, ["Desk", "blue", "Oslo"], ["Chair", "green", "Bern"]]
+    assert only("a.xlsx", xlsx({"A": rows})).text.endswith("\nDesk | blue | Oslo\nChair | green | Bern")
+
+
+def test_a_damaged_sheet_leaves_the_others() -> None:
+    good, bad = read("a.xlsx", replaced(XLSX, sheet2_xml="<worksheet><sheetData><row><c"))
+    assert good.text and not good.problems
+    assert (bad.text, bad.place, [problem.kind for problem in bad.problems]) == ("", "sheet Low", ["left out"])
+
+
+def test_a_row_of_a_number_that_no_sheet_has_leaves_the_other_sheets() -> None:
+    far = '<worksheet><sheetData><row r="1000000000"><c><v>1</v></c></row></sheetData></worksheet>'
+    good, bad = read("a.xlsx", replaced(XLSX, sheet2_xml=far))
+    assert good.text and not bad.text and "1,000,000,000 rows" in bad.problems[0].reason
+
+
+def test_slides() -> None:
+    deck = only("a.pptx", PPTX)
+    assert deck.text == "First one\na point\n\nsay this\n\n\n\na b\nin a group"
+    assert [deck.text[page:].split("\n")[0] for page in deck.pages] == ["First one", "", "a b"]
+    assert (headings(deck), deck.title) == ([(1, "First one"), (1, "a b")], "T")
+    assert dict(deck.fields) == AUTHOR_AND_DATE
+    assert [(problem.kind, problem.reason[:7]) for problem in deck.problems] == [("left out", "slide 2")]
+
+
+def test_texts_of_diagrams_and_charts_belong_to_their_slide() -> None:
+    chart = (
+        '<c:chart xmlns:c="http://schemas.openxmlformats.org/drawingml/2006/chart"><c:strCache><c:pt><c:v>East</c:v>'
+    )
+    data = replaced(
+        pptx(shape("a"), notes={1: ""}), slide1_xml_rels=references(chart_1="../c.xml", diagramData_1="../d.xml")
+    )
+    diagram = '<d xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main"><a:p><a:t>step</a:t></a:p></d>'
+    with zipfile.ZipFile(file := io.BytesIO(data), "a") as archive:
+        archive.writestr("ppt/c.xml", chart + "</c:pt><c:pt><c:v>West</c:v></c:pt></c:strCache></c:chart>")
+        archive.writestr("ppt/d.xml", diagram)
+    assert only("a.pptx", file.getvalue()).text == "a\nEast West\nstep"
+
+
+@pytest.mark.parametrize("content", [None, "<p:sld", f"{BOMB}<x>&b;</x>"])
+def test_a_slide_that_is_missing_or_damaged_leaves_the_others(content: str | None) -> None:
+    deck = only("a.pptx", replaced(PPTX, slide1_xml=content))  # the third
+    assert deck.text.startswith("First one") and len(deck.pages) == 3
+    assert [problem.reason.partition(":")[0] for problem in deck.problems] == ["slide 2", "slide 3"]
+
+
+def test_texts_of_open_document() -> None:
+    document = only("a.odt", ODT)
+    assert document.text == "Top\n\nA big one, <b>.\n\nx\ny\n\nDeep\n\n1 2\n\nA note."
+    assert (headings(document), document.title) == ([(1, "Top"), (6, "Deep")], "T & U")
+    assert dict(document.fields) == AUTHOR_AND_DATE
+
+
+def test_books() -> None:
+    book = only("a.epub", EPUB)
+    assert (book.text, headings(book)) == ("One\n\ntext\n\nTwo\n\nmore", [(1, "One"), (2, "Two")])
+    assert (book.title, dict(book.fields), book.problems) == (
+        "The book",
+        {"author": "Ann, Bo", "date": "2009", "lang": "en"},
+        (),
+    )
+
+
+def test_a_chapter_is_read_once() -> None:
+    package = (
+        '<package xmlns="http://www.idpf.org/2007/opf"><manifest><item id="c" href="a.html" media-type="text/html"/>'
+    )
+    package += "</manifest><spine>" + '<itemref idref="c"/>' * 3 + "</spine></package>"
+    assert only("a.epub", replaced(epub({"a.html": "text"}), book_opf=package)).text == "text"
+
+
+def test_a_chapter_that_is_missing_encrypted_or_a_picture_is_said() -> None:
+    cipher = '<e xmlns:x="http://www.w3.org/2001/04/xmlenc#"><x:CipherReference URI="OEBPS/c.html"/></e>'
+    chapters = {"a.html": None, "b.html": "<img src='x.png'>", "c.html": "<p>SECRET", "d.html": "<p>text"}
+    book = only("a.epub", epub(chapters, more={"META-INF/encryption.xml": cipher}))
+    assert book.text == "text"
+    assert [problem.reason.removeprefix("OEBPS/")[0] for problem in book.problems] == ["a", "b", "c"]
+
+
+def test_rich_text() -> None:
+    document = only("a.rtf", RTF)
+    assert document.text == "One 日😀 bold\nЖжlink"
+    assert (document.title, dict(document.fields)) == (
+        "The ü title",
+        {**AUTHOR_AND_DATE, "date": "2024-05-06T00:00:00+00:00"},
+    )
+    assert [(problem.kind, "notes" in problem.reason) for problem in document.problems] == [("left out", True)]
+
+
+def test_rich_text_with_thousands_of_links_in_a_line() -> None:
+    link = rb'{\field{\*\fldinst{HYPERLINK "http://x.org"}}{\fldrslt {a link}}}'
+    assert only("a.rtf", rb"{\rtf1 " + link * 2000 + b"}").text == "a link" * 2000
+
+
+def test_web_archives() -> None:
+    page = only("a.mhtml", MHTML)
+    assert (page.text, page.title, headings(page)) == ("Grüße\n\nThe text", "T", [(1, "Grüße")])
+    assert dict(page.fields) == {"url": "https://x.org/page", "date": "2024-05-06T07:08:09+00:00"}
+
+
+@pytest.mark.parametrize("charset", ["koi8-r", "unknown"])
+def test_the_encoding_of_a_web_archive_is_that_of_its_header(charset: str) -> None:
+    text = "возврат" if charset == "koi8-r" else "return"
+    head = f"Content-Type: text/html; charset={charset}\nContent-Transfer-Encoding: 8bit\n\n<meta charset=utf-8><p>"
+    assert only("a.mht", head.encode() + text.encode("koi8-r")).text == text
+
+
+def test_word_states_its_author_and_date() -> None:
+    document = only("a.docx", docx(paragraph("text"), more={"docProps/core.xml": core("T", "Ann").encode()}))
+    assert (document.title, dict(document.fields)) == ("T", AUTHOR_AND_DATE)
+
+
+FILES = {"a.xlsx": XLSX, "a.ods": ODS, "a.pptx": PPTX, "a.odt": ODT, "a.epub": EPUB, "a.rtf": RTF, "a.mhtml": MHTML}
+ZIPPED = [name for name in FILES if name not in ("a.rtf", "a.mhtml")]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_damaged_files_give_a_document_or_an_error(name: str) -> None:
+    data = FILES[name]
+    for damaged in (
+        b"",
+        b"no",
+        data[: len(data) // 2],
+        data[:-30],
+        data[: len(data) // 2] + data[len(data) // 2 + 9 :],
+    ):
+        try:
+            assert read(name, damaged)
+        except UnreadableError as problem:
+            assert problem.message
+    with pytest.raises(UnreadableError):
+        read(name, b"no")
+    with pytest.raises(UnreadableError):
+        read(name, docx(paragraph("text")))
+
+
+@pytest.mark.parametrize("name", ZIPPED)
+def test_an_archive_that_unpacks_to_too_much_is_refused(name: str) -> None:
+    data = bytearray(FILES[name])
+    struct.pack_into("<I", data, data.index(b"PK\1\2") + 24, 2**28 + 2**20)  # the size of the first part
+    assert_unreadable(name, bytes(data), "when unpacked")
+    assert_unreadable(name, zipped({"a.xml": b"<a/>" * 2**21}), "when unpacked")  # 8 MiB, a thousand times its size
+
+
+@pytest.mark.parametrize("name", ZIPPED)
+def test_encrypted_archives_are_called_so(name: str) -> None:
+    assert_unreadable(name, ENCRYPTED, "is encrypted")
+    assert_unreadable(name, OLE, "Office 97")
+    data = bytearray(FILES[name])
+    for entry in (b"PK\1\2", b"PK\3\4"):
+        data[data.index(entry) + (8 if entry == b"PK\1\2" else 6)] |= 1
+    assert_unreadable(name, bytes(data), "is encrypted")
+    if name.startswith("a.od"):
+        assert_unreadable(name, replaced(FILES[name], manifest_xml="<m><encryption-data/></m>"), "is encrypted")
+
+
+OUTSIDE = '<!DOCTYPE x [<!ENTITY b SYSTEM "file:///etc/passwd">]>'
+MAIN_PARTS = {
+    "a.xlsx": "sheet1_xml",
+    "a.ods": "content_xml",
+    "a.pptx": "presentation_xml",
+    "a.odt": "content_xml",
+    "a.epub": "book_opf",
+}
+
+
+@pytest.mark.parametrize("declared", [BOMB, OUTSIDE, f"<!--{' ' * 9999}-->{BOMB}"])
+@pytest.mark.parametrize("name", MAIN_PARTS)
+def test_a_document_type_is_refused(name: str, declared: str) -> None:
+    assert_unreadable(name, replaced(FILES[name], **{MAIN_PARTS[name]: f"{declared}<x>&b;</x>"}), "DOCTYPE")
+
+
+@together(
+    ("name", "data", "reason"),
+    [
+        ("a.xlsx", xlsx({"A": []}), "no sheet with text"),
+        ("a.xlsx", replaced(xlsx({"A": []}), sheet1_xml="<x"), "no sheet with text .the sheet is damaged"),
+        ("a.ods", ODT, "not a readable .ods"),
+        ("a.pptx", pptx(PICTURE), "only pictures"), ("a.pptx", pptx(), "no text"),
+        ("a.pptx", replaced(PPTX, presentation_xml=None), "ppt/presentation.xml is missing"),
+        ("a.odt", ODS, "not an OpenDocument text"),
+        ("a.odt", replaced(ODT, content_xml=None), "content.xml is missing"),
+        ("a.odt", open_document("<text:span>" * 5000 + "</text:span>" * 5000), "nested too deeply"),
+        ("a.epub", epub({"a.html": None}), "a.html is missing"),
+        ("a.epub", zipped({"a": "b"}), "container.xml is missing"),
+        ("a.odt", open_document("<text:p> </text:p>"), "has no text"), ("a.rtf", rb"{\rtf1 \par}", "has no text"),
+        ("a.mhtml", b"Content-Type: text/html\n\n<p>", "has no text"), ("a.rtf", b"plain", "not RTF"),
+        ("a.mhtml", b"Subject: a\n\ntext", "no HTML page"),
+    ],
+)  # fmt: skip
+def test_files_without_text_say_why(name: str, data: bytes, reason: str) -> None:
+    assert_unreadable(name, data, reason)
+
+
+@together(
+    ("name", "kind"),
+    [
+        ("a.XLSX", "spreadsheet"), ("a.xlsm", "spreadsheet"), ("a.ods", "spreadsheet"), ("a.pptx", "slides"),
+        ("a.odt", "opendocument"), ("a.epub", "epub"), ("a.rtf", "rtf"), ("a.mhtml", "mhtml"), ("a.mht", "mhtml"),
+    ],
+)  # fmt: skip
+def test_kinds_of_office(name: str, kind: str) -> None:
+    assert kind_of(name, b"PK\3\4") == kind
+
+
+def test_an_epub_refers_to_nothing_outside_of_the_archive() -> None:
+    book = only("a.epub", epub({"../../../etc/passwd": None, "b.html": "<p>text<img src='file:///etc/passwd'>"}))
+    assert isinstance(book, Document) and book.text == "text" and len(book.problems) == 1

@@ -1,0 +1,338 @@
+"""Corpora: documents of files, token ids on disk, interrupted runs."""
+
+import gzip
+import itertools
+import json
+import lzma
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.loading import load_tokenizer_of, new_model
+from mlxbert.readers.pipes import LONGEST
+from mlxbert.text.tokenizer import Tokenizer
+from mlxbert.train.pretraining.corpus import documents as reading, token_writer
+from mlxbert.train.pretraining.corpus.documents import CorpusPosition, DocumentReader, check_files, split_sentences
+from mlxbert.train.pretraining.corpus.token_store import Corpus, read_corpus
+from mlxbert.train.pretraining.vocabulary import vocabulary
+from mlxbert.weights.model_source import ModelRef
+from tests.helpers.vocabularies import put, trained
+
+FILES = ("ids.bin", "sentences.bin", "documents.bin")
+TEXT = "The cat sat.\nThe dogs sat on mats.\n\n\nTokyo, Paris!\n"
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return load_tokenizer_of(ModelRef("builtin"))[1]
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    """Writes a file, compressed as its name says."""
+    data = content.encode() if isinstance(content, str) else content
+    if path.suffix in (".gz", ".xz"):
+        data = gzip.compress(data) if path.suffix == ".gz" else lzma.compress(data)
+    path.write_bytes(data)
+    return path
+
+
+def read(paths: list[Path], **options: Any) -> tuple[list[list[str]], CorpusPosition]:
+    """The documents of files, their parts joined, and where reading ended."""
+    reader = DocumentReader(check_files(paths, "text", "blank"), **options)
+    found: list[list[str]] = [[]]
+    for part in reader:
+        found[-1] += part.sentences
+        if not part.continues:
+            found.append([])
+    assert not found.pop()
+    assert reader.done == reader.total == sum(path.stat().st_size for path in paths)
+    return [one for one in found if one], reader.place
+
+
+@pytest.mark.slow
+def test_a_corpus_may_be_a_single_line_longer_than_a_record(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("the cat sat on the mat " * (LONGEST // 20), encoding="utf-8")
+    part = next(iter(DocumentReader([tmp_path / "a.txt"])))
+    assert part.continues and part.sentences[0].startswith("the cat sat")
+
+
+@pytest.mark.parametrize("ending", ["", ".gz", ".xz"])
+def test_files_become_documents(tmp_path: Path, ending: str) -> None:
+    text = write(tmp_path / f"a.txt{ending}", TEXT)
+    lines = [{"text": "A cat. A dog."}, {"text": "One\ntwo. Three.\n\n"}, {"text": ""}]
+    objects = write(tmp_path / f"b.jsonl{ending}", "".join(json.dumps(line) + "\n" for line in lines))
+    expected = [["The cat sat.", "The dogs sat on mats."], ["Tokyo, Paris!"]]
+    found, place = read([text, objects])
+    assert found == [*expected, ["A cat.", "A dog."], ["One", "two.", "Three."]]
+    assert (place.file, place.skipped, place.problems) == (2, 0, ())
+    assert read([text], documents="line")[0] == [["The cat sat."], ["The dogs sat on mats."], ["Tokyo, Paris!"]]
+
+
+@pytest.mark.parametrize(("text", "sentences"), [
+    ("One. Two? Three!", ["One.", "Two?", "Three!"]),
+    ('He said "no." (He left.) She stayed, e.g. here.', ['He said "no."', "(He left.)", "She stayed, e.g. here."]),
+    ("Version 3.5 is out.  日本", ["Version 3.5 is out.", "日本"]),
+    ("  ", []),
+])  # fmt: skip
+def test_sentences_of_a_line(text: str, sentences: list[str]) -> None:
+    assert list(split_sentences(text)) == sentences
+
+
+def test_long_sentences_are_split_and_long_documents_are_read_in_parts(tmp_path: Path) -> None:
+    words = "word " * 100_000
+    path = write(tmp_path / "a.txt", f"{words}\n{'x' * 25_000}\n" + "A line.\n" * 60_000)
+    parts = list(DocumentReader([path]))
+    sentences = [sentence for part in parts for sentence in part.sentences]
+    assert max(map(len, sentences)) <= reading.MAX_SENTENCE
+    assert " ".join(sentences).split().count("word") == 100_000
+    assert "".join(sentences).count("x") == 25_000
+    assert len(parts) > 3 and [part.continues for part in parts] == [True] * (len(parts) - 1) + [False]
+    assert [part.resumable for part in parts].count(False) == 1  # the part that ends within a line
+
+
+def test_what_cannot_be_used_is_skipped_and_named(tmp_path: Path) -> None:
+    text = write(tmp_path / "a.txt", b"good one\nLatin-1 \xe9\nzero\0byte\nstill the same\n")
+    bad = ["{", "[1]", '{"other": "x"}', '{"text": 3}', '{"text": "\\ud800"}', '{"text": "fine here"}']
+    objects = write(tmp_path / "b.jsonl", "\n".join([*bad, *["{"] * 30]))
+    empty = write(tmp_path / "c.txt", "")
+    found, place = read([text, objects, empty])
+    assert found == [["good one", "still the same"], ["fine here"]]
+    assert (place.skipped, place.empty, len(place.problems)) == (2 + 5 + 30, 1, reading.MAX_PROBLEMS)
+    assert place.problems[0].startswith(f"{text}, line 2: ") and "0xe9" in place.problems[0]
+    assert place.problems[2].startswith(f"{objects}, line 1: ")
+
+
+@pytest.mark.parametrize(("name", "content", "hint"), [
+    ("a.txt", b"caf\xe9\n\xe9t\xe9\n", "encoding='latin-1'"),
+    ("a.txt", b"PK\x03\x04 and more", "save the document"),
+    ("a.txt", b"\0\0\0\n\0\0", "UTF-16"),
+    ("a.jsonl", b'{"body": "x"}\n', "field="),
+    ("a.txt", b"\xfd7zXZ\0 and more", ".xz"),
+    ("a.txt", b"\n \n", ""),
+])  # fmt: skip
+def test_a_file_without_a_usable_line_is_refused(tmp_path: Path, name: str, content: bytes, hint: str) -> None:
+    path = write(tmp_path / name, content)
+    with pytest.raises(InputError) as caught:
+        read([path])
+    assert str(path) in caught.value.message and hint in (caught.value.hint or "")
+
+
+def test_damaged_compression_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt.xz"
+    path.write_bytes(lzma.compress(os.urandom(1000))[:-100])
+    with pytest.raises(InputError, match="xz"):
+        read([path])
+
+
+def test_arguments_are_checked_before_anything_is_read(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", TEXT)
+    for wrong in ([tmp_path], [tmp_path / "missing.txt"], ["/dev/null"]):
+        with pytest.raises(InputError, match=str(wrong[0])):
+            check_files([path, *wrong], "text", "blank")
+    write(tmp_path / "a.csv", TEXT)
+    for files, field, documents in (([], "text", "blank"), ([path], "", "blank"), ([path], "text", "page")):
+        with pytest.raises(ArgumentError):
+            check_files(files, field, documents)
+    with pytest.raises(ArgumentError, match=r"a\.csv"):
+        check_files([tmp_path / "a.csv"], "text", "blank")
+
+
+def decoded(corpus: Corpus, tokenizer: Tokenizer) -> list[list[list[str]]]:
+    """The tokens of each sentence of each document."""
+    ends = [0, *corpus.sentences[:].tolist()]
+    sentences = [
+        [tokenizer.token(number) for number in corpus.tokens(start, end).tolist()]
+        for start, end in itertools.pairwise(ends)
+    ]
+    bounds = [0, *corpus.documents[:].tolist()]
+    return [sentences[start:end] for start, end in itertools.pairwise(bounds)]
+
+
+def test_a_corpus_holds_tokens_sentences_and_documents(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    path = write(tmp_path / "a.txt", "Hello, playwrights!\n\u200b\nA cat.\n\n\u200b\n\nTokyo.\n")
+    seen: list[tuple[int, int]] = []
+    corpus = read_corpus([path], tmp_path / "c", tokenizer, on_progress=lambda *now: seen.append(now))
+    assert decoded(corpus, tokenizer) == [
+        [["hello", ",", "playwright", "##s", "!"], ["a", "cat", "."]],
+        [["tokyo", "."]],
+    ]
+    assert corpus.continues(0, 5).tolist() == [False, False, False, True, False]
+    assert corpus.tokens(3, 4).dtype == np.int32 and corpus.ids.dtype == np.uint16
+    report = corpus.report
+    assert (report.documents, report.sentences, report.tokens, report.unknown) == (2, 3, 10, 0)
+    assert report.bytes == path.stat().st_size and seen[-1] == (report.bytes, report.bytes)
+    assert sorted(one.name for one in (tmp_path / "c").iterdir()) == sorted([*FILES, "corpus.json"])
+
+
+def test_special_tokens_spelled_out_are_text(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    path = write(tmp_path / "a.txt", "a [MASK] and [SEP] or <mask> here\n")
+    corpus = read_corpus([path], tmp_path / "c", tokenizer)
+    special = {tokenizer.token_id(token) for token in tokenizer.special.values()}
+    assert not special & {*corpus.tokens(0, corpus.report.tokens).tolist()}
+    config: dict[str, Any] = {"model_type": "xlm-roberta", "vocab_size": 100, "hidden_size": 8, "num_hidden_layers": 1}
+    config |= {"num_attention_heads": 1, "intermediate_size": 8, "max_position_embeddings": 20, "pad_token_id": 1}
+    settings = {"tokenizer_class": "XLMRobertaTokenizer"}
+    files: dict[str, Any] = {
+        "sentencepiece.bpe.model": trained(),
+        "config.json": config,
+        "tokenizer_config.json": settings,
+    }
+    pieces = load_tokenizer_of(ModelRef(put(tmp_path / "v", files)))[1]
+    corpus = read_corpus([path], tmp_path / "d", pieces)  # of <mask> this vocabulary makes the mask token
+    assert pieces.token_id("<mask>") not in corpus.tokens(0, corpus.report.tokens)
+    assert pieces.encode("a <mask>").ids.count(pieces.token_id("<mask>") or -1) == 1  # elsewhere it stays one
+
+
+def content(folder: Path) -> list[bytes]:
+    """The files with the tokens."""
+    return [(folder / name).read_bytes() for name in FILES]
+
+
+def many(folder: Path) -> list[Path]:
+    """Files whose reading takes several blocks: documents of several lines and parts, with lines that are skipped."""
+    text = "\n\n".join("\n".join(f"Sentence {n} of {d}, here." for n in range(d % 7 + 1)) for d in range(20))
+    lines = b"bad \xe9\n" + b'{"text": "A record. Of two."}\n' * 20
+    return [write(folder / "a.txt", text), write(folder / "b.jsonl.gz", lines), write(folder / "c.txt.xz", text)]
+
+
+def test_an_interrupted_run_ends_with_the_same_bytes(
+    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = many(tmp_path)
+    whole = read_corpus(paths, tmp_path / "whole", tokenizer)
+    monkeypatch.setattr(token_writer, "BLOCK", 50)
+    monkeypatch.setattr(token_writer, "BATCH_SENTENCES", 3)
+    monkeypatch.setattr(reading, "MAX_PART", 60)
+    append = token_writer.TokenWriter._append
+    calls, interruptions = 0, 0
+
+    def interrupted(self: Any, parts: Any) -> None:
+        nonlocal calls
+        append(self, parts)
+        calls += 1
+        if calls % 17 == 0:
+            raise KeyboardInterrupt
+
+    with mock.patch.object(token_writer.TokenWriter, "_append", interrupted):
+        while True:
+            try:
+                found = read_corpus(paths, tmp_path / "c", tokenizer)
+                break
+            except KeyboardInterrupt:
+                interruptions += 1
+    assert interruptions > 2
+    assert content(tmp_path / "c") == content(tmp_path / "whole")
+    assert replace(found.report, seconds=0) == replace(whole.report, seconds=0)
+    assert found.report.skipped == 1
+
+
+def test_a_finished_corpus_is_opened_and_a_changed_one_read_again(
+    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "a.txt", TEXT)
+    read_corpus([path], tmp_path / "c", tokenizer)
+    with mock.patch.object(token_writer.TokenWriter, "write", side_effect=AssertionError):
+        assert read_corpus([path], tmp_path / "c", tokenizer).report.documents == 2
+    assert read_corpus([path], tmp_path / "c", tokenizer, documents="line").report.documents == 3
+    write(path, TEXT + "\nAnother one.\n")
+    assert read_corpus([path], tmp_path / "c", tokenizer).report.documents == 3
+    (tmp_path / "c" / "ids.bin").write_bytes(b"")
+    assert read_corpus([path], tmp_path / "c", tokenizer).report.tokens > 10
+
+
+def test_a_corpus_of_single_tokens_is_refused(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    path = write(tmp_path / "a.txt", "one\ntwo\n")
+    for _ in range(2):
+        with pytest.raises(InputError) as caught:
+            read_corpus([path], tmp_path / "c", tokenizer)
+        assert caught.value.hint
+
+
+def test_a_full_disk_keeps_what_is_committed(
+    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = many(tmp_path)
+    monkeypatch.setattr(token_writer, "BLOCK", 50)
+    monkeypatch.setattr(token_writer, "BATCH_SENTENCES", 30)
+    sync: Callable[[int], None] = os.fsync
+    calls = 0
+
+    def full(descriptor: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 12:
+            raise OSError(28, "No space left on device")
+        sync(descriptor)
+
+    with mock.patch.object(os, "fsync", full), pytest.raises(MlxbertError, match="No space") as caught:
+        read_corpus(paths, tmp_path / "c", tokenizer)
+    assert caught.value.hint
+    committed = json.loads((tmp_path / "c" / "corpus.json").read_bytes())
+    assert committed["tokens"] > 50 and not committed["complete"]
+    read_corpus(paths, tmp_path / "c", tokenizer)
+    read_corpus(paths, tmp_path / "whole", tokenizer)
+    assert content(tmp_path / "c") == content(tmp_path / "whole")
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from mlxbert.loading import load_tokenizer_of
+from mlxbert.train.pretraining.corpus import token_writer as writer
+from mlxbert.train.pretraining.corpus.token_store import read_corpus
+from mlxbert.weights.model_source import ModelRef
+writer.BLOCK = 3000
+writer.BATCH_SENTENCES = 100
+read_corpus([sys.argv[1]], Path(sys.argv[2]), load_tokenizer_of(ModelRef("builtin"))[1])
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_run_resumes_to_the_same_bytes(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    lines = (f"Sentence {number} of a text that is killed.\n" + "\n" * (number % 9 == 0) for number in range(30_000))
+    path = write(tmp_path / "a.txt", "".join(lines))
+    whole, folder = tmp_path / "whole", tmp_path / "c"
+    read_corpus([path], whole, tokenizer)
+    kills, threads = 0, 1
+    for delay in (0.05, 0.11, 0.23, 0.4, None):
+        threads = 3 - threads  # the number of threads does not matter
+        variables = os.environ | {"RAYON_NUM_THREADS": str(threads)}
+        running = subprocess.Popen([sys.executable, "-c", KILLED, str(path), str(folder)], env=variables)
+        before = (folder / "corpus.json").stat().st_mtime_ns if folder.exists() else 0
+        while delay is not None and running.poll() is None:
+            state = folder / "corpus.json"
+            if state.exists() and state.stat().st_mtime_ns != before:
+                time.sleep(delay)
+                running.send_signal(signal.SIGKILL)
+                kills += 1
+                break
+            time.sleep(0.005)
+        running.wait()
+    assert kills >= 3
+    assert content(folder) == content(whole)
+
+
+def test_sentences_within_a_document_follow_a_space(tmp_path: Path) -> None:
+    """In a byte-level vocabulary the first word of a text is another token than the same word after a space."""
+    files = vocabulary(
+        [write(tmp_path / "text.txt", "the cat sat. The dog sat. " * 40)], tmp_path / "bpe", kind="bpe", size=300
+    )
+    sizes = {"model_type": "roberta", "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    sizes |= {"intermediate_size": 8, "max_position_embeddings": 20, "vocab_size": files.size, "pad_token_id": 1}
+    tokenizer = new_model(sizes, files.folder).tokenizer
+    path = write(tmp_path / "two.txt", "the cat sat. The dog.\nThe end.\n\nThe cat.\n")
+    found = read_corpus([path], tmp_path / "corpus", tokenizer)
+    ends = [0, *found.sentences[:].tolist()]
+    texts = [tokenizer.decode(found.tokens(*pair).tolist()) for pair in itertools.pairwise(ends)]
+    assert texts == ["the cat sat.", " The dog.", " The end.", "The cat."]

@@ -1,0 +1,236 @@
+"""Few examples: the loss, the fitted classifier, the folder, resuming, and what is refused."""
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlxbert
+from mlxbert.machine.device import mx
+from mlxbert.nn.vector_losses import same_class
+from mlxbert.train.data.data_report import DataReport
+from mlxbert.train.loop.events import Evaluated, Finished, Started
+from mlxbert.weights.sentence_transformers import read_embedder
+from tests.helpers.cases import fast
+from tests.helpers.frozen import read_config
+from tests.helpers.st_folder import NORMALIZE, pooling, save_st
+from tests.helpers.tiny import save
+
+WORDS = ("cat", "mat", "dog", "house", "night", "friend", "run", "sit", "far", "near")
+VECTOR_CLASSIFIER = "vector_classifier.safetensors"
+Record = dict[str, str]
+
+
+def records(classes: int, shots: int, seed: int = 0) -> list[Record]:
+    """Texts whose class is the pair of words that occurs twice."""
+    rng = np.random.default_rng(seed)
+    kinds = list(itertools.combinations(WORDS, 2))[:classes]
+    found: dict[str, str] = {}
+    while len(found) < classes * shots:
+        number = len(found) % classes
+        text = " ".join(rng.permutation([*kinds[number] * 2, *rng.choice(WORDS, 2)]))
+        found.setdefault(text, f"class {number:02}")
+    return [{"text": text, "label": label} for text, label in found.items()]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return save_st(tmp_path / "start", pooling("mean", old=True), NORMALIZE)
+
+
+def train(folder: Path, data: Any, output: Path, **options: Any) -> list[Any]:
+    given: dict[str, Any] = {"few_shot": True, "epochs": 2, "lr": 1e-3, "device": "cpu"} | options
+    return list(mlxbert.finetune("classify", train=data, model=folder, output=output, **given))
+
+
+def test_the_loss_is_that_of_all_pairs() -> None:
+    rng = np.random.default_rng(0)
+    vectors, classes = rng.normal(size=(7, 5)), np.array([0, 1, 0, 2, 1, 0, 3])
+    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    errors: dict[bool, list[float]] = {True: [], False: []}
+    for a, b in itertools.combinations(range(7), 2):
+        same = bool(classes[a] == classes[b])
+        errors[same].append((units[a] @ units[b] - same) ** 2)
+    wanted = np.mean(errors[True]) + np.mean(errors[False])
+    assert same_class(mx.array(vectors), mx.array(classes)).item() == pytest.approx(wanted, rel=1e-5)
+
+
+@pytest.mark.parametrize("classes", [[0, 0, 0], [0, 1, 2], [0]])
+def test_a_batch_without_pairs_of_a_kind_has_a_finite_gradient(classes: list[int]) -> None:
+    vectors = mx.array(np.random.default_rng(0).normal(size=(len(classes), 4)))
+    loss, gradient = mx.value_and_grad(lambda v: same_class(v, mx.array(classes)))(vectors)
+    assert np.isfinite(loss.item()) and mx.isfinite(gradient).all().item()
+
+
+@pytest.mark.parametrize(
+    ("shots", "options", "used"),
+    [
+        (8, {}, True),
+        (70, {}, False),  # more than few
+        (8, {"few_shot": False}, False),
+        (8, {"lora": 2}, False),  # works with ordinary training alone
+        (8, {"label_smoothing": 0.1}, False),
+    ],
+)
+def test_few_labels_are_trained_on_pairs_without_being_asked(
+    folder: Path, tmp_path: Path, shots: int, options: dict[str, Any], used: bool
+) -> None:
+    given = {"few_shot": None, "dry_run": True} | options
+    started = train(folder, records(2, shots), tmp_path / "out", **given)[0]
+    assert isinstance(started, Started) and isinstance(started.report, DataReport)
+    assert ("method" in started.report.facts) == used
+
+
+def test_names_of_labels_are_kept_where_pairs_are_trained_without_being_asked(folder: Path, tmp_path: Path) -> None:
+    texts = [{"text": one["text"], "label": one["label"][-1]} for one in records(2, 8)]
+    train(folder, texts, tmp_path / "out", few_shot=None, label_names="no,maybe", epochs=1)
+    record = json.loads((tmp_path / "out" / "training.json").read_text())
+    assert record["options"]["few_shot"] and record["options"]["label_names"] == {"0": "no", "1": "maybe"}
+    model = mlxbert.load(tmp_path / "out")
+    assert model.labels is not None and model.labels.names == ("no", "maybe")
+    assert mlxbert.evaluate("classify", model, data=texts).metrics["accuracy"] > 0.5
+    one = train(folder, texts, tmp_path / "one", few_shot=None, label_names="no,maybe", valid=texts[:1], dry_run=True)
+    assert isinstance(one[0], Started)  # the first text has the first label, whatever else there is
+
+
+def test_too_few_texts_for_pairs_are_no_error_where_nobody_asked_for_pairs(folder: Path, tmp_path: Path) -> None:
+    texts = records(5, 2)[:6]  # one label has two texts, and one of them may be held out
+    for seed in range(2):
+        given: dict[str, Any] = {"few_shot": None, "dry_run": True, "seed": seed, "validation_fraction": 0.3}
+        assert isinstance(train(folder, texts, tmp_path / "out", **given)[0], Started)
+
+
+def test_a_model_without_pooling_is_not_trained_on_pairs_unasked(tmp_path: Path) -> None:
+    save(tmp_path / "plain")
+    started = train(tmp_path / "plain", records(2, 8), tmp_path / "out", few_shot=None, dry_run=True)[0]
+    assert "method" not in started.report.facts
+
+
+@pytest.mark.parametrize(("classes", "shots"), fast([(2, 8), (20, 8)], (2, 8)))
+def test_the_folder_gives_the_scores_of_the_evaluation(folder: Path, tmp_path: Path, classes: int, shots: int) -> None:
+    data, valid = records(classes, shots), records(classes, 3, seed=1)
+    events = train(folder, data, tmp_path / "out", valid=valid)
+    started, finished = events[0], events[-1]
+    assert isinstance(started, Started) and isinstance(finished, Finished) and isinstance(started.report, DataReport)
+    best = [event for event in events if isinstance(event, Evaluated) and event.best][-1]
+    found = mlxbert.evaluate("classify", mlxbert.load(tmp_path / "out", device="cpu"), data=valid)
+    assert finished.evaluation is not None
+    # A logit is a sum over the vector with weights of 10 and more: float32 sums in another order, of another BLAS or of
+    # batches of another size, move it by some 1e-6.
+    assert found.metrics == pytest.approx(finished.evaluation.metrics, rel=1e-5)
+    assert found.metrics == pytest.approx(best.metrics, rel=1e-5)
+    assert found.score > 1.5 / classes
+    model = mlxbert.load(tmp_path / "out", task="classify", device="cpu")
+    answer = mlxbert.classify(model, valid[0]["text"], top_k=1)
+    assert isinstance(answer, mlxbert.Classification)
+    (label,) = answer.labels
+    assert label.label in {record["label"] for record in data} and 0 < label.score < 1
+
+
+def test_training_makes_texts_of_a_class_similar(folder: Path, tmp_path: Path) -> None:
+    data, valid = records(3, 8), records(3, 4, seed=1)
+    train(folder, data, tmp_path / "out", valid=valid, epochs=20, patience=20, lr=5e-3)
+    texts, labels = [one["text"] for one in valid], np.array([one["label"] for one in valid])
+    same = (labels[:, None] == labels) & ~np.eye(len(labels), dtype=bool)
+
+    def gap(model: Path) -> float:
+        vectors = mlxbert.embed(mlxbert.load(model, task="embed", device="cpu"), texts, normalize=True)
+        cosines = vectors @ vectors.T
+        return float(cosines[same].mean() - cosines[labels[:, None] != labels].mean())
+
+    assert gap(tmp_path / "out") > 10 * abs(gap(folder))
+
+
+def test_what_is_written(folder: Path, tmp_path: Path) -> None:
+    finished = train(folder, records(2, 8), tmp_path / "out")[-1]
+    assert "few_shot=False" in finished.opens
+    out = tmp_path / "out"
+    config = read_config(out / "encoder")
+    assert (config["architectures"], config["vector_classifier"]["pooling"]) == (["BertModel"], "mean")
+    assert config["vector_classifier"]["labels"] == ["class 00", "class 01"]
+    assert not {"id2label", "label2id", "problem_type"} & config.keys()
+    assert {path.name for path in out.iterdir()} & {"config.json", "model.safetensors", "vocab.txt"} == set()
+    embedder = read_embedder(mlxbert.load(out).files, config["hidden_size"])
+    assert (embedder.config.poolings, embedder.config.stated, embedder.unit) == (("mean",), True, True)
+    card = (out / "README.md").read_text()
+    assert VECTOR_CLASSIFIER in card and "library_name: mlxbert\n" in card
+    assert VECTOR_CLASSIFIER in json.loads((out / "saved.json").read_text())["note"]
+    assert json.loads((out / "training.json").read_text())["options"]["few_shot"] is True
+
+
+def test_the_models_own_pooling_is_kept(tmp_path: Path) -> None:
+    start = save_st(tmp_path / "start", pooling("cls", old=True), NORMALIZE)
+    train(start, records(2, 8), tmp_path / "out")
+    assert read_config(tmp_path / "out/encoder")["vector_classifier"]["pooling"] == "cls"
+    assert mlxbert.load(tmp_path / "out").embedder.config.poolings == ("cls",)
+
+
+@pytest.mark.parametrize(("max_length", "longest"), [(None, 10), (8, 10), (12, 12)])
+def test_the_limits_that_the_model_states_are_kept(tmp_path: Path, max_length: int | None, longest: int) -> None:
+    stated = {"max_seq_length": 10, "do_lower_case": True}
+    start = save_st(tmp_path / "start", pooling("mean", old=True), NORMALIZE, transformer=stated)
+    data = [{"text": f"{one['text']} " * 3, "label": one["label"]} for one in records(2, 8)]
+    started = train(start, data, tmp_path / "out", max_length=max_length)[0]
+    assert started.report.max_length == (max_length or 10)
+    written = json.loads((tmp_path / "out/encoder/sentence_bert_config.json").read_text())
+    assert written == stated | {"max_seq_length": longest}
+    for task in (None, "classify"):
+        model = mlxbert.load(tmp_path / "out", task=task, device="cpu")
+        assert model.tokenizer.max_length == longest
+        assert model.tokenizer.encode("A CAT").ids == model.tokenizer.encode("a cat").ids
+    assert train(tmp_path / "out", data, tmp_path / "further")[0].report.max_length == longest
+
+
+def test_it_is_trained_further_with_and_without(folder: Path, tmp_path: Path) -> None:
+    data = records(2, 8)
+    train(folder, data, tmp_path / "one")
+    assert not train(tmp_path / "one", data, tmp_path / "two")[0].new_head
+    assert train(tmp_path / "one", data, tmp_path / "plain", few_shot=False)[0].new_head
+    assert read_config(tmp_path / "plain")["architectures"] == ["BertForSequenceClassification"]
+    assert not [*(tmp_path / "plain").rglob(VECTOR_CLASSIFIER)]
+    assert "library_name: transformers\n" in (tmp_path / "plain/README.md").read_text()
+    train(tmp_path / "one", data, tmp_path / "adapter", few_shot=False, lora=2)
+    adapted = mlxbert.load(tmp_path / "one", task="classify", adapter=tmp_path / "adapter")
+    assert adapted.labels is not None and adapted.labels.head_pooling is None
+    assert train(tmp_path / "plain", data, tmp_path / "back")[0].new_head
+    assert read_config(tmp_path / "back/encoder")["architectures"] == ["BertModel"]
+    mlxbert.load(tmp_path / "back", task="classify")
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "said"),
+    [
+        ("classify", {"label_smoothing": 0.1}, "label_smoothing"),
+        ("classify", {"class_weights": "balanced"}, "class_weights"),
+        ("classify", {"check": True}, "check"),
+        ("classify", {"lora": 4}, "lora"),
+        ("classify", {"few_shots": True}, "few_shot"),
+        ("multilabel", {}, "few_shot"),
+        ("tag", {}, "few_shot"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(
+    folder: Path, tmp_path: Path, task: str, options: dict[str, Any], said: str
+) -> None:
+    given: Any = {"few_shot": True, "device": "cpu"} | options
+    with pytest.raises(mlxbert.ArgumentError) as caught:
+        mlxbert.finetune(task, train=records(2, 8), model=folder, output=tmp_path / "out", **given)
+    assert said in f"{caught.value.message} {caught.value.hint}"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [{**record, "label": "one"} for record in records(2, 4)],
+        [{**record, "pair": "a cat"} for record in records(2, 4)],
+        records(10, 1),
+    ],
+    ids=["one class", "pairs", "one example of each class"],
+)
+def test_data_that_do_not_fit_are_refused(folder: Path, tmp_path: Path, data: list[Record]) -> None:
+    options: dict[str, Any] = {"pair_column": "pair"} if "pair" in data[0] else {}
+    with pytest.raises(mlxbert.InputError):
+        train(folder, data, tmp_path / "out", **options)

@@ -1,0 +1,674 @@
+"""`mlxbert.finetune` and `mlxbert.evaluate` on a tiny model, from data to a folder."""
+
+import gc
+import importlib
+import itertools
+import json
+import math
+import shlex
+import shutil
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+from unittest import mock
+
+import numpy as np
+import pytest
+
+import mlxbert
+from mlxbert.errors import ArgumentError, DivergedError, InputError, MlxbertError
+from mlxbert.machine.device import mx
+from mlxbert.train.command_line import command_line
+from mlxbert.train.loop.events import Evaluated, Event, Finished, Saved, Started, Step
+from mlxbert.train.options.training_tasks import TASKS
+from mlxbert.train.unfinished_folder import Workspace, clean_up
+from tests.helpers.cases import fast
+from tests.helpers.classifiers import save_classifier
+from tests.helpers.commands import COMMANDS
+from tests.train.runs import parameters
+
+Files = Callable[..., Path]
+ANIMALS, PLACES = ("cat", "dog"), ("paris", "tokyo")
+
+
+def rows(count: int) -> list[tuple[str, str]]:
+    """Texts about animals and about places, each once."""
+    endings = ("sat", "went", "bought milk", "of man", "on mat", "the store", "play ##s", "largest city")
+    texts = [(f"the {word} {a} {b}", name) for a in endings for b in endings
+             for words, name in ((ANIMALS, "animal"), (PLACES, "place")) for word in words]  # fmt: skip
+    return [texts[7 * number % len(texts)] for number in range(count)]
+
+
+@pytest.fixture
+def train(tmp_path: Path) -> Path:
+    return write(tmp_path / "train.csv", rows(120))
+
+
+def write(path: Path, found: list[Any], header: str = "text,label") -> Path:
+    lines = [header, *(",".join(f'"{value}"' for value in row) for row in found)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def run(task: Any, **options: Any) -> list[Event]:
+    return list(mlxbert.finetune(task, **{"epochs": 2, "lr": 1e-2, "batch_size": 16} | options))
+
+
+def labels_of(model: mlxbert.Model, text: Any) -> Any:
+    return cast(Any, mlxbert.classify(model, text)).labels
+
+
+def one(events: list[Event], kind: type[Any]) -> Any:
+    (found,) = [event for event in events if isinstance(event, kind)]
+    return found
+
+
+def test_a_csv_becomes_a_model(base: Path, train: Path, tmp_path: Path) -> None:
+    events = run("classify", train=train, model=base, output=tmp_path / "out", epochs=6)
+    started, finished = one(events, Started), one(events, Finished)
+    assert started.examples == 100 and started.report.guessed == ("text", "label")
+    assert [type(event) for event in events[-3:]] == [Evaluated, Saved, Finished]
+    assert finished.score == finished.evaluation.score > finished.summary.baselines["best of the largest classes"]
+    assert finished.score == max(event.metrics["accuracy"] for event in events if isinstance(event, Evaluated))
+    assert not (tmp_path / "out.partial").exists()
+    model = mlxbert.load(tmp_path / "out")
+    assert model.labels == mlxbert.Labels(("animal", "place"), "single_label_classification")
+    assert labels_of(model, "the cat sat on mat")[0].label == "animal"
+    record = json.loads((tmp_path / "out/training.json").read_text())
+    assert record["options"]["epochs"] == 6 and record["runs"][0]["score"] == finished.score
+    assert record["sha256"] and record["command"].startswith("mlxbert finetune classify --train ")
+    card = (tmp_path / "out/README.md").read_text()
+    assert record["command"].replace(f"{tmp_path}/", "").replace(f"{base.parent}/", "") in card
+    assert str(tmp_path) not in card and str(base.parent) not in card
+    evaluation = mlxbert.evaluate("classify", model, data=train)
+    assert evaluation.score > 0.8 and evaluation.constant == {"best of the largest classes": 0.5}
+
+
+def test_rows_that_a_model_was_trained_on_are_counted(
+    base: Path, train: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    valid, other = write(tmp_path / "valid.csv", rows(40)[::-1]), write(tmp_path / "other.csv", rows(30))
+    run("classify", train=train, valid=valid, model=base, output=tmp_path / "out", epochs=1)
+    model = mlxbert.load(tmp_path / "out")
+    copied = tmp_path / "copied.csv"
+    copied.write_bytes(train.read_bytes())
+    assert mlxbert.evaluate("classify", model, data=other).seen == 0 and not caplog.records
+    for data, seen in ((copied, 120), ([other, valid], 40), ([train, valid], 160)):
+        assert mlxbert.evaluate("classify", model, data=data).seen == seen
+        assert caplog.records.pop().levelname == "WARNING"
+    (tmp_path / "out/training.json").unlink()  # only a note
+    assert mlxbert.evaluate("classify", model, data=train).seen == 0
+
+
+def test_a_run_that_ends_early_says_so(base: Path, tmp_path: Path) -> None:
+    train = write(
+        tmp_path / "train.csv", [row for row in rows(120) if row[1] == ("animal" if "cat" in row[0] else "place")]
+    )
+    finished = one(run("classify", train=train, model=base, output=tmp_path / "out", epochs=20), Finished)
+    assert finished.score == 1.0 and finished.ended < finished.planned
+    assert json.loads((tmp_path / "out/training.json").read_text())["runs"][0]["ended"] == finished.ended
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_command_of_a_model_card_can_be_typed(task: str) -> None:
+    command = COMMANDS[f"finetune {task}"]
+    options = {"text_column": "a b", "epochs": 2, "lr": 1e-5, "seed": 3, "max_length": 64}
+    given: dict[str, Any] = {"train": ["a.csv", "b c.csv"], "output": Path("out"), "seeds": 2, "model": "builtin"}
+    line = command_line(mlxbert.finetune, task, {**given, "sweep": {"lr": [1e-5, 2e-5]}, "options": options})
+    assert line is not None
+    parsed = command.make_context("finetune", shlex.split(line)[3:]).params
+    assert [*parsed["train"]] == given["train"] and [*parsed["sweep"]] == ["lr=1e-05,2e-05"] and parsed["seed"] == 3
+    chosen = {"classify": "few_shot", "embed": "normalize"}.get(task)  # by default neither true nor false
+    if chosen is not None:
+        line = command_line(mlxbert.finetune, task, {**given, "options": {chosen: False}})
+        assert line is not None
+        assert command.make_context("finetune", shlex.split(line)[3:]).params[chosen] is False
+
+
+def test_every_event_is_json(base: Path, train: Path, tmp_path: Path) -> None:
+    for event in run("classify", train=train, model=base, output=tmp_path / "out", epochs=1):
+        assert json.loads(json.dumps(event.to_dict(), allow_nan=False))["event"] == event.event
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(Step, marks=pytest.mark.slow), Evaluated, pytest.param(Saved, marks=pytest.mark.slow)]
+)
+def test_an_interrupted_call_resumes_to_the_same_bits(base: Path, train: Path, tmp_path: Path, kind: type[Any]) -> None:
+    options: dict[str, Any] = {"train": train, "model": base, "save_every": 3, "epochs": 2, "seeds": 2}
+    write(train, rows(60))
+    run("classify", output=tmp_path / "whole", **options)
+    for _ in range(100):
+        stream = mlxbert.finetune("classify", **{"lr": 1e-2, "batch_size": 16} | options, output=tmp_path / "parts")
+        seen = list(itertools.islice(stream, 9))
+        if isinstance(seen[-1], Finished):
+            break
+        if isinstance(seen[-1], kind):
+            with pytest.raises(KeyboardInterrupt):
+                stream.throw(KeyboardInterrupt)
+        else:
+            stream.close()
+    files = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "parts")]
+    assert files[0] == files[1]
+
+
+@pytest.mark.parametrize("lora", fast([None, 2], 2))
+def test_a_call_that_is_run_gives_the_model_and_one_that_is_not_says_so(
+    base: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, lora: int | None
+) -> None:
+    records = [{"text": text, "label": label} for text, label in rows(40)]
+    options: dict[str, Any] = {"train": records, "model": base, "output": tmp_path / "out", "epochs": 1, "lora": lora}
+    options["device"] = "cpu"
+    training = mlxbert.finetune("classify", **options)
+    assert "not started" in repr(training) and str(tmp_path / "out") in repr(training)
+    seen: list[Any] = []
+    model = training.run(seen.append)
+    assert one(seen, Finished).output == str(tmp_path / "out") and "not started" not in repr(training)
+    assert model.device == mx.Device(mx.cpu)
+    assert model.labels is not None and {*model.labels.names} == {"animal", "place"}
+    with pytest.raises(ArgumentError) as caught:
+        training.run()  # its events were used
+    assert "mlxbert.load" in str(caught.value.hint)
+    dry = mlxbert.finetune("classify", **options, overwrite=True, dry_run=True)
+    assert "not started" in repr(dry) and ".run()" not in repr(dry)
+    with pytest.raises(ArgumentError):
+        dry.run()
+    del dry
+    gc.collect()
+    caplog.clear()
+    mlxbert.finetune("classify", **options, overwrite=True)
+    gc.collect()
+    assert [record.levelname for record in caplog.records if "never started" in record.message] == ["WARNING"]
+
+
+@pytest.mark.slow
+def test_another_call_is_refused_and_says_what_differs(base: Path, train: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"train": train, "model": base, "output": tmp_path / "out", "batch_size": 16, "epochs": 2}
+    stream = mlxbert.finetune("classify", lr=1e-3, **options)
+    assert any(isinstance(event, Evaluated) for event in stream)  # stops at the first
+    stream.close()
+    with pytest.raises(ArgumentError, match=r"lr is 0\.002, was 0\.001"):
+        list(mlxbert.finetune("classify", lr=2e-3, **options))
+    with pytest.raises(ArgumentError, match="validation_examples"):  # it would validate on what it was trained on
+        list(mlxbert.finetune("classify", lr=1e-3, validation_fraction=0.4, **options))
+    train.write_text(train.read_text() + "the cat,animal\n")
+    with pytest.raises(ArgumentError, match=r"(has|have) changed"):
+        list(mlxbert.finetune("classify", lr=1e-3, **options))
+    assert one(list(mlxbert.finetune("classify", lr=2e-3, overwrite=True, **options)), Finished)
+
+
+@pytest.mark.parametrize("streams", fast([False, True], True))
+@pytest.mark.parametrize("changed", fast(["train", "valid"], "train"))
+def test_other_records_are_another_call(base: Path, tmp_path: Path, streams: bool, changed: str) -> None:
+    def call(other: str | None) -> mlxbert.TrainingEvents:
+        data: dict[str, Any] = {"train": rows(48), "valid": rows(12)}
+        if other is not None:
+            data[other][3] = ("the largest city", data[other][3][1])
+        for name, found in data.items():
+            records = [{"text": text, "label": label} for text, label in found]
+            data[name] = iter(records) if streams else records
+        return mlxbert.finetune("classify", model=base, output=tmp_path / "out", epochs=1, **data)
+
+    stream = call(None)
+    assert any(isinstance(event, Step) for event in stream)  # stops at the first
+    stream.close()
+    with pytest.raises(ArgumentError, match=r"(has|have) changed"):
+        list(call(changed))
+    assert isinstance(list(call(None))[-1], Finished)
+
+
+def test_what_a_run_leaves_that_was_killed_at_its_very_end(base: Path, train: Path, tmp_path: Path) -> None:
+    with mock.patch.object(Workspace, "remove", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        run("classify", train=train, model=base, output=tmp_path / "out", epochs=1)
+    assert (tmp_path / "out.partial/manifest.json").is_file()
+    clean_up(tmp_path / "out")
+    assert not (tmp_path / "out.partial").exists() and mlxbert.load(tmp_path / "out").labels is not None
+
+
+def test_a_folder_that_appeared_meanwhile_is_not_replaced(base: Path, train: Path, tmp_path: Path) -> None:
+    first, second = (
+        mlxbert.finetune("classify", train=train, model=base, output=tmp_path / "out", epochs=1, seed=seed)
+        for seed in (1, 2)
+    )
+    list(first)
+    with pytest.raises(ArgumentError, match="already exists"):
+        list(second)
+    assert json.loads((tmp_path / "out/training.json").read_text())["options"]["seed"] == 1
+
+
+def test_licenses_go_with_the_weights(base: Path, train: Path, tmp_path: Path) -> None:
+    model = shutil.copytree(base, tmp_path / "model")
+    (model / "LICENSE.txt").write_text("Apache")
+    (model / "NOTICE").write_text("by A. Author")
+    run("classify", train=train, model=model, output=tmp_path / "out", epochs=1)
+    assert (tmp_path / "out/NOTICE").read_text() == "by A. Author" and (tmp_path / "out/LICENSE.txt").is_file()
+
+
+def test_the_command_that_uses_the_model_works_where_one_is(
+    base: Path, train: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    finished = one(run("classify", train=train, model=base, output="models/my model", epochs=1), Finished)
+    assert shlex.split(finished.summary.command)[3] == "models/my model"
+
+
+@pytest.mark.slow
+def test_an_existing_folder_is_not_replaced(base: Path, train: Path, tmp_path: Path) -> None:
+    run("classify", train=train, model=base, output=tmp_path / "out", epochs=1)
+    with pytest.raises(ArgumentError, match="already exists"):
+        run("classify", train=train, model=base, output=tmp_path / "out", epochs=1)
+    run("classify", train=train, model=base, output=tmp_path / "out", epochs=1, overwrite=True)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/thesis.txt").write_text("years of work")
+    with pytest.raises(ArgumentError):
+        run("classify", train=train, model=base, output=tmp_path / "mine", epochs=1, overwrite=True)
+
+
+@pytest.mark.slow
+def test_seeds_and_values_are_tried_and_the_best_is_kept(base: Path, train: Path, tmp_path: Path) -> None:
+    events = run("classify", train=train, model=base, output=tmp_path / "out", seeds=2, sweep={"lr": [1e-6, 2e-6]})
+    finished = one(events, Finished)
+    assert [(found["seed"], found["lr"]) for found in finished.runs] == [(0, 1e-6), (1, 1e-6), (0, 2e-6), (1, 2e-6)]
+    assert finished.score == max(found["score"] for found in finished.runs)
+    runs = json.loads((tmp_path / "out/training.json").read_text())["runs"]
+    kept = [next(entry for entry in one["history"] if entry["step"] == one["step"]) for one in runs]
+    # So low rates change the loss, but not the score.
+    assert finished.run == max(range(4), key=lambda number: (kept[number]["accuracy"], -kept[number]["log_loss"]))
+    assert finished.summary.deviation is None  # of different learning rates it would say nothing
+    assert [event.varied for event in events if isinstance(event, Started)][2] == {"seed": 0, "lr": 2e-6}
+
+
+def test_a_run_that_diverges_is_the_worst(
+    base: Path, train: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rate = "mlxbert.train.loop.training_run.learning_rate"
+    monkeypatch.setattr(rate, lambda *given: math.nan if given[2].lr > 0.1 else 1e-3)
+    how: dict[str, Any] = {"train": train, "model": base, "epochs": 1}
+    events = run("classify", **how, output=tmp_path / "out", sweep={"lr": [0.5, 1e-3]})
+    finished = one(events, Finished)
+    assert finished.run == 1 and [found["score"] for found in finished.runs] == [None, finished.score]
+    with pytest.raises(DivergedError):
+        run("classify", **how, output=tmp_path / "other", sweep={"lr": [0.5, 0.6]})
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_number_keeps_its_head_whatever_it_is_called(base: Path, tmp_path: Path) -> None:
+    found = [(text, float(len(text))) for text, _ in rows(40)]
+    first = write(tmp_path / "first.csv", found, "text,stars")
+    second = write(tmp_path / "second.csv", found, "text,score")
+    began = one(run("regress", train=first, model=base, output=tmp_path / "a", epochs=1), Started)
+    again = one(run("regress", train=second, model=tmp_path / "a", output=tmp_path / "b", epochs=1), Started)
+    assert began.new_head and not again.new_head
+
+
+def test_seeds_can_be_values_to_try_and_the_deviation_is_theirs(base: Path, train: Path, tmp_path: Path) -> None:
+    sweep = {"sweep": {"seed": [3, 7]}}
+    finished = one(run("classify", train=train, model=base, output=tmp_path / "out", epochs=1, **sweep), Finished)
+    assert [found["seed"] for found in finished.runs] == [3, 7]
+    assert finished.summary.deviation == pytest.approx(np.std([found["score"] for found in finished.runs], ddof=1))
+
+
+@pytest.mark.slow
+def test_several_labels_with_thresholds(base: Path, tmp_path: Path) -> None:
+    found = [(text, f"{label},{'milk' if 'milk' in text else 'dry'}") for text, label in rows(120)]
+    data = write(tmp_path / "train.csv", found)
+    finished = one(run("multilabel", train=data, model=base, output=tmp_path / "out", epochs=6), Finished)
+    assert finished.metric == "macro_f1"
+    model = mlxbert.load(tmp_path / "out")
+    assert model.labels is not None and model.labels.names == ("animal", "dry", "milk", "place")
+    assert model.labels.thresholds is not None and len(model.labels.thresholds) == 4
+    chosen = labels_of(model, "the cat bought milk")
+    assert {label.label: label.chosen for label in chosen}.keys() == {"animal", "dry", "milk", "place"}
+    assert mlxbert.evaluate("multilabel", model, data=data).metrics["macro_f1"] > 0.5
+
+
+def test_numbers_of_pairs(base: Path, tmp_path: Path) -> None:
+    found = [(text, other, float(a == b)) for (text, a), (other, b) in zip(rows(120), rows(121)[1:], strict=True)]
+    data = write(tmp_path / "pairs.csv", found, "sentence1,sentence2,score")
+    finished = one(run("regress", train=data, model=base, output=tmp_path / "out"), Finished)
+    assert finished.metric == "spearman" and "mse" in finished.evaluation.metrics
+    model = mlxbert.load(tmp_path / "out")
+    assert model.labels == mlxbert.Labels(("score",), "regression")
+    assert isinstance(cast(Any, mlxbert.classify(model, ("the cat", "paris"))).value, float)
+
+
+def test_a_model_remembers_its_columns(base: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    found = [(number, label, text, other) for number, ((text, label), (other, _)) in
+             enumerate(zip(rows(60), rows(61)[1:], strict=True))]  # fmt: skip
+    data = write(tmp_path / "rows.csv", found, "id,kind,headline,title")
+    named: dict[str, Any] = {"text_column": "headline", "pair_column": "title", "label_column": "kind"}
+    started = one(run("classify", train=data, model=base, output=tmp_path / "out", epochs=1, **named), Started)
+    assert started.report.unused == ("id",)
+    model = mlxbert.load(tmp_path / "out")
+    assert mlxbert.evaluate("classify", model, data=data) == mlxbert.evaluate("classify", model, data=data, **named)
+    assert not [record for record in caplog.records if "pair" in record.message]
+    single = [{"text": text, "label": label} for _, label, text, _ in found]
+    assert mlxbert.evaluate("classify", model, data=single).examples == 60
+    list(mlxbert.classify(model, ["the cat", "the dog"]))
+    assert [record.levelname for record in caplog.records if "trained on pairs" in record.message] == ["WARNING"] * 2
+    caplog.clear()
+    mlxbert.classify(model, ("the cat", "the dog"))
+    assert not caplog.records
+
+
+def test_labels_that_a_model_lacks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model = mlxbert.load(save_classifier(tmp_path / "one", mlxbert.Labels(("a", "b"), "single_label_classification")))
+    data = [{"text": "the cat", "label": label} for label in ("a", "x", "b", "x", "y")]
+    with pytest.raises(InputError, match=r"record 2: labels 'x' \(2 records\), 'y' \(1 record\)"):
+        mlxbert.evaluate("classify", model, data=data)
+    model = mlxbert.load(save_classifier(tmp_path / "all", mlxbert.Labels(("a", "b"), "multi_label_classification")))
+    sets = [["a", "x"], ["B"], ["y"], []]
+    found = mlxbert.evaluate("multilabel", model, data=[{"text": "the cat", "label": names} for names in sets])
+    assert found.unknown == {"x": 1, "y": 1} and [label.support for label in found.labels] == [1, 1]
+    assert any("'x' (1 record), 'y' (1 record)" in record.message for record in caplog.records)
+    with pytest.raises(InputError, match="'x'"):
+        mlxbert.evaluate("multilabel", model, data=[{"text": "the cat", "label": ["x"]}])
+
+
+@pytest.mark.parametrize(("option", "similar"), [("epoch", "epochs"), ("text_colum", "text_column"), ("zzz", None)])
+def test_unknown_options_suggest_a_similar_one(train: Path, tmp_path: Path, option: str, similar: str | None) -> None:
+    options: dict[str, Any] = {option: 3}
+    with pytest.raises(ArgumentError, match=option) as caught:
+        mlxbert.finetune("classify", train=train, output=tmp_path / "out", **options)
+    assert (caught.value.hint is None) if similar is None else f"{similar}?" in str(caught.value.hint)
+
+
+def test_records_of_python_objects(base: Path, tmp_path: Path) -> None:
+    records = [{"text": text, "label": label} for text, label in rows(40)]
+    finished = one(run("classify", train=records, model=base, output=tmp_path / "out", epochs=1), Finished)
+    assert finished.evaluation.examples == 8
+    assert json.loads((tmp_path / "out/training.json").read_text())["command"] is None
+
+
+def test_a_dry_run_writes_nothing(base: Path, train: Path, tmp_path: Path) -> None:
+    started: Any
+    (started,) = run("classify", train=train, model=base, output=tmp_path / "out", dry_run=True)
+    assert started.estimate.seconds > 0 and started.estimate.memory > 0
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_a_classifier_is_trained_on(tmp_path: Path, train: Path) -> None:
+    same = save_classifier(tmp_path / "same", mlxbert.Labels(("place", "animal"), "single_label_classification"))
+    other = save_classifier(tmp_path / "other", mlxbert.Labels(("a", "b", "c")))
+    for model, names in ((same, ("place", "animal")), (other, ("animal", "place"))):
+        run("classify", train=train, model=model, output=tmp_path / f"{model.name}-out", epochs=1)
+        labels = mlxbert.load(tmp_path / f"{model.name}-out").labels
+        assert labels is not None and labels.names == names
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("text\na\nb\n", "label"),
+        ("text,label\nthe cat,\nthe dog,a\n", "'a'"),
+        ("text,label\nthe cat,a\nthe dog,a\n", "'a'"),
+        ("text,label\nthe cat,a\n", None),
+        ("text,label\n", None),
+        ("", None),
+        ("text,label\n,a\nthe dog,b\n", "line 2"),
+    ],
+)
+def test_bad_data_are_refused(base: Path, tmp_path: Path, content: str, message: str | None) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text(content)
+    with pytest.raises(MlxbertError, match=message):
+        run("classify", train=path, model=base, output=tmp_path / "out")
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_a_label_unknown_at_validation_is_refused(base: Path, train: Path, tmp_path: Path) -> None:
+    valid = write(tmp_path / "valid.csv", [("the cat", "animal"), ("the dog", "Animal")])
+    with pytest.raises(InputError, match=r"valid\.csv, line 3.*Animal"):
+        run("classify", train=train, valid=valid, model=base, output=tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"label_smoothing": 1.0}, {"class_weights": "heavy"}, {"metric": "spearman"}, {"max_length": 2}, {"seeds": 0},
+        {"validation_fraction": 0}, {"validation_fraction": 1.5}, {"text_column": "nothing"}, {"sweep": {"lr": [0]}},
+        {"sweep": {"lr": 3}},
+        {"max_length": 9999}, {"sweep": {"freeze": [1, 7]}}, {"label_smoothing": "a lot"}, {"freeze": 7},
+        {"unknown": 1}, {"dtype": "float64"}, {"epochs": "3"}, {"model": "no/such folder"},
+        {"task": "regress", "label_smoothing": 0.1},
+    ],
+)  # fmt: skip
+def test_bad_options_are_refused_before_any_work(base: Path, train: Path, tmp_path: Path, options: Any) -> None:
+    with pytest.raises(MlxbertError):
+        mlxbert.finetune(**{"task": "classify", "train": train, "model": base, "output": tmp_path / "out"} | options)
+    assert not list(tmp_path.glob("out*"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"train": "none.csv"}, {"valid": ["none.csv"]}, {"encoding": "none"}, {"check": True, "lora": 4},
+        {"output": "mine"}, {"validation_fraction": 1.5}, {"valid": "train.csv", "validation_fraction": 0.1},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_bad_options_are_refused_before_a_model_is_downloaded(
+    train: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: Any
+) -> None:
+    monkeypatch.chdir(train.parent)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/thesis.txt").write_text("years of work")
+    with mock.patch("mlxbert.train.finetune.find_model", side_effect=AssertionError), pytest.raises(MlxbertError):
+        mlxbert.finetune(**{"task": "classify", "train": "train.csv", "model": "org/none", "output": "out"} | options)
+
+
+def test_the_model_itself_is_no_output(base: Path, train: Path, tmp_path: Path) -> None:
+    model = shutil.copytree(base, tmp_path / "model")
+    (model / "saved.json").write_text('{"written": {}}')
+    for output in (model, model / "out"):
+        with pytest.raises(ArgumentError):
+            mlxbert.finetune("classify", train=train, model=model, output=output, overwrite=True)
+
+
+def test_evaluate_spells_labels_as_the_model_does(tmp_path: Path) -> None:
+    model = mlxbert.load(save_classifier(tmp_path / "m", mlxbert.Labels(("NEGATIVE", "POSITIVE"))))
+    unnamed = mlxbert.load(save_classifier(tmp_path / "u", mlxbert.Labels()))
+    text = write(tmp_path / "text.csv", [("the cat", "positive"), ("the dog", "Negative")])
+    numbers = write(tmp_path / "numbers.csv", [("the cat", "1"), ("the dog", "0")])
+    assert [label.support for label in mlxbert.evaluate("classify", model, data=text).labels] == [1, 1]
+    assert [label.support for label in mlxbert.evaluate("classify", unnamed, data=numbers).labels] == [1, 1]
+    with pytest.raises(InputError, match=r"line 2.*'1'"):
+        mlxbert.evaluate("classify", model, data=numbers)
+    german = mlxbert.load(save_classifier(tmp_path / "g", mlxbert.Labels(("MASSE", "GEWICHT"))))
+    with pytest.raises(InputError, match="Maße"):  # not the same word
+        mlxbert.evaluate("classify", german, data=write(tmp_path / "g.csv", [("the cat", "Masse"), ("a dog", "Maße")]))
+
+
+def test_classes_are_not_numbers(tmp_path: Path) -> None:
+    model = mlxbert.load(save_classifier(tmp_path / "m", mlxbert.Labels()))  # names no problem_type
+    numbers = write(tmp_path / "numbers.csv", [("the cat", "1"), ("the dog", "0")])
+    with pytest.raises(ArgumentError, match="2 outputs"):
+        mlxbert.evaluate("regress", model, data=numbers)
+
+
+def test_a_task_of_ones_own(base: Path, tmp_path: Path) -> None:
+    import examples.stars as stars
+
+    records: Iterator[dict[str, Any]] = (
+        {"text": f"the cat {'sat ' * (number % 5)}", "stars": number % 5 + 1} for number in range(60)
+    )
+    finished = one(run(stars.Stars(), train=records, model=base, output=tmp_path / "out"), Finished)
+    assert finished.metric == "distance" and finished.evaluation is None
+    wrong: list[Any] = [{"text": "the cat", "stars": stars} for stars in (5, 1, 0)]
+    for bad, told in ((wrong, "record 3: stars is 0"), ([{"text": "a"}, *wrong], "record 1: stars is None")):
+        with pytest.raises(InputError, match=told):
+            run(stars.Stars(), train=wrong[:2], valid=bad, model=base, output=tmp_path / "bad")
+    assert labels_of(mlxbert.load(tmp_path / "out"), "the cat")[0].label in "12345"
+
+
+class Table:
+    """A table of pandas in one respect: it cannot be compared."""
+
+    def __eq__(self, other: object) -> Any:
+        raise ValueError("The truth value of a table is ambiguous")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("part", ["train", "valid"])
+def test_a_table_in_place_of_records_is_refused_in_words(part: str, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"train": [{"text": "a", "label": "b"}], part: Table()}
+    with pytest.raises(MlxbertError, match="Table"):
+        list(mlxbert.finetune("classify", output=tmp_path / "x", **given))
+
+
+def test_a_function_that_fails_ends_the_training_and_frees_its_folder(base: Path, tmp_path: Path) -> None:
+    def enough(event: Any) -> None:
+        if isinstance(event, Step):
+            raise ZeroDivisionError
+
+    records = [{"text": text, "label": label} for text, label in rows(40)]
+    options: dict[str, Any] = {"train": records, "model": base, "output": tmp_path / "out", "epochs": 1}
+    with pytest.raises(ZeroDivisionError):
+        mlxbert.finetune("classify", **options).run(enough)
+    assert mlxbert.finetune("classify", **options).run().labels is not None
+
+
+NAMES = {"animal": "1", "place": "0"}
+
+
+@pytest.mark.parametrize(
+    ("task", "given", "reason"),
+    [
+        ("classify", {"sweep": "lr=1e-5"}, "sweep is 'lr=1e-5'"),
+        ("classify", {"sweep": ["lr"]}, "sweep is "),
+        ("embed", {"dimensions": 64}, "dimensions is 64"),
+        ("embed", {"dimensions": "64,384"}, "dimensions is '64,384'"),
+    ],
+)
+def test_an_option_of_another_type_is_refused(
+    base: Path, train: Path, tmp_path: Path, task: str, given: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(ArgumentError, match=reason):
+        run(task, train=train, model=base, output=tmp_path / "out", **given)
+
+
+@pytest.mark.parametrize("task", ["classify", "multilabel"])
+def test_numbers_of_labels_get_names(base: Path, tmp_path: Path, task: str, caplog: pytest.LogCaptureFixture) -> None:
+    table = tmp_path / "train.csv"
+    table.write_text("".join(f"{NAMES[label]},{text}\n" for text, label in rows(120)), encoding="utf-8")
+    how: dict[str, Any] = {"no_header": True, "text_column": "2", "label_column": "1"}
+    output = tmp_path / "out"
+    finished = one(
+        run(task, train=table, model=base, output=output, epochs=1, label_names="place, animal", **how), Finished
+    )
+    assert finished.evaluation.examples == 20
+    assert json.loads((output / "config.json").read_text())["id2label"] == {"0": "place", "1": "animal"}
+    record = json.loads((output / "training.json").read_text())
+    assert record["options"]["label_names"] == {"0": "place", "1": "animal"}
+    assert "--label-names 'place, animal'" in record["command"] and "--no-header" in record["command"]
+    model = mlxbert.load(output)
+    by_number = mlxbert.evaluate(task, model, data=table, no_header=True)
+    named = write(tmp_path / "named.csv", [(text, label) for text, label in rows(120)])
+    by_name = mlxbert.evaluate(task, model, data=named, text_column="text", label_column="label")
+    assert by_number.metrics == by_name.metrics and set(by_name.labels or ()) == set(by_number.labels or ())
+    caplog.clear()
+    for names, new_head in ((None, True), ("place,animal", False)):
+        started = one(
+            run(task, train=table, model=output, output=tmp_path / f"{names}", epochs=1, label_names=names, **how),
+            Started,
+        )
+        assert started.new_head == new_head == ("label_names='place,animal'" in caplog.text)
+        caplog.clear()
+
+
+def test_a_head_is_kept_if_the_data_lack_some_of_its_labels(base: Path, tmp_path: Path) -> None:
+    labelled = [(f"{text} {label}", f"{label}{number % 2}") for number, (text, label) in enumerate(rows(80))]
+    run("classify", train=write(tmp_path / "all.csv", labelled), model=base, output=tmp_path / "all", epochs=1)
+    names = mlxbert.load(tmp_path / "all").labels.names  # type: ignore[union-attr]
+    some = [row for row in labelled if row[1] != names[0]]
+    events = run("classify", train=write(tmp_path / "some.csv", some), model=tmp_path / "all", output=tmp_path / "some")
+    assert not one(events, Started).new_head and len(names) > 2
+    assert mlxbert.load(tmp_path / "some").labels.names == names  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("task", "names", "said"),
+    [
+        ("classify", "a,b,c", r"label_names has 3 names, .* 2 labels \(animal, place\)"),
+        ("multilabel", ["a"], "label_names has 1 names"),
+        ("classify", "a,a", "expected different names"),
+        ("classify", "a,", "expected different names"),
+        ("regress", "a,b", "label_names is not an option of regress"),
+        ("tag", "a,b", "label_names is not an option of tag"),
+    ],
+)
+def test_names_that_do_not_fit_the_labels_are_refused(
+    base: Path, train: Path, tmp_path: Path, task: str, names: Any, said: str
+) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        run(task, train=train, model=base, output=tmp_path / "out", label_names=names)
+    assert not [*tmp_path.glob("out*")]
+
+
+def test_labels_that_have_the_names_already_keep_them(base: Path, train: Path, tmp_path: Path) -> None:
+    run("classify", train=train, model=base, output=tmp_path / "out", epochs=1, label_names=["place", "animal"])
+    model = mlxbert.load(tmp_path / "out")
+    assert model.labels is not None and model.labels.names == ("place", "animal")
+    plain = run("classify", train=train, model=base, output=tmp_path / "plain", epochs=1)
+    assert one(plain, Finished).evaluation.examples == 20
+
+
+def test_another_encoding_does_not_resume(base: Path, train: Path, tmp_path: Path) -> None:
+    train.write_bytes(train.read_bytes() + "the café,place\n".encode("latin-1"))
+    options: dict[str, Any] = {"train": train, "model": base, "output": tmp_path / "out", "epochs": 1}
+    with pytest.raises(InputError, match="byte 0xe9") as caught:
+        run("classify", **options)
+    assert caught.value.hint and "encoding='latin-1'" in caught.value.hint
+    next(iter(mlxbert.finetune("classify", **options, encoding="latin-1", save_every=1)))
+    gc.collect()  # ends the run, which nobody reads any more
+    events = mlxbert.finetune("classify", **options, encoding="latin-1", save_every=1)
+    for event in events:
+        if isinstance(event, Saved):
+            break
+    del events, event
+    gc.collect()
+    with pytest.raises(MlxbertError, match="encoding"):
+        run("classify", **options, encoding="cp1252", save_every=1)
+
+
+@pytest.mark.parametrize(("seeds", "networks"), [(1, 2), pytest.param(2, 4, marks=pytest.mark.slow)])
+def test_the_base_is_opened_once_and_one_network_is_in_memory(
+    base: Path, train: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seeds: int, networks: int
+) -> None:
+    """The plan, the run and the folder share a network; the frozen vectors of the baselines need another one."""
+    opened: list[str] = []
+    made: list[weakref.ref[Any]] = []
+    alive: list[int] = []
+
+    def counted(name: str, usual: Any) -> Any:
+        def call(*given: Any, **options: Any) -> Any:
+            opened.append(name)
+            return usual(*given, **options)
+
+        return call
+
+    def build(*given: Any, **options: Any) -> Any:
+        alive.append(sum(one() is not None for one in made))
+        network = build_network(*given, **options)
+        made.append(weakref.ref(network))
+        return network
+
+    for module in map(importlib.import_module, ("mlxbert.loading", "mlxbert.train.finetune")):
+        for name in {"find_model", "open_checkpoint", "load_tokenizer"} & vars(module).keys():
+            monkeypatch.setattr(module, name, counted(name, getattr(module, name)))
+    loading = importlib.import_module("mlxbert.loading")
+    build_network = loading.build_network
+    monkeypatch.setattr(loading, "build_network", build)
+    run("classify", train=train, model=base, output=tmp_path / "out", epochs=1, seeds=seeds)
+    assert sorted(opened) == ["find_model", "load_tokenizer", "open_checkpoint"]
+    assert len(made) <= networks and max(alive) <= 1 and alive[-1] == 1  # the trained one, next to the baselines'
+
+
+def test_a_network_after_training_is_as_one_that_was_loaded(base: Path, train: Path, tmp_path: Path) -> None:
+    """The network that was trained is written, with its frozen weights as they were: no gradient has seen bfloat16."""
+    options: dict[str, Any] = {"freeze": 1, "dtype": "bfloat16", "checkpointing": True, "dropout": 0.3}
+    run("classify", train=train, model=base, output=tmp_path / "out", epochs=1, device="cpu", **options)
+    before, after = (parameters(mlxbert.load(folder, device="cpu").network) for folder in (base, tmp_path / "out"))
+    frozen = [name for name in before if name.startswith(("encoder.embeddings.", "encoder.layers.0."))]
+    assert len(frozen) > 10 and all(mx.array_equal(after[name], before[name]) for name in frozen)

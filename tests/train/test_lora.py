@@ -1,0 +1,286 @@
+"""`finetune` with adapters: the folder, what opens it, how it resumes, and what is refused."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mlxbert
+from mlxbert.errors import ArgumentError, CheckpointError, ConfigError, MlxbertError
+from mlxbert.machine.device import mx
+from mlxbert.train.loop.events import Event, Finished, Started, Step
+from mlxbert.weights.build import parameters
+from tests.helpers.cases import fast
+from tests.helpers.program import call
+from tests.helpers.tiny import CONFIG, save
+from tests.train.test_finetune import rows
+
+PLACE = "base_model.model.bert.encoder.layer.0.attention.self.query.lora_A.weight"
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model without a pooler."""
+    folder = tmp_path_factory.mktemp("model")
+    model = mlxbert.new_model(
+        {**CONFIG, "initializer_range": 0.15, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64},
+        save(folder / "vocabulary"), heads={"masked_lm": None},
+    )  # fmt: skip
+    return mlxbert.save(model, folder / "tiny")
+
+
+@pytest.fixture(scope="module")
+def adapter(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trained adapter; tests that change it copy it."""
+    out = tmp_path_factory.mktemp("trained") / "adapter"
+    list(_run(base, out, epochs=6))
+    return out
+
+
+def _records(count: int = 120) -> list[dict[str, str]]:
+    return [{"text": text, "label": label} for text, label in rows(count)]
+
+
+def _run(base: Path, output: Path, task: str = "classify", **options: Any) -> Iterator[Event]:
+    usual: dict[str, Any] = {"train": _records(), "epochs": 2, "batch_size": 16, "lora": 4, "lr": 2e-2}
+    return iter(mlxbert.finetune(task, model=base, output=output, **usual | options))
+
+
+def _tensors(folder: Path) -> dict[str, mx.array]:
+    arrays = mx.load(str(folder / "adapter_model.safetensors"))
+    assert isinstance(arrays, dict)
+    return arrays
+
+
+def test_the_folder_is_an_adapter_of_peft(base: Path, adapter: Path) -> None:
+    config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
+    assert (config["peft_type"], config["task_type"], config["r"], config["lora_alpha"]) == ("LORA", "SEQ_CLS", 4, 8)
+    assert config["modules_to_save"] == ["classifier", "pooler.dense"]  # both are fresh
+    assert Path(config["base_model_name_or_path"]) == base.resolve()
+    tensors = _tensors(adapter)
+    assert len(tensors) == 2 * 2 * 2 + 4 and tensors[PLACE].shape == (4, 32)
+    assert not (adapter / "model.safetensors").exists() and (adapter / "vocab.txt").is_file()
+    record = json.loads((adapter / "training.json").read_text(encoding="utf-8"))
+    assert record["options"]["lora"] == 4 and record["options"]["lora_layers"] == "query,value"
+    card = (adapter / "README.md").read_text(encoding="utf-8")
+    assert "library_name: peft" in card and "adapter" in card
+
+
+def test_what_is_trained_and_what_is_not(base: Path, tmp_path: Path) -> None:
+    started = next(event for event in _run(base, tmp_path / "out") if isinstance(event, Started))
+    adapters, pooler, classifier = 4 * 2 * 4 * 32, 32 * 32 + 32, 2 * 32 + 2
+    assert started.parameters == adapters + pooler + classifier
+    whole = sum(array.size for array in parameters(mlxbert.load(base, task="embed").network).values())
+    assert started.frozen == whole  # the masked-LM head is not loaded
+
+
+def test_it_learns_and_opens_alone_and_with_its_base(base: Path, adapter: Path) -> None:
+    labels = ("animal", "place")
+    for model in (mlxbert.load(adapter), mlxbert.load(base, adapter=adapter)):
+        assert (
+            model.labels is not None
+            and model.labels.names == labels
+            and [*model.network.heads] == ["sequence_classifier"]
+        )
+        assert mlxbert.evaluate("classify", model, data=_records()).score > 0.9
+    record = json.loads((adapter / "training.json").read_text(encoding="utf-8"))
+    assert record["runs"][0]["score"] == pytest.approx(record["metrics"]["accuracy"])
+
+
+def test_another_base_than_the_one_it_names_is_said(
+    base: Path, adapter: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copytree(base, tmp_path / "copies" / base.name)
+    mlxbert.load(base, adapter=adapter)
+    mlxbert.load(tmp_path / "copies" / base.name, adapter=adapter)
+    assert not caplog.records
+    shutil.copytree(base, tmp_path / "other")
+    mlxbert.load(tmp_path / "other", adapter=adapter)  # the same weights under another name
+    assert not caplog.records
+    path = tmp_path / "other/model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"\1")
+    with pytest.raises(ConfigError) as caught:
+        mlxbert.load(tmp_path / "other", adapter=adapter)
+    assert str(base) in caught.value.message and str(tmp_path / "other") in caught.value.message
+    shutil.copytree(adapter, tmp_path / "adapter")
+    _edit(tmp_path / "adapter", base_model_name_or_path="/another/machine")
+    mlxbert.load(base, adapter=tmp_path / "adapter")
+    assert "/another/machine" in caplog.text and str(base) in caplog.text
+
+
+def test_a_merged_folder_computes_the_same(base: Path, adapter: Path, tmp_path: Path) -> None:
+    conversion = mlxbert.convert(base, tmp_path / "merged", adapter=adapter)
+    assert any("adapter" in sentence for sentence in conversion.changed)
+    mlxbert.save(mlxbert.load(adapter, dtype="float32"), tmp_path / "saved")
+    assert mlxbert.verify(adapter, tmp_path / "merged") and mlxbert.verify(tmp_path / "merged", tmp_path / "saved")
+    assert not (tmp_path / "merged/adapter_config.json").exists()
+    assert (tmp_path / "merged/training.json").read_bytes() == (adapter / "training.json").read_bytes()
+    card = (tmp_path / "merged/README.md").read_text(encoding="utf-8")
+    assert "library_name: transformers\n" in card and "adapter in PEFT's format" not in card
+    assert "pipeline_tag: text-classification" in card and 'mlxbert.load("merged")' in card
+    assert "sequence_classifier" in dict(mlxbert.inspect(adapter).parts)
+    facts, size = mlxbert.inspect(adapter).adapter, (adapter / "adapter_model.safetensors").stat().st_size
+    assert facts is not None and (facts.folder, facts.base, facts.bytes) == (adapter, base, size)
+    assert facts.changed == 2 * CONFIG["num_hidden_layers"]  # the queries and values of each layer
+    assert mlxbert.inspect(tmp_path / "merged").adapter is None
+
+
+def test_finetune_goes_on_from_an_adapter_with_all_weights(adapter: Path, tmp_path: Path) -> None:
+    events = list(_run(adapter, tmp_path / "out", lora=None, lr=1e-9, epochs=1))
+    finished = next(event for event in events if isinstance(event, Finished))
+    assert finished.score > 0.9 and (tmp_path / "out/model.safetensors").is_file()
+
+
+def test_ranks_can_be_swept(base: Path, tmp_path: Path) -> None:
+    events = list(_run(base, tmp_path / "out", lora=None, sweep={"lora": [2, 3]}, epochs=1))
+    ranks = [event.parameters for event in events if isinstance(event, Started)]
+    assert len(ranks) == 2 and ranks[1] - ranks[0] == 4 * 2 * 32
+    finished = next(event for event in events if isinstance(event, Finished))
+    config = json.loads((tmp_path / "out/adapter_config.json").read_text(encoding="utf-8"))
+    assert config["r"] == [2, 3][finished.run] and config["lora_alpha"] == 2 * config["r"]
+
+
+@pytest.mark.parametrize("dtype", fast(["bfloat16", "float16"], "bfloat16"))
+def test_a_quantized_base_is_trained_on(base: Path, tmp_path: Path, dtype: str) -> None:
+    mlxbert.convert(base, tmp_path / "small", quantize=4, group_size=32)
+    events = list(_run(tmp_path / "small", tmp_path / "out", dtype=dtype, epochs=8))
+    losses = [event.loss for event in events if isinstance(event, Step)]
+    assert sum(losses[-7:]) < 0.7 * sum(losses[:7])
+    model = mlxbert.load(tmp_path / "out")
+    assert mlxbert.evaluate("classify", model, data=_records()).score > 0.8
+
+
+def test_tags_with_a_crf(base: Path, tmp_path: Path) -> None:
+    data = [{"words": text.split(), "tags": ["B-X" if word in ("cat", "dog") else "O" for word in text.split()]}
+            for text, _ in rows(60)]  # fmt: skip
+    list(_run(base, tmp_path / "out", "tag", train=data, crf=True))
+    assert (tmp_path / "out/crf.safetensors").is_file()
+    model = mlxbert.load(tmp_path / "out")
+    assert model.labels is not None and model.labels.crf
+    mlxbert.convert(tmp_path / "out", tmp_path / "merged")
+    assert mlxbert.verify(tmp_path / "out", tmp_path / "merged")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"lora": 0}, "lora is 0"),
+        ({"lora": 2.5}, "lora is 2.5"),
+        ({"lora_alpha": 0}, "lora_alpha is 0"),
+        ({"lora_dropout": 1}, "lora_dropout is 1"),
+        ({"lora_layers": "query,keys"}, r"lora_layers names 'keys'.*all-linear.*query \(attention\.self\.query\)"),
+        ({"lora_layers": ""}, "lora_layers is ''"),
+        ({"lora_layers": ["query"]}, "lora_layers is"),
+        ({"lora": None, "dora": True}, "dora is True"),
+        ({"freeze": 1}, "freeze is 1, but lora"),
+        ({"check": True}, "check and lora cannot be combined"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(base: Path, tmp_path: Path, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        list(_run(base, tmp_path / "out", **options))
+    assert not (tmp_path / "out.partial").exists()
+
+
+def test_an_adapter_of_an_adapter_is_refused(base: Path, adapter: Path, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="is an adapter"):
+        list(_run(adapter, tmp_path / "out"))
+    with pytest.raises(ArgumentError, match="is an adapter"):
+        mlxbert.load(adapter, adapter=adapter)
+    with pytest.raises(ConfigError, match=r"no adapter_config\.json"):
+        mlxbert.load(base, adapter=base)
+
+
+def _edit(folder: Path, **changes: Any) -> None:
+    path = folder / "adapter_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **changes}), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"peft_type": "LOHA"}, "peft_type is 'LOHA'"),
+        ({"bias": "all"}, "bias is 'all'"),
+        ({"init_lora_weights": "pissa"}, "init_lora_weights is 'pissa'"),
+        ({"trainable_token_indices": [1]}, "trainable_token_indices"),
+        ({"alpha_pattern": {"(": 1}}, "alpha_pattern"),
+        ({"base_model_name_or_path": "/nowhere/at/all"}, "is an adapter for /nowhere/at/all"),
+    ],
+)
+def test_settings_that_are_not_computed_are_refused(
+    adapter: Path, tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    shutil.copytree(adapter, tmp_path / "other")
+    _edit(tmp_path / "other", **changes)
+    with pytest.raises(MlxbertError, match=said):
+        mlxbert.load(tmp_path / "other")
+
+
+def _without(tensors: dict[str, mx.array], name: str) -> dict[str, mx.array]:
+    return {other: array for other, array in tensors.items() if other != name}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tensors: tensors | {PLACE: mx.zeros((4, 31))},
+        lambda tensors: tensors | {PLACE: mx.zeros((5, 32))},
+        lambda tensors: tensors | {PLACE: mx.zeros((0, 32))},
+        lambda tensors: tensors | {PLACE: mx.zeros((4, 32), dtype=mx.int32)},
+        lambda tensors: tensors | {PLACE.replace("layer.0", "layer.7"): mx.zeros((4, 32))},
+        lambda tensors: tensors | {"base_model.model.bert.embeddings.lora_embedding_A": mx.zeros((4, 32))},
+        lambda tensors: tensors | {"base_model.model.classifier.weight": mx.zeros((2, 31))},
+        lambda tensors: _without(tensors, PLACE),
+    ],
+)
+def test_tensors_that_do_not_fit_the_base_are_refused(adapter: Path, tmp_path: Path, change: Any) -> None:
+    shutil.copytree(adapter, tmp_path / "other")
+    mx.save_safetensors(str(tmp_path / "other/adapter_model.safetensors"), change(_tensors(adapter)))
+    with pytest.raises(CheckpointError):
+        mlxbert.load(tmp_path / "other")
+
+
+def test_damaged_and_missing_weights_are_refused(adapter: Path, tmp_path: Path) -> None:
+    shutil.copytree(adapter, tmp_path / "other")
+    path = tmp_path / "other/adapter_model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(CheckpointError, match="truncated"):
+        mlxbert.load(tmp_path / "other")
+    path.unlink()
+    with pytest.raises(CheckpointError, match=r"no adapter_model\.safetensors"):
+        mlxbert.load(tmp_path / "other")
+
+
+def test_an_adapter_of_another_model_is_refused(adapter: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="base_model_name_or_path"):
+        mlxbert.load("builtin", adapter=adapter)
+    shutil.copytree(adapter, tmp_path / "adapter")
+    _edit(tmp_path / "adapter", base_model_name_or_path=None)
+    with pytest.raises(CheckpointError, match=r"in the base model has shape|no place"):
+        mlxbert.load("builtin", adapter=tmp_path / "adapter")
+
+
+def test_the_command_line_takes_adapters(base: Path, adapter: Path, tmp_path: Path) -> None:
+    for where in (["--model", str(adapter)], ["--model", str(base), "--adapter", str(adapter)]):
+        result = call("classify", "the cat sat on mat", *where, "--json")
+        assert result.status == 0 and json.loads(result.out)["labels"][0]["label"] == "animal"
+    result = call("convert", str(base), str(tmp_path / "merged"), "--adapter", str(adapter))
+    assert result.status == 0 and (tmp_path / "merged/model.safetensors").is_file()
+    result = call("classify", "the cat", "--model", str(base), "--adapter", str(base))
+    assert result.status != 0 and "adapter_config.json" in result.err
+
+
+def test_vectors_are_trained_through_adapters(base: Path, tmp_path: Path) -> None:
+    data = [{"text": f"the {word} sat", "pair": f"a {word} went"} for word in ("cat", "dog", "paris", "tokyo") * 10]
+    with pytest.raises(ArgumentError, match="pooling is 'cls'"):
+        list(_run(base, tmp_path / "out", "embed", train=data, pooling="cls"))
+    list(_run(base, tmp_path / "out", "embed", train=data))
+    assert not any(name.startswith("base_model.model.bert.") for name in _tensors(tmp_path / "out"))
+    found, plain = (
+        mlxbert.embed(model, "the cat")
+        for model in (mlxbert.load(tmp_path / "out", task="embed"), mlxbert.load(base, task="embed"))
+    )
+    assert mx.abs(mx.array(found - plain)).max().item() > 1e-4  # type: ignore[operator]

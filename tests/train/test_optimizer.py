@@ -1,0 +1,197 @@
+"""AdamW, and which parameters it trains how."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlxbert.config import Absolute, RelativeBias
+from mlxbert.cpu import cores, numpy_layers
+from mlxbert.errors import InputError
+from mlxbert.machine.device import mx, scalar
+from mlxbert.nn.encoder import Batch, KnownIds
+from mlxbert.nn.ops import backend
+from mlxbert.train.loop.adamw import AdamW, clipping, depth_factors, is_frozen, norm, weight_decays
+from mlxbert.train.loop.gpu_updater import DeviceStep
+from mlxbert.train.loop.gradients import Gradients
+from mlxbert.train.loop.saved_run import Progress
+from mlxbert.train.loop.trained_parameters import TABLE, SparseRows
+from mlxbert.train.options.loop_options import TrainingOptions
+from tests.helpers.tiny import tiny_config
+
+NAMES = [
+    "encoder.embeddings.word.weight", "encoder.embeddings.norm.bias", "encoder.layers.0.attention.query.weight",
+    "encoder.layers.1.feed_forward.up.bias", "encoder.pooler.dense.weight", "heads.sequence_classifier.out.weight",
+]  # fmt: skip
+
+
+def by_hand(weight: float, gradients: list[float], lr: float, decay: float) -> float:
+    """Algorithm 2 of arXiv:1711.05101, one number, in double precision."""
+    mean = square = 0.0
+    for update, gradient in enumerate(gradients, 1):
+        weight *= 1 - lr * decay
+        mean, square = 0.9 * mean + 0.1 * gradient, 0.999 * square + 0.001 * gradient**2
+        weight -= lr * (mean / (1 - 0.9**update)) / (math.sqrt(square / (1 - 0.999**update)) + 1e-8)
+    return weight
+
+
+def test_updates_are_those_of_the_paper() -> None:
+    gradients = [0.3, -0.2, 1e-5, 0.0, 2.0, -2.0]
+    parameters = {"matrix": mx.array([[0.5]]), "bias": mx.array([0.5])}
+    state = AdamW.new(parameters)
+    for gradient in gradients:
+        arrays = {"matrix": mx.array([[gradient]]), "bias": mx.array([gradient])}
+        rates = {"matrix": 0.01, "bias": 0.01}
+        decays = weight_decays(parameters, tiny_config(), TrainingOptions(weight_decay=0.1))
+        state, parameters = state.update(parameters, arrays, 1.0, rates, decays)
+    assert parameters["matrix"].item() == pytest.approx(by_hand(0.5, gradients, 0.01, 0.1), rel=1e-6)
+    assert parameters["bias"].item() == pytest.approx(by_hand(0.5, gradients, 0.01, 0.0), rel=1e-6)
+
+
+@pytest.mark.parametrize("most", [0.0, 1.0, 1e3])
+def test_updates_of_a_gpu_are_those_of_a_cpu(most: float) -> None:
+    rng = np.random.default_rng(2)
+    parameters, gradients = ({f"p{n}": mx.array(rng.normal(size=(3, n)), mx.float32) for n in (2, 5)} for _ in range(2))
+    factors, decays = {"p2": 1.0, "p5": 2.0}, {"p2": 0.01, "p5": 0.0}
+    cpu, here = AdamW.new(parameters), parameters
+    gpu, there = AdamW.new(parameters), parameters
+    mx.disable_compile()  # which takes a C++ compiler on a CPU
+    device = DeviceStep(factors, decays, most, scaled=True)
+    counters = device.counters(Progress(scale=4.0))
+    for lr in (1e-3, 2e-3, 3e-3):
+        length = scalar(norm(gradients)) / 8
+        factor = float(clipping(length, most)) / 8
+        cpu, here = cpu.update(here, gradients, factor, {name: lr * factors[name] for name in factors}, decays)
+        found = Gradients(mx.array(6.0), mx.array(2.0), gradients, {"one": mx.array(5.0)})
+        numbers, there, gpu, counters = device(there, gpu, found, counters, lr)
+        np.testing.assert_allclose(np.array(numbers), [6, 2, length, 5], rtol=1e-6)
+    mx.enable_compile()
+    for one, other in ((here, there), (cpu.means, gpu.means), (cpu.squares, gpu.squares)):
+        for name, array in one.items():
+            np.testing.assert_allclose(np.array(other[name]), np.array(array), atol=1e-6)
+
+
+def test_a_table_of_biases_does_not_decay() -> None:
+    table = {"encoder.positions.weight": mx.zeros((32, 3)), "encoder.embeddings.position.weight": mx.zeros((9, 3))}
+    options = TrainingOptions(weight_decay=0.1)
+    assert [*weight_decays(table, tiny_config(positions=RelativeBias(Absolute(9))), options).values()] == [0.0, 0.1]
+    assert [*weight_decays(table, tiny_config(), options).values()] == [0.1, 0.1]
+
+
+def test_the_factor_scales_gradients() -> None:
+    parameters = {"a": mx.array([1.0, 2.0])}
+    gradients = {"a": mx.array([0.4, -0.8])}
+    halved, _ = AdamW.new(parameters).update(parameters, gradients, 0.5, {"a": 0.1}, {"a": 0.0})
+    assert halved.means["a"].tolist() == pytest.approx([0.2, -0.4])
+    assert halved.squares["a"].tolist() == pytest.approx([0.04, 0.16])
+
+
+def test_the_norm_is_that_of_all_gradients() -> None:
+    assert norm({"a": mx.array([[3.0]]), "b": mx.array([0.0, 4.0])}).item() == 5
+
+
+def test_layers_below_learn_more_slowly() -> None:
+    factors = depth_factors(NAMES, 2, TrainingOptions(layer_decay=0.5))
+    assert [factors[name] for name in NAMES] == [0.125, 0.125, 0.25, 0.5, 1, 1]
+
+
+@pytest.mark.parametrize(("freeze", "frozen"), [(0, 0), (1, 3), (2, 4), (9, 4)])
+def test_freezing_takes_the_embeddings_and_the_first_layers(freeze: int, frozen: int) -> None:
+    options = TrainingOptions(freeze=freeze)
+    assert [is_frozen(name, 2, options) for name in NAMES] == [number < frozen for number in range(len(NAMES))]
+
+
+def test_rows_that_are_not_used_only_decay() -> None:
+    table = mx.arange(12, dtype=mx.float32).reshape(6, 2) + 1
+    used = SparseRows(table, [5, 3], fixed=1)
+    assert used.take().tolist() == [table[row].tolist() for row in (0, 1, 3, 5)]
+    whole = used.whole({TABLE: used.take() * 10, "other": mx.array(1)}, decay=0.5)
+    assert whole[TABLE].tolist() == [
+        (table[row] * (10 if row in (0, 1, 3, 5) else 0.5)).tolist() for row in range(6)
+    ]  # fmt: skip
+    assert table.tolist() == (mx.arange(12).reshape(6, 2) + 1).tolist()  # untouched
+
+
+def test_a_token_that_is_not_in_the_training_data_is_refused() -> None:
+    used = SparseRows(mx.ones((9, 2)), [5, 3], fixed=1)
+    for ids in (KnownIds(frozenset({5, 4})), None):  # without known ids, the network refuses it
+        batch = Batch(mx.array([[5, 4]]), ids=ids)
+        if ids is None:
+            assert used.renumbered(batch).input_ids.tolist() == [[3, -1]]
+        else:
+            with pytest.raises(InputError, match="4"):
+                used.renumbered(batch)
+
+
+def arrays(seed: int, scale: float = 1.0) -> dict[str, mx.array]:
+    rng = np.random.default_rng(seed)
+    shapes = {"matrix": (700, 300), "bias": (300,), "one": (), "row": (1, 9)}  # the first is several blocks
+    return {name: mx.array(scale * rng.normal(size=shape), mx.float32) for name, shape in shapes.items()}
+
+
+def updated(count: int, own: bool = True) -> list[dict[str, Any]]:
+    """Parameters, means and squares after some updates; the norms of the gradients."""
+    now, norms = arrays(0), list[float]()
+    state = AdamW.new(now)
+    rates, decays = dict.fromkeys(now, 1e-2), {"matrix": 0.1, "bias": 0.0, "one": 0.1, "row": 0.0}
+    for number in range(count):
+        gradients = arrays(number + 1, scale=0.1)
+        gradients["matrix"] = mx.array(np.asarray(gradients["matrix"]).T.copy()).T  # as MLX lays them out
+        norms.append(scalar(norm(gradients)))
+        state, now = (state if own else state.shared()).update(now, gradients, 0.5, rates, decays)
+    named = {"parameters": now, "means": state.means, "squares": state.squares}.values()
+    return [*({name: array.tolist() for name, array in one.items()} for one in named), {"norms": norms}]
+
+
+needs_memory = pytest.mark.skipif(backend().adamw is None, reason="numpy does not see the memory of MLX's arrays here")
+
+
+@needs_memory
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_an_update_has_the_same_bits_on_any_number_of_cores(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = updated(3)
+    monkeypatch.setattr(numpy_layers, "block_size", lambda: 4 * 2**14)
+    monkeypatch.setattr(cores, "training_workers", lambda: [cores._worker(number) for number in range(count)])
+    assert updated(3) == expected == updated(3, own=False)
+
+
+@needs_memory
+def test_an_update_in_place_is_that_of_mlx(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = updated(3)
+    monkeypatch.setattr(numpy_layers, "shares_memory", lambda: False)
+    for one, other in zip(found, updated(3), strict=True):
+        for name, values in other.items():
+            # MLX sums squares in order, and loses digits of the norm.
+            np.testing.assert_allclose(one[name], values, rtol=1e-4 if name == "norms" else 2e-6, atol=1e-7)
+
+
+@needs_memory
+def test_an_update_writes_into_nothing_that_others_have() -> None:
+    given, gradients = arrays(0), arrays(1)
+    zeros = {name: mx.zeros_like(array) for name, array in given.items()}
+    given["other"], gradients["other"], zeros["other"] = given["bias"], gradients["bias"], zeros["bias"]  # one memory
+    before = {name: array.tolist() for name, array in (given | {f"g {n}": a for n, a in gradients.items()}).items()}
+    rates, decays = dict.fromkeys(given, 1e-2), dict.fromkeys(given, 0.1)
+
+    first, one = AdamW(zeros, zeros).update(given, gradients, 1.0, rates, decays)
+    kept = {name: array.tolist() for name, array in one.items()}
+    other, two = first.shared().update(one, gradients, 1.0, rates, decays)
+    assert {name: array.tolist() for name, array in one.items()} == kept != {n: a.tolist() for n, a in two.items()}
+    second, three = first.update(one, gradients, 1.0, rates, decays)
+    assert three is one and second.means is first.means  # in place
+    assert all(mx.array_equal(three[name], two[name]) for name in two)
+    assert all(mx.array_equal(second.squares[name], other.squares[name]) for name in two)
+
+    assert {n: a.tolist() for n, a in (given | {f"g {n}": a for n, a in gradients.items()}).items()} == before
+    assert all(not array.any().item() for array in zeros.values())
+    assert mx.array_equal(two["other"], two["bias"])
+
+
+@needs_memory
+def test_the_norm_is_exact_and_of_numbers_that_are_too_large_not_finite() -> None:
+    assert math.isinf(scalar(norm({"a": mx.array([1e30, 1.0])})))
+    assert math.isnan(scalar(norm({"a": mx.array([math.nan, 1.0])})))
+    assert scalar(norm({"a": mx.broadcast_to(mx.array(2.0), (3, 3))})) == 6
+    exact = math.sqrt(sum(float((np.array(one, np.float64) ** 2).sum()) for one in arrays(1).values()))
+    assert scalar(norm(arrays(1))) == pytest.approx(exact, rel=2e-7)

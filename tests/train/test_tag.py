@@ -1,0 +1,396 @@
+"""Training on words with tags: windows, labelled tokens, losses, schemes, from files to models and their evaluation."""
+
+import json
+import logging
+import random
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+import mlxbert
+from mlxbert.data.columns import ColumnNames
+from mlxbert.errors import ArgumentError, InputError
+from mlxbert.labels.labels import Labels
+from mlxbert.labels.schemes import decode
+from mlxbert.machine.device import mx
+from mlxbert.model import Model
+from mlxbert.readers.labelled_rows import read_rows
+from mlxbert.train.data.tag_checks import most_frequent
+from mlxbert.train.data.tagged_sentences import TaggedSentence, read_tagged
+from mlxbert.train.loop.events import Evaluated, Finished, Started, Step
+from mlxbert.train.objectives.predictions import predict
+from mlxbert.train.objectives.tag import HEAD, Tag, TagExample
+from mlxbert.train.training_plan import prepared
+from tests.helpers.cases import fast
+from tests.helpers.taggers import save_tagger
+from tests.train.test_finetune import one, run
+
+NAMES = ("O", "B-animal", "I-animal", "B-city", "I-city")
+KINDS = {"cat": "animal", "dog": "animal", "paris": "city", "tokyo": "city"}
+SECOND = {"animal": "milk", "city": "store"}
+
+
+SPEECH = [{"words": ["the", "cat", "sat", "."], "tags": ["DET", "NOUN", "VERB", "PUNCT"]}] * 5
+SPEECH += [{"words": ["paris", "is", "a", "city", "."], "tags": ["PROPN", "AUX", "DET", "NOUN", "PUNCT"]}] * 5
+
+
+def sentence(rng: random.Random, scheme: str = "iob2") -> list[tuple[str, str]]:
+    """Words of the tiny vocabulary; animals and cities are entities of one word or two."""
+    found: list[tuple[str, str]] = []
+    for _ in range(rng.randint(2, 5)):
+        word, kind = rng.choice([*KINDS.items()])
+        begin, whole = ("B-", "B-") if scheme == "iob2" else ("B-", "S-")
+        last = "I-" if scheme == "iob2" else "E-"
+        if rng.random() < 0.5:
+            found += [(word, begin + kind), (SECOND[kind], last + kind)]
+        else:
+            found += [(word, whole + kind)]
+        found.append((rng.choice(["sat", "went", "playing", "."]), "O"))
+    return found
+
+
+def write(path: Path, count: int, scheme: str = "iob2", seed: int = 0) -> Path:
+    rng = random.Random(seed)
+    sentences = ["".join(f"{word}\t{tag}\n" for word, tag in sentence(rng, scheme)) for _ in range(count)]
+    path.write_text("\n".join(sentences), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def tagger(base: Path) -> Model:
+    return mlxbert.load(base, new_heads={HEAD: Labels(NAMES)}, dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def trained(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    run("tag", train=write(folder / "train.conll", 60), model=base, output=folder / "out", epochs=4, batch_size=6)
+    return folder / "out"
+
+
+def objective(model: Model, record: TaggedSentence | None = None, **options: Any) -> Tag:
+    made = Tag(**options)
+    made.read(read_rows([{"words": ["cat"], "tags": ["B-animal"]}]))
+    made.bind(model)
+    return made
+
+
+def tagged(words: list[str], tags: list[str]) -> TaggedSentence:
+    offsets, start = [], 0
+    for word in words:
+        offsets.append((start, start + len(word)))
+        start += len(word) + 1
+    return TaggedSentence(" ".join(words), tuple(words), tuple(offsets), tuple(tags), "record 1")
+
+
+def test_the_first_token_of_a_word_is_labelled_or_all(tagger: Model) -> None:
+    record = tagged(["the", "playing", "cat"], ["O", "B-animal", "I-animal"])
+    (example,) = objective(tagger).examples(record)
+    assert [tagger.tokenizer.token(number) for number in example.encoding.ids][1:5] == ["the", "play", "##ing", "cat"]
+    assert example.target == [(1, 0), (2, 1), (4, 2)]
+    assert example.best == ((0, 1), (1, 2), (2, 4))
+    (example,) = objective(tagger, label_all_pieces=True).examples(record)
+    assert example.target == [(1, 0), (2, 1), (3, 2), (4, 2)]
+    assert example.best == ((0, 1), (1, 2), (2, 4))
+
+
+@pytest.mark.parametrize("options", [{}, {"max_length": 12, "stride": 3}, {"stride": 0}])
+def test_every_word_of_a_long_sentence_is_labelled_and_judged_once(tagger: Model, options: dict[str, Any]) -> None:
+    rng = random.Random(0)
+    pairs = [pair for _ in range(900) for pair in sentence(rng)][:5000]
+    record = tagged([word for word, _ in pairs], [tag for _, tag in pairs])
+    made = objective(tagger, **options)
+    examples = made.examples(record)
+    assert [example.number for example in examples] == [*range(len(examples))]
+    assert sorted(word for example in examples for word, _ in example.best) == [*range(5000)]
+    for example in examples:
+        labels = dict(example.target)
+        assert all(NAMES[labels[place]] == record.tags[word] for word, place in example.best)
+
+
+def test_windows_of_a_crf_begin_as_the_scheme_allows(base: Path) -> None:
+    model = mlxbert.load(base, new_heads={HEAD: Labels(NAMES, crf=True)}, dtype="float32")
+    record = tagged(["cat"] * 100, ["B-animal", *["I-animal"] * 99])
+    first, *others = objective(model, crf=True).examples(record)
+    assert [tag for _, tag in first.target[:2]] == [1, 2] and others
+    assert all([tag for _, tag in example.target[:2]] == [1, 2] for example in others)
+
+
+def test_words_without_a_token_count_as_outside(tagger: Model) -> None:
+    made = objective(tagger)
+    record = tagged(["cat", "\u200b", "sat"], ["B-animal", "B-city", "O"])
+    (example,) = made.examples(record)
+    assert [word for word, _ in example.best] == [0, 2]
+    logits = np.zeros((1, len(example), len(NAMES)), np.float32)
+    logits[..., 1] = 1
+    scores = made.metrics([example], logits)
+    assert scores["accuracy"] == pytest.approx(1 / 3) and scores["precision"] == 0.5
+    (empty,) = made.examples(tagged(["\u200b"], ["O"]))
+    assert empty.target == [] and made.metrics([empty], np.zeros((1, 2, 5), np.float32))["accuracy"] == 1.0
+
+
+def examples_of(made: Tag, count: int) -> list[TagExample]:
+    rng = random.Random(1)
+    records = [tagged(*map(list, zip(*sentence(rng), strict=True))) for _ in range(count)]
+    return [example for record in records for example in made.examples(record)]
+
+
+@pytest.mark.parametrize("crf", [False, True])
+def test_the_loss_is_a_sum_over_labelled_tokens(base: Path, crf: bool) -> None:
+    model = mlxbert.load(base, new_heads={HEAD: Labels(NAMES, crf=crf)}, dtype="float32")
+    made = objective(model, crf=crf)
+    found = examples_of(made, 9)
+    rng = random.Random(0)
+    loss, weight = (float(part) for part in made.loss(model.network, made.collate(found, rng)))
+    each = [made.loss(model.network, made.collate([example], rng)) for example in found]
+    assert loss == pytest.approx(sum(float(part) for part, _ in each), rel=1e-5)
+    assert weight == sum(float(part) for _, part in each) == sum(len(example.target) for example in found)
+    if not crf:
+        logits = [np.array(model.network.logits(HEAD, made.collate([one], rng).inputs))[0] for one in found]
+        shares = [row - np.log(np.exp(row).sum(-1, keepdims=True)) for row in logits]
+        by_hand = -sum(row[place, tag] for row, one in zip(shares, found, strict=True) for place, tag in one.target)
+        assert loss == pytest.approx(by_hand, rel=1e-5)
+
+
+@pytest.mark.parametrize("crf", [False, True])
+def test_the_loss_of_an_evaluation_is_that_of_training(base: Path, crf: bool) -> None:
+    model = mlxbert.load(base, new_heads={HEAD: Labels(NAMES, crf=crf)}, dtype="float32")
+    made = objective(model, crf=crf, max_length=12)
+    found = [*examples_of(made, 9), *made.examples(tagged(["\u200b"], ["O"]))]
+    loss, weight = (float(part) for part in made.loss(model.network, made.collate(found, random.Random(0))))
+    assert made.metrics(found, predict(model.network, made, found))["loss"] == pytest.approx(loss / weight, rel=1e-5)
+
+
+@pytest.mark.parametrize("crf", [False, True])
+def test_a_batch_without_labels_has_no_loss_and_no_gradient(base: Path, crf: bool) -> None:
+    model = mlxbert.load(base, new_heads={HEAD: Labels(NAMES, crf=crf)}, dtype="float32")
+    made = objective(model, crf=crf)
+    (example,) = made.examples(tagged(["\u200b"], ["O"]))
+    loss, weight = made.loss(model.network, made.collate([example], random.Random(0)))
+    assert float(loss) == 0 and 0 < float(weight) < 1e-6
+    assert np.isfinite(float(mx.array(loss) / weight))
+
+
+@pytest.mark.parametrize("crf", fast([False, True], True))
+def test_a_file_becomes_a_tagger(base: Path, tmp_path: Path, crf: bool) -> None:
+    train = write(tmp_path / "train.conll", 60)
+    events = run("tag", train=train, model=base, output=tmp_path / "out", epochs=4, batch_size=6, crf=crf)
+    started, finished = one(events, Started), one(events, Finished)
+    assert started.report.columns == {"text": "1", "label": "2"} and started.report.facts == {"tags": "iob2"}
+    assert {*started.report.splits[0].labels} == {"animal", "city"}
+    assert finished.metric == "f1" and finished.score > 0.9
+    assert finished.summary.baselines == {"most frequent tag": 1.0}  # each word has one tag
+    assert "mlxbert tag" in finished.summary.command
+    model = mlxbert.load(tmp_path / "out", task="tag")
+    assert model.labels == Labels(NAMES, crf=crf)
+    found = mlxbert.evaluate("tag", model, data=write(tmp_path / "test.conll", 20, seed=9))
+    assert found.score > 0.9 and found.classes == ("animal", "city", "O")
+    assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["task"] == "tag"
+    # The function that uses the model finds the same entities.
+    records = read_tagged(read_rows(tmp_path / "test.conll"), ColumnNames("1", None, "2"))
+    right = predicted = expected = 0
+    for record, result in zip(records, mlxbert.tag(model, [record.words for record in records]), strict=True):
+        given = {(one.label, one.start, one.end) for one in cast(Any, result).entities}
+        known = {
+            (kind, record.offsets[start][0], record.offsets[end - 1][1])
+            for kind, start, end in decode(record.tags, "iob2")
+        }
+        right, predicted, expected = right + len(given & known), predicted + len(given), expected + len(known)
+    assert found.score == pytest.approx(2 * right / (predicted + expected))
+
+
+@pytest.mark.slow
+def test_another_scheme_is_evaluated_in_that_of_the_model(trained: Path, tmp_path: Path) -> None:
+    model = mlxbert.load(trained, task="tag")
+    scores = [
+        mlxbert.evaluate("tag", model, data=write(tmp_path / f"{scheme}.conll", 20, scheme, 5)).metrics
+        for scheme in ("iob2", "bioes")
+    ]
+    assert scores[0] == scores[1]
+
+
+def test_a_model_that_knows_the_entities_goes_on_in_its_own_scheme(trained: Path, tmp_path: Path) -> None:
+    data = write(tmp_path / "more.conll", 30, "bioes", seed=3)
+    events = run("tag", train=data, model=trained, output=tmp_path / "out", epochs=1, lr=1e-6)
+    assert one(events, Started).report.facts == {"tags": "bioes, written as iob2"}
+    assert one(events, Finished).score > 0.9
+    events = run("tag", train=data, model=trained, output=tmp_path / "new", epochs=1, lr=1e-6, scheme="bioes")
+    assert one(events, Finished).score < 0.9  # a new head
+    labels = mlxbert.load(tmp_path / "new", task="tag").labels
+    assert labels is not None and "S-city" in labels.names
+
+
+def test_a_head_that_lacks_a_tag_of_the_data_is_replaced(base: Path, tmp_path: Path) -> None:
+    """Else the words with this tag would have no loss, without a word."""
+    names = ("O", "I-animal", "B-city", "I-city")
+    own = mlxbert.save(mlxbert.load(base, new_heads={HEAD: Labels(names)}), tmp_path / "own")
+    data = [{"words": ["cat", "dog", "paris"], "tags": ["I-animal", "B-animal", "I-city"]}] * 9
+    events = run("tag", train=data, valid=data, model=own, output=tmp_path / "out", epochs=1)
+    assert one(events, Started).new_head
+    labels = mlxbert.load(tmp_path / "out", task="tag").labels
+    assert labels is not None and "B-animal" in labels.names
+
+
+def test_labels_of_no_scheme_are_mistakes_in_an_evaluation(tmp_path: Path) -> None:
+    """Such as those for padding in some models of the hub; as in `tag` they are types of their own."""
+    labels = Labels((*NAMES, "PAD"))
+    model = mlxbert.load(save_tagger(tmp_path / "model", labels, {"cat": "B-animal", "sat": "PAD"}), task="tag")
+    found = mlxbert.evaluate("tag", model, data=[{"words": ["the", "cat", "sat"], "tags": ["O", "B-animal", "O"]}])
+    assert (found.metrics["recall"], found.metrics["precision"]) == (1.0, 0.5)
+    assert found.classes == ("PAD", "animal", "city", "O")
+
+
+def test_evaluation_reads_the_columns_of_training(base: Path, tmp_path: Path) -> None:
+    data = [{"words": ["x"] * 4, "tags": ["O"] * 4, "w": one["words"], "t": one["tags"]} for one in SPEECH[:5]]
+    named: dict[str, Any] = {"text_column": "w", "label_column": "t"}
+    run("tag", train=data, valid=data, model=base, output=tmp_path / "out", epochs=1, **named)
+    found = mlxbert.evaluate("tag", mlxbert.load(tmp_path / "out", task="tag"), data=data)
+    assert found.classes == ("DET", "NOUN", "PUNCT", "VERB")
+
+
+def test_data_without_entities_can_be_evaluated(trained: Path) -> None:
+    model = mlxbert.load(trained, task="tag")
+    for data in ([{"words": ["the", "sat"], "tags": ["O", "O"]}], [{"text": "the sat", "spans": []}]):
+        found = mlxbert.evaluate("tag", model, data=data)
+        assert found.metrics["accuracy"] == 1.0 and found.unknown == {} and found.truncated == 0
+
+
+def test_a_long_word_at_the_end_of_a_sentence_is_not_cut(tagger: Model) -> None:
+    """Its last windows have no first token of a word."""
+    part = prepared(objective(tagger), [(tagged(["the", "cat " * 200], ["O", "B-animal"]), "here")])
+    assert len(part.examples) > 3 and part.truncated == 0
+
+
+def test_the_most_frequent_tag_of_a_word_is_that_in_training() -> None:
+    train = [tagged(["a", "a", "b", "a"], ["O", "B-x", "B-x", "B-x"]), tagged(["c"] * 5, ["O"] * 5)]
+    assert most_frequent(train, [tagged(["b", "a", "new"], ["O"] * 3)]) == [["B-x", "B-x", "O"]]
+
+
+def test_parts_of_speech_are_scored_by_accuracy(base: Path, tmp_path: Path) -> None:
+    records = SPEECH
+    events = run("tag", train=records, valid=records, model=base, output=tmp_path / "out", epochs=3)
+    finished = one(events, Finished)
+    assert finished.metric == finished.evaluation.metric == "accuracy"
+    assert finished.evaluation.classes == ("AUX", "DET", "NOUN", "PROPN", "PUNCT", "VERB")
+    more = run("tag", train=records, valid=records, model=tmp_path / "out", output=tmp_path / "more", epochs=1)
+    assert not one(more, Started).new_head
+    small = [record | {"tags": [tag.lower() for tag in record["tags"]]} for record in records]
+    again = mlxbert.evaluate("tag", mlxbert.load(tmp_path / "out", task="tag"), data=small)
+    assert again.metrics == pytest.approx(finished.evaluation.metrics)
+    fewer = run("tag", train=records[:5], valid=records[:5], model=tmp_path / "out", output=tmp_path / "new", epochs=1)
+    assert not one(fewer, Started).new_head
+    model = mlxbert.load(tmp_path / "new")
+    assert model.labels is not None and {*model.labels.names} == {"AUX", "DET", "NOUN", "PROPN", "PUNCT", "VERB"}
+    with pytest.raises(ArgumentError, match="plain"):
+        run("tag", train=records, model=base, output=tmp_path / "f1", metric="f1")
+    with pytest.raises(ArgumentError, match="plain"):
+        run("tag", train=records, model=base, output=tmp_path / "bioes", scheme="bioes")
+
+
+HARD: list[tuple[list[str], list[str]]] = [
+    (["cat", "sat"] * 2500, ["B-animal", "O"] * 2500),
+    (["cat"], ["B-animal"]),
+    (["\u05e9\u05dc\u05d5\u05dd", "paris", "\u060c"], ["O", "B-city", "O"]),  # from right to left
+    ([*"\u6211\u7231\u5317\u4eac"], ["O", "O", "B-city", "I-city"]),
+    (["\U0001f468\u200d\U0001f469", "dog", "\U0001f600"], ["O", "B-animal", "O"]),
+    (["\u200b"], ["O"]),  # no token at all
+    (["zzz", "qqq"], ["B-city", "I-city"]),  # unknown tokens alone
+    (["in New York", "."], ["B-city", "O"]),
+]
+
+
+@pytest.mark.parametrize("crf", [False, True])
+@pytest.mark.slow
+def test_hard_sentences_are_trained_on_and_all_words_count(base: Path, tmp_path: Path, crf: bool) -> None:
+    data = [{"words": words, "tags": tags} for words, tags in HARD]
+    events = run("tag", train=data, valid=data, model=base, output=tmp_path / "out", epochs=1, crf=crf)
+    evaluation = one(events, Finished).evaluation
+    assert all(np.isfinite(event.loss) for event in events if isinstance(event, Step))
+    assert np.isfinite(one(events, Evaluated).metrics["loss"])
+    assert sum(map(sum, evaluation.confusion)) == sum(len(words) for words, _ in HARD) and evaluation.truncated == 0
+    again = mlxbert.evaluate("tag", mlxbert.load(tmp_path / "out", task="tag"), data=data)
+    assert again.metrics == pytest.approx(evaluation.metrics)
+
+
+def test_broken_tags_are_counted_and_said(base: Path, tmp_path: Path) -> None:
+    path = write(tmp_path / "train.conll", 30)
+    path.write_text(path.read_text() + "\ncat O\ndog I-animal\n".replace(" ", "\t"))
+    events = run("tag", train=path, model=base, output=tmp_path / "out", dry_run=True)
+    (warning, *_) = one(events, Started).report.warnings
+    line = path.read_text().splitlines().index("cat\tO") + 1
+    assert warning.startswith("1 tag breaks the scheme iob2") and f"train.conll, line {line})" in warning
+
+
+@pytest.mark.parametrize(
+    ("valid", "problem"),
+    [
+        ([{"words": ["cat"], "tags": ["B-dinosaur"]}], "dinosaur"),
+        ([{"words": ["cat"], "tags": ["NOUN"]}], r"record 1, word 1 \('cat'\): .*NOUN"),
+    ],
+)
+def test_an_unknown_tag_at_validation_is_refused(base: Path, tmp_path: Path, valid: Any, problem: str) -> None:
+    train = write(tmp_path / "train.conll", 30)
+    with pytest.raises(InputError, match=problem):
+        run("tag", train=train, valid=valid, model=base, output=tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("train", "problem"),
+    [
+        ([{"words": ["cat", "dog"], "tags": ["O", "O"]}] * 9, "every word has the tag 'O'"),
+        ([{"words": [str(n)], "tags": [f"x{n}"]} for n in range(99)], "label column 'tags' may be wrong"),
+    ],
+)
+def test_data_that_teach_nothing_are_refused(base: Path, tmp_path: Path, train: Any, problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        run("tag", train=train, model=base, output=tmp_path / "out")
+
+
+def test_what_a_model_does_not_know_counts_as_missed(trained: Path, caplog: pytest.LogCaptureFixture) -> None:
+    logging.getLogger("mlxbert").propagate = True
+    model = mlxbert.load(trained, task="tag")
+    known = {"words": ["cat", "milk", "sat"], "tags": ["B-ANIMAL", "I-ANIMAL", "O"]}
+    other = {"words": ["dog", "man"], "tags": ["B-animal", "I-shop"]}
+    found = mlxbert.evaluate("tag", model, data=[known, other])
+    assert "1 tag breaks" in caplog.text and "record 2" in caplog.text
+    assert dict(found.unknown) == {"shop": 1} and found.metrics["recall"] == pytest.approx(2 / 3)
+    with pytest.raises(InputError, match="shop"):
+        mlxbert.evaluate("tag", model, data=[{"words": ["store"], "tags": ["B-shop"]}])
+    with pytest.raises(InputError, match="plain"):
+        mlxbert.evaluate("tag", model, data=[{"words": ["the", "store"], "tags": ["DET", "NOUN"]}])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"scheme": "iob3"}, {"crf": True, "label_all_pieces": True}, {"crf": True, "scheme": "iob1"}, {"stride": -1},
+        {"stride": 17}, {"max_length": 16, "stride": 9}, {"metric": "spearman"}, {"class_weights": "balanced"},
+    ],
+)  # fmt: skip
+def test_options_that_do_not_go_are_refused(base: Path, tmp_path: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError):
+        run("tag", train=write(tmp_path / "train.conll", 9), model=base, output=tmp_path / "out", **options)
+
+
+def test_the_report_counts_tagged_words_that_the_model_does_not_see(base: Path, tmp_path: Path) -> None:
+    rows = [{"words": ["cat", "\u200b", "sat"], "tags": ["B-animal", tag, "O"]} for tag in ("B-city", "O", "I-animal")]
+    rows += [{"words": ["paris", f"w{number}"], "tags": ["B-city", "O"]} for number in range(9)]
+    warnings = warned(rows, base, tmp_path)
+    assert any(warning.startswith("2 tagged words have no token (the first in ") for warning in warnings)
+    assert not any("no token" in warning for warning in warned(rows[3:], base, tmp_path))
+
+
+def test_the_report_says_that_tags_are_numbers(base: Path, tmp_path: Path) -> None:
+    rows = [{"words": ["cat", f"w{number}"], "tags": [3, 0]} for number in range(9)]
+    assert sum("are numbers" in warning for warning in warned(rows, base, tmp_path)) == 1
+    named = [row | {"tags": ["NOUN", "X"]} for row in rows]
+    assert not any("are numbers" in warning for warning in warned(named, base, tmp_path))
+
+
+def warned(rows: list[dict[str, Any]], base: Path, tmp_path: Path) -> tuple[str, ...]:
+    """The warnings of the report."""
+    (started,) = mlxbert.finetune("tag", train=rows, valid=rows, model=base, output=tmp_path / "out", dry_run=True)
+    assert isinstance(started, Started) and started.report is not None
+    return tuple(started.report.warnings)
