@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from mlxbert import rooms
 from mlxbert.cli import processes, signals
 from mlxbert.cli.program import Command, CommandGroup, explain, explain_command
 from mlxbert.cli.session import set_up_notes
@@ -28,32 +29,27 @@ from mlxbert.version import __version__
 
 _ABOUT = "BERT encoders on Apple's MLX: embed, fill masks, fine-tune, look inside."
 
-# The commands in the order of the help, the most used first. Only the command that runs is imported: importing all of
-# them takes longer than most commands run.
+# The modules of the commands in the order of the help, the most used first. Only the command that runs is imported:
+# importing all of them takes longer than most commands run.
 _TASKS = [name for name, entry in CATALOGUE.items() if entry.about is not None]
-_COMMANDS = {
-    "Use a model": (_TASKS[0], "similarity", *_TASKS[1:], "ray"),
-    "Explore many texts": ("dedupe", "cluster", "map"),
-    "Serve other programs": ("serve",),
-    "Search your files": ("search", "index", "indexes", "mcp"),
-    "Train a model": ("finetune", "evaluate", "pretrain", "distill", "distill-static", "vocabulary", "mine"),
-    "Look inside": ("inspect", "tokenize", "attention", "explain", "senses", "verify"),
-    "Models and machine": ("models", "convert", "doctor", "bench", "help"),
-}
-_PANELS = {name: panel for panel, names in _COMMANDS.items() for name in names}
-_MODULES = {  # where a command's module has another name
-    "distill-static": "distill_static", "index": "search", "distill": "pretrain", "vocabulary": "pretrain",
-    "doctor": "machine", "bench": "machine", "dedupe": "explore", "cluster": "explore",
-}  # fmt: skip
-_ROOMS = {"ray": "mlxbert.scale.commands"}  # commands whose module is with the rest of their feature
+_HERE = "mlxbert.cli.commands"
 _SEPARATE = ("embed", "rerank")  # tasks whose commands have their own modules
-_GROUPS = {  # groups of commands; their modules define `COMMANDS`
-    "finetune": "Train a model on labelled texts.",
-    "evaluate": "Measure how good a model is on labelled texts.",
-    "indexes": "Indexes of files on this machine.",
-    "models": "Models on this machine and on the Hugging Face hub.",
-    "ray": "Large tables, computed on many machines with Ray.",
+_PANELS = {
+    "Use a model": {
+        name: f"{_HERE}.{name if name in (*_SEPARATE, 'similarity') else 'tasks'}"
+        for name in (_TASKS[0], "similarity", *_TASKS[1:])
+    },
+    "Explore many texts": {},
+    "Serve other programs": {},
+    "Search your files": {},
+    "Train a model": {},
+    "Look inside": {"inspect": f"{_HERE}.inspect", "tokenize": f"{_HERE}.tokenize"},
+    "Models and machine": {"models": f"{_HERE}.models"},
 }
+_PANELS = {panel: modules | rooms.commands(panel) for panel, modules in _PANELS.items()}
+_PANELS["Models and machine"]["help"] = ""  # made below
+_MODULES = {name: module for modules in _PANELS.values() for name, module in modules.items()}
+_NAMES = [name for name in _MODULES if " " not in name]
 
 
 # The name of a second argument in an error of the library.
@@ -71,7 +67,7 @@ class _Program(CommandGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Returns the commands in the order in which the help shows them."""
-        return [name for name in _PANELS if name in self.commands]
+        return [name for name in _NAMES if name in self.commands]
 
 
 def make_app(first: str | None = None) -> typer.Typer:
@@ -89,23 +85,32 @@ def make_app(first: str | None = None) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(options)
-    needed = [first] if first in {*_PANELS} - {"help"} else [] if first in ("--version", "-V") else [*_PANELS]
+    needed = [first] if first in {*_NAMES} - {"help"} else [] if first in ("--version", "-V") else [*_NAMES]
+    panels = {name: panel for panel, modules in _PANELS.items() for name in modules}
     for name in needed:
-        if name in _GROUPS:
-            group = typer.Typer(help=_GROUPS[name], cls=CommandGroup, no_args_is_help=True)
-            app.add_typer(group, name=name, rich_help_panel=_PANELS[name])
-            for command, function in _module(name).COMMANDS.items():
-                _add(group, command, function)
-        elif name in _TASKS and name not in _SEPARATE:
-            _add(app, name, _module("tasks").task_command(name), _PANELS[name])
+        if name in _TASKS and name not in _SEPARATE:
+            _add(app, name, _module(name).task_command(name), panels[name])
         elif name != "help":
-            _add(app, name, getattr(_module(_MODULES.get(name, name)), name.replace("-", "_")), _PANELS[name])
-    app.command("help", cls=Command, rich_help_panel=_PANELS["help"])(explained)
+            _add_own(app, name, panels[name])
+    app.command("help", cls=Command, rich_help_panel=panels["help"])(explained)
     return app
 
 
+def _add_own(app: typer.Typer, name: str, panel: str) -> None:
+    """Adds the command or the group of commands in a module of its own."""
+    module = _module(name)
+    if not hasattr(module, "COMMANDS"):
+        return _add(app, name, getattr(module, name.replace("-", "_")), panel)
+    group = typer.Typer(help=module.ABOUT, cls=CommandGroup, no_args_is_help=True)
+    app.add_typer(group, name=name, rich_help_panel=panel)
+    added = {words.partition(" ")[2]: words for words in _MODULES if words.startswith(f"{name} ")}
+    added_commands = {word: getattr(_module(words), words.replace(" ", "_")) for word, words in added.items()}
+    for command, function in (module.COMMANDS | added_commands).items():
+        _add(group, command, function)
+
+
 def _module(name: str) -> Any:
-    return importlib.import_module(_ROOMS.get(name, f"mlxbert.cli.commands.{name}"))
+    return importlib.import_module(_MODULES[name])
 
 
 def _add(group: typer.Typer, name: str, function: Callable[..., None], panel: str | None = None) -> None:

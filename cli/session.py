@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from mlxbert import rooms
 from mlxbert.cli.inputs import ARGUMENTS
 from mlxbert.cli.output.formats import choose
 from mlxbert.cli.output.output_format import OutputFormat
@@ -24,7 +25,7 @@ from mlxbert.cli.shared_options import (
     TalkOptions,
 )
 from mlxbert.cli.views import console, json_lines, progress, rich
-from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.folders.fingerprint import hash_folder, hash_model
 from mlxbert.machine.user_folders import is_due
 from mlxbert.readers.stream import RecordStream
@@ -37,14 +38,37 @@ from mlxbert.weights.model_source import BUILTIN, BUILTIN_QUALITY
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
+    from mlxbert.labels.labels import Labels
     from mlxbert.model import Model
-    from mlxbert.serve.server_models import RemoteModel
     from mlxbert.text.usage import Usage
 
 Draw = Callable[[Any], Iterable["rich.RenderableType"]]
 NOTED = "noted-builtin"  # the data folder's marker for the note about the built-in model
 _LOADED: list[object] = []
 _QUEUED_NOTES: list[str] = []  # printed with the first result
+
+
+class RemoteModel(Protocol):
+    """A model on a server (see `mlxbert.serve.server_models`)."""
+
+    source: str
+    facts: Mapping[str, Any]
+    labels: "Labels | None"
+    vectors: tuple[str, ...]
+    embedder: Any
+
+    def width(self, options: Mapping[str, Any]) -> int:
+        """Returns the size of the vectors that the model makes with these options."""
+
+    def run(
+        self, task: str, records: Iterable[Any], *, on_error: str, usage: "Usage | None" = None, **options: Any
+    ) -> Iterator[Any]:
+        """Yields the results of records in their order."""
+
+    def scores(
+        self, task: str, query: str, texts: Iterable[str | InputError], usage: "Usage", **options: Any
+    ) -> Iterator[Any]:
+        """Yields a score for each text."""
 
 
 class _LogNotes(logging.Handler):
@@ -83,9 +107,10 @@ def load_or_ask(task: str, options: ServedOptions, chosen: TaskOptions | None = 
             raise ArgumentError(
                 f"--{field.name.replace('_', '-')} cannot be combined with --server, which chooses this setting"
             )
-    from mlxbert.serve.server_models import RemoteModel
-
-    return RemoteModel(options.server, options.model, task, labels=getattr(chosen, "labels", None) is not None)
+    remote: RemoteModel = rooms.part("models of a server").ServerModel(
+        options.server, options.model, task, labels=getattr(chosen, "labels", None) is not None
+    )
+    return remote
 
 
 def results(
@@ -111,7 +136,7 @@ def results(
 
 def is_remote(model: object) -> "TypeIs[RemoteModel]":
     """Whether a model is on a server."""
-    return type(model).__name__ == "RemoteModel"  # does not import the HTTP client
+    return hasattr(model, "facts")
 
 
 def load(

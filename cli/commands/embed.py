@@ -29,8 +29,8 @@ from mlxbert.tasks.options import EmbedOptions, EmbedWordsOptions, SparseOptions
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from mlxbert.cli.session import RemoteModel
     from mlxbert.model import Model
-    from mlxbert.serve.server_models import RemoteModel
 
 Vectors = Literal["auto", "dense", "sparse", "tokens"]
 _ENTRY = CATALOGUE["embed"]

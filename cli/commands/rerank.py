@@ -15,8 +15,8 @@ from mlxbert.tasks.catalogue import CATALOGUE
 from mlxbert.tasks.options import RerankOptions
 
 if TYPE_CHECKING:
+    from mlxbert.cli.session import RemoteModel
     from mlxbert.model import Model
-    from mlxbert.serve.server_models import RemoteModel
     from mlxbert.text.usage import Usage
 
 

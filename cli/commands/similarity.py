@@ -33,8 +33,8 @@ from mlxbert.results.text_relations import Similarity
 from mlxbert.tasks.options import RankingOptions, deciding_options
 
 if TYPE_CHECKING:
+    from mlxbert.cli.session import RemoteModel
     from mlxbert.model import Model
-    from mlxbert.serve.server_models import RemoteModel
     from mlxbert.text.usage import Usage
 
 

@@ -69,6 +69,15 @@ def check_path(path: Path, overwrite: bool, sources: Iterable[str] = (), option:
             raise PermissionError(0, "Read-only file system" if read_only else "Permission denied")
 
 
+def check_ending(path: Path | None, overwrite: bool, endings: tuple[str, ...], sources: Iterable[str] = ()) -> None:
+    """Raises an error if the path has another ending, cannot be written, or is one of the files `sources`."""
+    if path is None:
+        return
+    if path.suffix not in endings:
+        raise ArgumentError(f"--output {path} does not end in {', '.join(endings[:-1])} or {endings[-1]}")
+    check_path(path, overwrite, sources)
+
+
 def _refuse_existing(path: Path, overwrite: bool) -> None:
     if path.exists() and not overwrite:
         raise ArgumentError(f"--output {path}: already exists", hint="--overwrite replaces it")

@@ -233,7 +233,7 @@ def _as_text(value: object) -> object:
 
 
 def _config_rows(config: "EncoderConfig") -> _Rows:
-    from mlxbert.export.compare.reports import all_config_facts
+    from mlxbert.folders.inspection import all_config_facts
 
     for key, value in all_config_facts(config).items():
         if key == "layer_schedule":

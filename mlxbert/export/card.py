@@ -8,7 +8,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from mlxbert.folders.copied_files import CARD, is_own
+from mlxbert.folders.copied_files import CARD, card_of
 from mlxbert.folders.destination import MANIFEST
 from mlxbert.model import Model
 from mlxbert.nn.heads import HEADS, OWN_LAYERS
@@ -192,14 +192,6 @@ def describe(source: str, sentences: tuple[str, ...], opener: str | None) -> str
     return "\n".join([*lines, "", _END])
 
 
-def read_from(source: Path) -> list[Path]:
-    """Returns a list that contains only the path of the model card in a folder.
-
-    The list is empty if there is no card, or if the card is a link that leads out of the model's files.
-    """
-    return [path for path in [source / CARD] if path.is_file() and is_own(path, source)]
-
-
 def write(
     source: Path, folder: Path, title: str, note: str, library: str, opener: str | None, base: Path | None = None
 ) -> None:
@@ -217,7 +209,7 @@ def write(
             unless the card of the adapter states others.
     """
     text = f"---\nlibrary_name: {library}\n---\n\n# {title}"
-    for old in read_from(source):
+    for old in card_of(source):
         text = old.read_bytes().decode("utf-8-sig", "replace").replace("\r\n", "\n")
         text = _ADAPTER.sub("", _OLD_NOTE.sub("", text))
         text = _USAGE.sub(lambda usage: _usage_of(usage[0], title, opener), text)

@@ -161,7 +161,7 @@ def _write(plan: _ConversionPlan, partial: Path, shard_limit: int, on_written: O
     read += copied_files.copy_files(folder, partial, inner, vectors=embeds or not folder.has_modules)
     # An adapter makes another model of its base: what is known of the training is in its own folder.
     described = folder.path if folder.adapter is None else folder.adapter
-    copied = [*card.read_from(described), *([] if plan.export else copied_files.copy_record(described, partial))]
+    copied = [*copied_files.card_of(described), *([] if plan.export else copied_files.copy_record(described, partial))]
     read += copied if folder.adapter is None else []
     (partial / inner).mkdir(parents=True, exist_ok=True)
     if plan.export is not None:

@@ -199,3 +199,11 @@ def write_casing(files: TokenizerFiles, folder: Path) -> str | None:
         return None
     save.write_json(path, settings | {"do_lower_case": False})
     return f"{SETTINGS}: do_lower_case is false, because the vocabulary is cased"
+
+
+def card_of(source: Path) -> list[Path]:
+    """Returns a list that contains only the path of the model card in a folder.
+
+    The list is empty if there is no card, or if the card is a link that leads out of the model's files.
+    """
+    return [path for path in [source / CARD] if path.is_file() and is_own(path, source)]

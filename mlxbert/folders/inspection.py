@@ -5,10 +5,24 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.config import EncoderConfig
-from mlxbert.export.compare.reports import all_config_facts
 from mlxbert.frozen_dict import FrozenDict
 from mlxbert.results.json import OMIT_IF_NONE, Each, listed, plain
 from mlxbert.results.notebook import Shown, to_html
+
+
+def config_facts(config: EncoderConfig) -> dict[str, Any]:
+    """Returns the settings of a configuration by name, in the form that the results of `inspect` and `verify` use.
+
+    The key `heads` holds the settings of the heads, and the labels.
+    """
+    facts = {name: value for name, value in vars(config).items() if name != "labels"}
+    return facts | {"heads": {"labels": config.labels, **config.heads}}
+
+
+def all_config_facts(config: EncoderConfig) -> dict[str, Any]:
+    """Returns the same settings as `config_facts`, and also the values that the configuration derives from them."""
+    properties = [name for name, value in vars(type(config)).items() if isinstance(value, property)]
+    return config_facts(config) | {name: getattr(config, name) for name in properties}
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from mlxbert.durable_files import check_space, sha256
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
-from mlxbert.export import card
 from mlxbert.folders import copied_files, destination
 from mlxbert.folders.destination import MARKER, SAVED
 from mlxbert.frozen_dict import FrozenDict
@@ -199,7 +198,7 @@ def _copy(model: Model, partial: Path, inner: str, dtype: str | None, *, modules
         # The model card describes the original heads.
         parts = model.architecture.parts or ()
         same_heads = {*model.network.heads} == {*parts} - {"pooler"} and source.adapter is None
-        for path in card.read_from(source.path) if same_heads else ():
+        for path in copied_files.card_of(source.path) if same_heads else ():
             shutil.copyfile(path, partial / path.name)
         for _ in copied_files.copy_files(source, partial, inner):
             pass

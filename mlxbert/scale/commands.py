@@ -89,6 +89,7 @@ def _command(task: str) -> Callable[..., None]:
     return with_options(command, about, ())
 
 
+ABOUT = "Large tables, computed on many machines with Ray."
 COMMANDS = {task: _command(task) for task in _RESULTS}
 
 

@@ -10,8 +10,8 @@ from typing import Concatenate, ParamSpec, TypeVar
 from mlxbert.errors import MlxbertError, StoreError
 from mlxbert.optional_packages import install_command
 from mlxbert.search.schema import damaged
+from mlxbert.search.store import S3
 
-LANCE, S3 = "lance:", "s3://"  # prefixes of locations
 P = ParamSpec("P")
 T = TypeVar("T")
 S = TypeVar("S")

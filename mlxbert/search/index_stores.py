@@ -6,12 +6,21 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+from mlxbert import rooms
 from mlxbert.durable_files import to_path
 from mlxbert.errors import ArgumentError, StoreError
-from mlxbert.scale.lance_errors import LANCE, S3
 from mlxbert.search import schema
 from mlxbert.search.sqlite import SqliteStore
-from mlxbert.search.store import IndexProblem, IndexSettings, IndexStore, StoredDocument, StoredFile, StoredVector
+from mlxbert.search.store import (
+    LANCE,
+    S3,
+    IndexProblem,
+    IndexSettings,
+    IndexStore,
+    StoredDocument,
+    StoredFile,
+    StoredVector,
+)
 
 _GROUP = 2_000  # chunks that are copied in one transaction
 _UNFINISHED = ""  # the hash of the model of a copy, until the copy is complete
@@ -40,9 +49,7 @@ def to_location(location: str | Path) -> str | Path:
 def exists(location: str | Path) -> bool:
     """Whether there is an index, or another file that is not empty, at a location."""
     if is_lance(location):
-        from mlxbert.scale import lance_store
-
-        return lance_store.exists(location)
+        return bool(rooms.part("Lance tables").exists(location))
     return schema.exists(os.fspath(location))
 
 
@@ -76,8 +83,6 @@ def about_of(location: str | Path) -> IndexSettings | None:
 
 def _open(location: str | Path, about: IndexSettings | None = None) -> IndexStore:
     if is_lance(location):
-        from mlxbert.scale.lance_store import LanceStore
-
         if about is not None and about.is_sparse:
             raise ArgumentError(
                 f"{location}: a Lance table cannot hold the sparse vectors of {about.model}",
@@ -88,7 +93,7 @@ def _open(location: str | Path, about: IndexSettings | None = None) -> IndexStor
                 f"{location}: a Lance table cannot hold the vectors of tokens of {about.model}",
                 hint="give the path of a file, which becomes an index with vectors of tokens",
             )
-        return LanceStore(location, about)
+        return rooms.part("Lance tables").LanceStore(location, about)
     return SqliteStore(location, about)
 
 
@@ -100,9 +105,7 @@ def locked(location: str | Path) -> AbstractContextManager[None]:
 def remove_store(location: str | Path) -> None:
     """Removes an index with all of its files."""
     if is_lance(location):
-        from mlxbert.scale import lance_store
-
-        lance_store.remove(location)
+        rooms.part("Lance tables").remove(location)
     else:
         schema.remove(os.fspath(location))
 

@@ -27,6 +27,9 @@ KINDS = ("dense", "sparse")  # of vectors
 _TOKEN_DTYPES = ("binary", "float16")
 
 
+LANCE, S3 = "lance:", "s3://"  # prefixes of locations of Lance tables
+
+
 @dataclass(frozen=True)
 class IndexSettings:
     """The settings that an index was created with; everything that its vectors and chunks depend on.

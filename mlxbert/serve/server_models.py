@@ -69,7 +69,7 @@ class Server:
         return kinds.get(str(reply["kind"]), MlxbertError)(message, hint=hint if isinstance(hint, str) else None)
 
 
-class RemoteModel:
+class ServerModel:
     """A model on a server.
 
     Args:

@@ -117,7 +117,7 @@ def test_a_server_gives_what_this_process_gives(
     else:
         expected = list(ask(model, items))
     task = entry.name if entry is not SIMILARITY else "embed"
-    found = list(server_models.RemoteModel(URL, name, task).run(entry.name, items, on_error="raise"))
+    found = list(server_models.ServerModel(URL, name, task).run(entry.name, items, on_error="raise"))
     assert {type(one) for one in found} == {imported(entry.result)} == {type(one) for one in expected}
     assert_same([values_of(one) for one in found], [values_of(one) for one in expected])
 
@@ -132,7 +132,7 @@ def test_labels_go_to_the_first_model_that_takes_some(
         connect(monkeypatch, client)
         assert post(client, "classify", texts=["cat"])["model"] == "sentiment"
         assert post(client, "classify", texts=["cat"], labels=labels)["model"] == names[-1]
-        assert server_models.RemoteModel(URL, "builtin", "classify", labels=True).source == names[-1]
+        assert server_models.ServerModel(URL, "builtin", "classify", labels=True).source == names[-1]
         body = {"inputs": "cat", "parameters": {"candidate_labels": labels}}
         assert client.post("/", json=body).status_code == 200
         error = post(client, "classify", 400, texts=["cat"], model="sentiment", labels=labels)

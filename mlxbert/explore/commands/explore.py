@@ -14,7 +14,6 @@ from mlxbert.explore.options import ClusterOptions, DedupeOptions
 from mlxbert.explore.views import explore as view
 from mlxbert.readers.text_collection import TextCollection
 from mlxbert.results.json import to_json
-from mlxbert.search.commands.indexes import find_file
 
 if TYPE_CHECKING:
     from mlxbert.explore.results.groups import Topics
@@ -40,7 +39,7 @@ def dedupe(
     Example: mlxbert dedupe --input texts.csv --output distinct.csv
     """
     check_rows(out.output, out.overwrite, (*ROWS, ".txt"), source.input or ())
-    collection = collect(texts or (), source, find_file, whole=out.output is not None)
+    collection = collect(texts or (), source, whole=out.output is not None)
     loaded, arguments = (None, {}) if chosen.exact else computing(collection, model)
     from mlxbert.explore.doubles import dedupe as find_doubles
 
@@ -98,7 +97,7 @@ def cluster(
 
     check_rows(out.output, out.overwrite, ROWS, source.input or ())
     check_clusters(chosen)
-    collection = collect(texts or (), source, find_file, whole=out.output is not None)
+    collection = collect(texts or (), source, whole=out.output is not None)
     check_clusters(chosen, len(collection.texts))
     if out.output is not None:
         check_columns(collection, ("cluster",))

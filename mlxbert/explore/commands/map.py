@@ -19,7 +19,6 @@ from mlxbert.explore.options import ClusterOptions, MapOptions
 from mlxbert.explore.pages.map import MOST, write_page
 from mlxbert.option_declarations import Bounds, Option, Written
 from mlxbert.readers.text_collection import TextCollection
-from mlxbert.search.commands.indexes import find_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,7 +59,7 @@ def map(
     wanted = chosen_method(chosen.method)
     if clusters.clusters is not None:
         check_clusters(clusters)
-    collection = collect(texts or (), source, find_file, whole=output.suffix == ".parquet" or label is not None)
+    collection = collect(texts or (), source, whole=output.suffix == ".parquet" or label is not None)
     _check_texts(collection, output, label)
     if output.suffix == ".parquet":
         check_columns(collection, ("x", "y", "cluster", *(["neighbors"] if neighbors else [])))

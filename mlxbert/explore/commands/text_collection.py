@@ -3,21 +3,20 @@
 Shapes: N texts, W values per vector.
 """
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from mlxbert import rooms
 from mlxbert.cli import session
 from mlxbert.cli.inputs import open_input
 from mlxbert.cli.shared_options import ModelOptions, RecordOptions
 from mlxbert.cli.views import console, progress
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.option_declarations import Option
-from mlxbert.readers.stream import Record, RecordStream
+from mlxbert.readers.stream import RecordStream
 from mlxbert.readers.text_collection import TextCollection
-from mlxbert.search.views import search as view
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,7 +50,6 @@ def report(collection: TextCollection) -> None:
 def collect(
     arguments: Sequence[str],
     options: CollectionOptions,
-    find_file: Callable[[str], str | Path],
     *,
     whole: bool = False,
 ) -> TextCollection:
@@ -60,7 +58,6 @@ def collect(
     Args:
         arguments: The texts on the command line.
         options: The input options.
-        find_file: Finds the file of an index by its name.
         whole: Whether to keep all fields or columns of a record, instead of `id` only.
     """
     if options.index is not None:
@@ -69,7 +66,8 @@ def collect(
                 raise ArgumentError(f"--index cannot be combined with --{name}")
         if arguments:
             raise ArgumentError("--index cannot be combined with texts as arguments", hint="omit --index or the texts")
-        return _from_index(find_file(options.index))
+        found: TextCollection = rooms.part("indexes").indexed_texts(options.index)
+        return found
     stored: Iterator[Any] | None = None
     if options.vectors is not None:
         from mlxbert.readers.vector_files import read_vectors
@@ -152,37 +150,6 @@ def _say_problems(problems: Sequence[InputError], collection: TextCollection) ->
         console.say("error", problem.message)
     if same and (hint := problems[0].hint) is not None:
         console.say("hint", hint)
-
-
-def _from_index(file: str | Path) -> TextCollection:
-    import numpy as np
-
-    from mlxbert.search.index import open_index
-    from mlxbert.search.stored_passages import stored_passages
-
-    with open_index(file) as index:
-        passages, files, width = [*stored_passages(index.store)], index.store.files(), index.about.dimensions
-
-    def age(passage: "tuple[Mapping[str, Any], Vectors]") -> tuple[bool, float, int]:
-        path = passage[0]["path"]
-        file = files.get(path)  # none of a record, and of a file that another process has just removed
-        changed = file.changed if file else -1  # -1 also of a file that was new when it was read
-        return not path, math.inf if changed < 0 else changed, len(path or "")
-
-    passages.sort(key=age)  # an original before its copy, which is younger or, as "a copy.md", has a longer name
-    vectors = np.array([vector for _, vector in passages], np.float32).reshape(len(passages), width)
-    records = [Record(row, "", text=row["text"]) for row, _ in passages]
-    found = TextCollection([record.text for record in records], records, [*range(len(records))], vectors)
-    found.names = [_name(row) for row, _ in passages]
-    return found
-
-
-def _name(passage: Mapping[str, Any]) -> str:
-    """Returns the place of a passage: `notes/a.md:3`, `mail.mbox, message 2`."""
-    path, place, line, page = (passage[name] for name in ("path", "place", "start_line", "page"))
-    inside = f"page {page}" if page is not None else place
-    name = view.near(path) + f":{line}" * (line is not None) if path else ""
-    return ", ".join(filter(None, (name, inside))) or "record"
 
 
 def computing(collection: TextCollection, model: ModelOptions) -> tuple[Any, dict[str, Any]]:

@@ -3,14 +3,12 @@
 import base64
 import json
 import zlib
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mlxbert.cli.output.resumable_file import check_path
+from mlxbert.cli.output.resumable_file import check_ending
 from mlxbert.cli.views import console
 from mlxbert.durable_files import atomic_write, writing
-from mlxbert.errors import ArgumentError
 from mlxbert.results.json import to_json
 
 if TYPE_CHECKING:
@@ -24,15 +22,6 @@ _PACKED = 2_900_000  # maximum number of letters of the weights of a page
 def check(path: Path | None, overwrite: bool) -> None:
     """Raises an error if the path cannot be written; called before a model is loaded."""
     check_ending(path, overwrite, _EXTENSIONS)
-
-
-def check_ending(path: Path | None, overwrite: bool, endings: tuple[str, ...], sources: Iterable[str] = ()) -> None:
-    """Raises an error if the path has another ending, cannot be written, or is one of the files `sources`."""
-    if path is None:
-        return
-    if path.suffix not in endings:
-        raise ArgumentError(f"--output {path} does not end in {', '.join(endings[:-1])} or {endings[-1]}")
-    check_path(path, overwrite, sources)
 
 
 def write(result: "Attention", path: Path, model: str) -> None:

@@ -4,9 +4,9 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mlxbert.cli.output.resumable_file import check_ending
 from mlxbert.cli.views import console
 from mlxbert.durable_files import atomic_write, writing
-from mlxbert.explore.pages.attention import check_ending
 from mlxbert.explore.views.explain import summary
 from mlxbert.results.json import to_json
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mlxbert.cli.output.resumable_file import check_ending
 from mlxbert.durable_files import atomic_write, writing
-from mlxbert.explore.pages.attention import check_ending
 
 if TYPE_CHECKING:
     import numpy as np

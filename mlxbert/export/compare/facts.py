@@ -9,7 +9,8 @@ from mlxbert.config import EncoderConfig
 from mlxbert.errors import MlxbertError
 from mlxbert.export.compare.compared_model import OpenedModel
 from mlxbert.export.compare.fixed_texts import PAIRS, TEXTS
-from mlxbert.export.compare.reports import Difference, config_facts
+from mlxbert.export.compare.reports import Difference
+from mlxbert.folders.inspection import config_facts
 from mlxbert.frozen_dict import frozen
 from mlxbert.machine.device import nn
 from mlxbert.nn.embedder import Dense, Embedder

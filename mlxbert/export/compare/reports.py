@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mlxbert.config import EncoderConfig
 from mlxbert.frozen_dict import FrozenDict
 from mlxbert.results.json import Each, listed
 from mlxbert.results.notebook import Shown
@@ -15,21 +14,6 @@ from mlxbert.version import __version__
 def finite_or_name(value: float) -> float | str:
     """Returns a finite number unchanged, and infinity or NaN as text, because JSON cannot express them."""
     return value if math.isfinite(value) else str(value)
-
-
-def config_facts(config: EncoderConfig) -> dict[str, Any]:
-    """Returns the settings of a configuration by name, in the form that the results of `inspect` and `verify` use.
-
-    The key `heads` holds the settings of the heads, and the labels.
-    """
-    facts = {name: value for name, value in vars(config).items() if name != "labels"}
-    return facts | {"heads": {"labels": config.labels, **config.heads}}
-
-
-def all_config_facts(config: EncoderConfig) -> dict[str, Any]:
-    """Returns the same settings as `config_facts`, and also the values that the configuration derives from them."""
-    properties = [name for name, value in vars(type(config)).items() if isinstance(value, property)]
-    return config_facts(config) | {name: getattr(config, name) for name in properties}
 
 
 @dataclass(frozen=True)

@@ -320,6 +320,7 @@ def _agreed(indexes: Sequence[dict[str, Any]]) -> bool:
     return console.ask(f"remove {'it' if len(indexes) == 1 else 'them'}?")
 
 
+ABOUT = "Indexes of files on this machine."
 COMMANDS = {
     "list": indexes_list,
     "show": indexes_show,

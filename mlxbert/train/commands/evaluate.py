@@ -164,4 +164,5 @@ _MLM = with_options(
     """,
     [*options_of(PlainText), *options_of(Settings, only=["field", "encoding", "documents", "whole_words"])],
 )
+ABOUT = "Measure how good a model is on labelled texts."
 COMMANDS = {**{task: _command(task) for task in TASKS}, "mlm": _MLM}

@@ -32,6 +32,7 @@ def _command(task: str) -> Callable[..., None]:
     return with_options(command, spec.finetune, training_options.task_options(spec, *groups, *spec.groups))
 
 
+ABOUT = "Train a model on labelled texts."
 COMMANDS = {task: _command(task) for task in TASKS}
 
 

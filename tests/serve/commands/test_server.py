@@ -160,7 +160,7 @@ def test_vectors_in_a_file(folders: dict[str, Path], tmp_path: Path) -> None:
 
 def test_a_run_resumes_with_the_same_model_only(folders: dict[str, Path], tmp_path: Path, monkeypatch: Any) -> None:
     file, out = write_texts(tmp_path / "texts.jsonl", 1200), tmp_path / "out.jsonl"
-    whole = server_models.RemoteModel._results
+    whole = server_models.ServerModel._results
     asked: list[int] = []
 
     def fails(self: Any, entry: TaskEntry, items: Sequence[Any], *rest: Any) -> list[Any]:
@@ -169,7 +169,7 @@ def test_a_run_resumes_with_the_same_model_only(folders: dict[str, Path], tmp_pa
             raise MlxbertError("planted")
         return whole(self, entry, items, *rest)
 
-    monkeypatch.setattr(server_models.RemoteModel, "_results", fails)
+    monkeypatch.setattr(server_models.ServerModel, "_results", fails)
     command = ("tag", "-i", str(file), "-o", str(out), "--server", URL)
     assert call(*command).status == 1 and not out.exists()
     other = call("classify", "-i", str(file), "-o", str(out), "--server", URL)
