@@ -30,7 +30,7 @@ class Room:
 
 
 _FILES = "mlxbert.search.commands.search"
-_TRAIN, _EXPLORE, _EXPORT, _DOCTOR = (f"mlxbert.{name}.commands" for name in ("train", "explore", "export", "doctor"))
+_TRAIN, _EXPLORE, _EXPORT = (f"mlxbert.{name}.commands" for name in ("train", "explore", "export"))
 ROOMS: Mapping[str, Room] = FrozenDict({
     "search": Room(
         "Finds passages in the user's own files.",
@@ -54,7 +54,7 @@ ROOMS: Mapping[str, Room] = FrozenDict({
     ),
     "serve": Room(
         "Answers requests of other programs.",
-        {"Serve other programs": {"serve": "mlxbert.serve.commands"}},
+        {"Serve other programs": {"serve": "mlxbert.serve.commands.serve"}},
         {"models of a server": "mlxbert.serve.server_models"},
     ),
     "export": Room(
@@ -76,7 +76,7 @@ ROOMS: Mapping[str, Room] = FrozenDict({
     ),
     "doctor": Room(
         "Says what the machine is, whether it computes right, and how fast.",
-        {"Models and machine": {"doctor": _DOCTOR, "bench": _DOCTOR}},
+        {"Models and machine": {name: "mlxbert.doctor.commands.doctor" for name in ("doctor", "bench")}},
     ),
     "scale": Room(
         "Shares work among several machines.",

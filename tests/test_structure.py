@@ -13,22 +13,18 @@ from pathlib import Path
 import pytest
 
 from mlxbert.nn.heads import HEADS
+from mlxbert.rooms import ROOMS
 from tests.helpers.cases import together
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = {"mlxbert": ROOT / "mlxbert", "mlxbert.cli": ROOT / "cli", "mlxbert.weights": ROOT / "weights"}
-# What a module may import: those of its own room and of the rooms before it.
-ROOMS = (
+# What a module of the core may import: those of its own layer and of the layers before it.
+LAYERS = (
     (
-        *(
-            "mlxbert",
-            "mlxbert.version",
-            "mlxbert.errors",
-            "mlxbert.option_declarations",
-            "mlxbert.invisible_characters",
-        ),
+        *("mlxbert", "mlxbert.version", "mlxbert.errors", "mlxbert.option_declarations", "mlxbert.rooms"),
         *("mlxbert.http_client", "mlxbert.other_libraries", "mlxbert.optional_packages", "mlxbert.frozen_dict"),
         *("mlxbert.results", "mlxbert.paths", "mlxbert.durable_files", "mlxbert.partial_folder", "mlxbert.progress"),
+        "mlxbert.invisible_characters",
     ),
     ("mlxbert.machine", "mlxbert.labels", "mlxbert.config"),
     ("mlxbert.nn",),
@@ -40,17 +36,16 @@ ROOMS = (
     ("mlxbert.memory_estimate", "mlxbert.model", "mlxbert.loading"),
     ("mlxbert.tasks",),
     ("mlxbert.folders",),
-    ("mlxbert.search",),
-    ("mlxbert.export.against",),
-    ("mlxbert.explore",),
-    ("mlxbert.serve",),
-    ("mlxbert.train",),
-    ("mlxbert.train.pretraining",),
-    ("mlxbert.doctor",),
-    ("mlxbert.scale",),
     ("mlxbert.cli", "mlxbert.__main__"),
-    ("mlxbert.scale.commands",),
+    tuple(f"mlxbert.{room}" for room in ROOMS),
 )
+# Which other rooms a room may import, and why.
+ARROWS = {
+    ("serve", "search"): "a server answers from indexes",
+    ("train", "export"): "a trained model has a card",
+    ("scale", "search"): "a Lance table is a store of an index",
+    ("doctor", "train"): "the check of a device computes updates of weights, and bench measures them",
+}
 
 
 def _modules() -> Iterator[tuple[str, Path]]:
@@ -65,12 +60,12 @@ def _modules() -> Iterator[tuple[str, Path]]:
 MODULES = dict(_modules())
 
 
-def _room(module: str) -> int:
-    """The number of the room that a module lies in."""
-    known = {name: number for number, names in enumerate(ROOMS) for name in names}
+def _layer(module: str) -> int:
+    """The number of the layer that a module lies in."""
+    known = {name: number for number, names in enumerate(LAYERS) for name in names}
     name = module
     while name not in known or (name == "mlxbert" and module != "mlxbert"):
-        assert "." in name, f"{module} is in no room"
+        assert "." in name, f"{module} is in no layer"
         name = name.rpartition(".")[0]
     return known[name]
 
@@ -112,7 +107,23 @@ def test_imports_point_one_way() -> None:
     inner = [module for module in MODULES if module != "mlxbert"]
     arrows = [(module, imported) for module in inner for imported in _of_ours(module)]
     assert len(arrows) > len(inner)
-    assert not [f"{module} imports {imported}" for module, imported in arrows if _room(imported) > _room(module)]
+    assert not [f"{module} imports {imported}" for module, imported in arrows if _layer(imported) > _layer(module)]
+
+
+def test_a_room_imports_other_rooms_only_where_the_table_says_so() -> None:
+    arrows = set[tuple[str, str]]()
+    for module in MODULES:
+        room = module.split(".")[1:2]
+        others = {name.split(".")[1] for name in _of_ours(module) if "." in name} & {*ROOMS} - {*room}
+        arrows |= {(*room, other) for other in others}  # type: ignore[misc]
+    assert arrows == {*ARROWS}
+
+
+def test_the_table_of_rooms_names_modules_that_exist() -> None:
+    named = [module for room in ROOMS.values() for modules in room.commands.values() for module in modules.values()]
+    named += [module for room in ROOMS.values() for module in room.parts.values()]
+    assert {*named} <= {*MODULES}
+    assert {*ROOMS} <= {path.name for path in (ROOT / "mlxbert").iterdir()}
 
 
 def _arrows(folder: str) -> dict[str, set[str]]:
@@ -176,7 +187,7 @@ def test_only_the_device_module_imports_mlx_and_the_command_line_never() -> None
         measuring = ("mlxbert.doctor.torch_peer", "mlxbert.doctor.training_steps")  # that measure them
         peers = set() if module in measuring else {"torch", "transformers"}
         assert not uses & {"click", *peers}, module
-        if not module.startswith("mlxbert.cli"):
+        if not module.startswith("mlxbert.cli") and not {"commands", "views", "events", "pages"} & {*module.split(".")}:
             assert not uses & {"rich", "typer"}, module
 
 
@@ -222,8 +233,8 @@ def test_what_is_slow_to_import_is_imported_where_it_is_used() -> None:
                 assert not {name.split(".")[0] for name in names} & slow, module
 
 
-def test_rooms_name_modules_that_exist() -> None:
-    assert {name for names in ROOMS for name in names} <= set(MODULES)
+def test_layers_name_modules_that_exist() -> None:
+    assert {name for names in LAYERS for name in names} <= set(MODULES)
 
 
 def test_the_package_list_is_that_of_the_folders() -> None:

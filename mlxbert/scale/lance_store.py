@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 from mlxbert.errors import ArgumentError, BusyError, StoreError
 from mlxbert.scale.lance_errors import (
-    LANCE,
     ContradictoryRowsError,
     lance_error,
     lance_guarded,
@@ -47,6 +46,7 @@ from mlxbert.search.globs import Glob
 from mlxbert.search.schema import damaged
 from mlxbert.search.sql_conditions import nested
 from mlxbert.search.store import (
+    LANCE,
     FoundChunk,
     IndexProblem,
     IndexSettings,

@@ -13,7 +13,7 @@ from mlxbert.machine.device import nn
 from mlxbert.model import Model
 from mlxbert.results.result import Failure
 from mlxbert.serve.access_log import USAGE, Metrics, RequestUsage
-from mlxbert.serve.engine.answer_memory import BUDGET, Room, too_large
+from mlxbert.serve.engine.answer_memory import BUDGET, AnswerMemory, too_large
 from mlxbert.serve.engine.engine import Engine
 from mlxbert.serve.engine.request_queue import Answered, Key
 from mlxbert.serve.engine.serving_options import ServeOptions
@@ -120,10 +120,10 @@ class Service:
     opened: OpenIndexes = field(default_factory=OpenIndexes)
     ready: bool = False
     metrics: Metrics = field(default_factory=Metrics)
-    room: Room = field(init=False)
+    room: AnswerMemory = field(init=False)
 
     def __post_init__(self) -> None:
-        self.room, facts = Room(int(self.options.max_answer * 1e6)), self.facts
+        self.room, facts = AnswerMemory(int(self.options.max_answer * 1e6)), self.facts
 
         def on_change(name: str, model: Model) -> None:
             facts[name] = read_facts(name, model)

@@ -36,7 +36,7 @@ class Claim:
 
 @dataclass(eq=False)
 class _Lane:
-    """A part of a `Room`: its size and its free memory in bytes, and the queue of waiting claims."""
+    """A part of a `AnswerMemory`: its size and its free memory in bytes, and the queue of waiting claims."""
 
     size: int
     free: int = field(init=False)
@@ -56,7 +56,7 @@ class _Lane:
         return granted
 
 
-class Room:
+class AnswerMemory:
     """The memory for answers, which any number of threads may claim.
 
     Args:
@@ -119,11 +119,11 @@ class Budget:
         claims: The claims of the request so far.
     """
 
-    room: Room
+    room: AnswerMemory
     claims: list[Claim] = field(default_factory=list)
 
     def claim(self, size: int, ready: Callable[[], object]) -> Claim:
-        """See `Room.claim`."""
+        """See `AnswerMemory.claim`."""
         claim = self.room.claim(size, ready)
         self.claims.append(claim)
         return claim
