@@ -13,10 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxbert.config import EncoderConfig, Rotary
-from mlxbert.doctor.check import formulas
+from mlxbert.config import EncoderConfig
 from mlxbert.machine.device import choose_dtype, mx
-from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.nn.heads import Network
 from mlxbert.weights.build import build_network, with_own_decoder
 from mlxbert.weights.checkpoint import open_checkpoint
@@ -101,37 +99,6 @@ def read_config(family: str, head: str) -> EncoderConfig:
 def facts_of(config: ConfigJson) -> EncoderConfig:
     """Converts the values of a `config.json` to the configuration of an encoder."""
     return family_of(config)[1].read_config(config)
-
-
-def kind_of(config: EncoderConfig) -> tuple[object, ...]:
-    """Returns the structure of an encoder, apart from sizes, names, biases and activations.
-
-    Most BERT variants have the same structure.
-    """
-    positions = config.positions
-    rotations = positions.rotations if isinstance(positions, Rotary) else ()
-    return (
-        type(positions), config.block, config.norm, config.gated, config.experts is None, config.query_key_norm,
-        config.num_key_value_heads is None, config.convolution is None, any(rotation.window for rotation in rotations),
-        any(rotation.causal for rotation in rotations),
-    )  # fmt: skip
-
-
-def operations_of(config: EncoderConfig) -> frozenset[str]:
-    """Returns the names of the operations of `mlxbert.doctor.check.kernels` that a model uses."""
-    transforms = [facts.transform.activation for facts in config.heads.values() if facts.transform is not None]
-    convolution = [] if config.convolution is None else [config.convolution.activation]
-    used = {config.hidden_act, *transforms, *convolution, *(["tanh"] if config.pooler else [])}
-    operations = {
-        next((key for key in formulas.ACTIVATIONS if ACTIVATIONS[key] is ACTIVATIONS[name]), name) for name in used
-    }
-    operations |= {"products", "linear layers", "attention", "attention weights", "rows of a table"}
-    if "gelu" in operations:
-        operations.add("activated layers")  # checked only with gelu
-    operations.add("layer norm" if config.norm == "layer" else "RMS norm")
-    if isinstance(config.positions, Rotary):
-        operations.add("rotation")
-    return frozenset(operations | ({"mixture of experts"} if config.experts else set()))
 
 
 def load_network(folder: Path, dtype: str = "float32") -> Network:

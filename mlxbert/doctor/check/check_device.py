@@ -19,7 +19,7 @@ from mlxbert.doctor.check import tiny_classifier
 from mlxbert.doctor.check.findings import Finding, summary
 from mlxbert.doctor.check.gradients import gradients
 from mlxbert.doctor.check.kernels import kernels
-from mlxbert.doctor.check.operations import ALLOWED, CheckedOperation, ComputedOperation
+from mlxbert.doctor.check.operations import ALLOWED, CheckedOperation, ComputedOperation, kind_of, operations_of
 from mlxbert.doctor.check.updates import updates
 from mlxbert.doctor.worker import process_memory
 from mlxbert.goldens.golden_outputs import (
@@ -29,10 +29,8 @@ from mlxbert.goldens.golden_outputs import (
     difference,
     facts_of,
     golden_models,
-    kind_of,
     load_network,
     make_cases,
-    operations_of,
     outputs,
     read_config,
     write_model,

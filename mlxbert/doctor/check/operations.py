@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mlxbert.config import EncoderConfig, Rotary
+from mlxbert.doctor.check import formulas
 from mlxbert.doctor.check.formulas import F64
 from mlxbert.machine.device import mx
+from mlxbert.nn.activations import ACTIVATIONS
 
 DTYPES = (mx.float32, mx.float16, mx.bfloat16)
 # Allowed errors, see `ComputedOperation.error`. TF32 exceeds the first by far.
@@ -112,3 +115,34 @@ class CheckedOperation:
 def as_float64(array: mx.array) -> F64:
     """Converts an MLX array to a numpy array in float64."""
     return np.array(array.astype(mx.float32)).astype(np.float64)
+
+
+def kind_of(config: EncoderConfig) -> tuple[object, ...]:
+    """Returns the structure of an encoder, apart from sizes, names, biases and activations.
+
+    Most BERT variants have the same structure.
+    """
+    positions = config.positions
+    rotations = positions.rotations if isinstance(positions, Rotary) else ()
+    return (
+        type(positions), config.block, config.norm, config.gated, config.experts is None, config.query_key_norm,
+        config.num_key_value_heads is None, config.convolution is None, any(rotation.window for rotation in rotations),
+        any(rotation.causal for rotation in rotations),
+    )  # fmt: skip
+
+
+def operations_of(config: EncoderConfig) -> frozenset[str]:
+    """Returns the names of the operations of `mlxbert.doctor.check.kernels` that a model uses."""
+    transforms = [facts.transform.activation for facts in config.heads.values() if facts.transform is not None]
+    convolution = [] if config.convolution is None else [config.convolution.activation]
+    used = {config.hidden_act, *transforms, *convolution, *(["tanh"] if config.pooler else [])}
+    operations = {
+        next((key for key in formulas.ACTIVATIONS if ACTIVATIONS[key] is ACTIVATIONS[name]), name) for name in used
+    }
+    operations |= {"products", "linear layers", "attention", "attention weights", "rows of a table"}
+    if "gelu" in operations:
+        operations.add("activated layers")  # checked only with gelu
+    operations.add("layer norm" if config.norm == "layer" else "RMS norm")
+    if isinstance(config.positions, Rotary):
+        operations.add("rotation")
+    return frozenset(operations | ({"mixture of experts"} if config.experts else set()))

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxbert.goldens.golden_outputs import GOLDENS, Case, facts_of, load_network, make_cases, operations_of
+from mlxbert.doctor.check.operations import operations_of
+from mlxbert.goldens.golden_outputs import GOLDENS, Case, facts_of, load_network, make_cases
 from mlxbert.machine.device import mx, nn, on_gpu, scalar
 from mlxbert.nn.encoder import Batch, KnownIds
 from mlxbert.nn.heads import Network
