@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from mlxbert import rooms
 from mlxbert.cli.shared_options import InputOptions, PairInputOptions, RecordOptions
 from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
@@ -155,13 +156,12 @@ def _read_context(source: str, encoding: str) -> str:
     if source == STDIN:
         text = read_text("stdin", open_source(stdin(), "stdin"), encoding)
     else:
-        from mlxbert.search.documents.document_kinds import KINDS, kind_of, read_documents
-
+        kinds = rooms.part("documents") if rooms.has_part("documents") else None
         with open_source(source) as file:
-            kind = kind_of(source, b"")
-            if kind in KINDS and KINDS[kind].apart:  # .pdf, .docx and others
+            kind = kinds.kind_of(source, b"") if kinds else None
+            if kinds and kind in kinds.KINDS and kinds.KINDS[kind].apart:  # .pdf, .docx and others
                 try:
-                    text = "\n\n".join(document.text for document in read_documents(source, file.read(), kind))
+                    text = "\n\n".join(document.text for document in kinds.read_documents(source, file.read(), kind))
                 except InputError as problem:
                     raise placed(problem, source) from None
             else:

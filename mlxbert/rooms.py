@@ -40,7 +40,9 @@ ROOMS: Mapping[str, Room] = FrozenDict({
                 "mcp": "mlxbert.search.commands.mcp",
             },
         },
-        {"indexes": "mlxbert.search.commands.indexed_texts", "index files": "mlxbert.search.index_stores"},
+        {"indexes": "mlxbert.search.commands.indexed_texts", "index files": "mlxbert.search.index_stores",
+            "documents": "mlxbert.search.documents.document_kinds",
+        },
     ),
     "train": Room(
         "Fine-tunes, pre-trains, distills and evaluates models.",

@@ -20,10 +20,9 @@ from mlxbert.model import Model
 from mlxbert.optional_packages import install_command
 from mlxbert.progress import OnProgress
 from mlxbert.readers.front_matter import front_matter_end
-from mlxbert.search.folding import is_unspaced
 from mlxbert.tasks.keywords import takes_keywords
 from mlxbert.tasks.options import TaskOptions
-from mlxbert.text.words import split_words
+from mlxbert.text.words import UNSPACED, split_words
 
 if TYPE_CHECKING:
     import numpy as np
@@ -227,8 +226,8 @@ def _words(text: str) -> Iterator[str]:
     spans = [(text[start:end].lower(), start, end) for start, end in split_words(text)]
     for word, _, _ in spans:
         is_contracted = word.startswith(("'", "\u2019")) or word.endswith(("n't", "n\u2019t"))
-        if len(word) > 1 and any(map(str.isalpha, word)) and not (is_contracted or is_unspaced(word)):
+        if len(word) > 1 and any(map(str.isalpha, word)) and not (is_contracted or UNSPACED.match(word)):
             yield word
     for (word, _, end), (following, start, _) in pairwise(spans):
-        if end == start and is_unspaced(word) and is_unspaced(following):
+        if end == start and UNSPACED.match(word) and UNSPACED.match(following):
             yield word + following

@@ -13,6 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mlxbert import rooms
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.paths import check_regular
 from mlxbert.readers.formats import FORMATS, FormatName, read_records
@@ -33,7 +34,8 @@ _LENGTHS = (1e-3, 1e4)  # of vectors; bytes that are read with another dtype hav
 _OPTIONS = {
     **dict.fromkeys(("prompt", "prompt_name", "kind", "pooling", "overflow", "output_dtype"), str), "dimensions": int,
 }  # fmt: skip
-_HEADER, _APPLICATION_AT = 100, 68  # bytes of the header of an SQLite file, and the place of the application's number
+# Bytes of the header of an SQLite file, the place of the application's number, and the number of an index.
+_HEADER, _APPLICATION_AT, _INDEX = 100, 68, b"mlxb"
 _Rows = Iterable[tuple[str, Mapping[str, Any]]]  # where each row is, and its values
 
 
@@ -204,12 +206,10 @@ class VectorFile:
 
     def _database(self) -> ForeignVectors:
         """Reads an index, or the only table with a text and a vector."""
-        from mlxbert.search.schema import APPLICATION
-
         check_regular(self.path, self.path.stat().st_mode)
         with self.path.open("rb") as file:
             header = file.read(_HEADER)
-        if header[_APPLICATION_AT : _APPLICATION_AT + 4] == APPLICATION.to_bytes(4, "big"):
+        if header[_APPLICATION_AT : _APPLICATION_AT + 4] == _INDEX:
             return self._index()
         with closing(connect_read_only(self.path)) as database:
             names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
@@ -246,12 +246,8 @@ class VectorFile:
         """Reads the vectors of an index, and finds their texts: the parts of a chunk whose hashes the index has."""
         import numpy as np
 
-        from mlxbert.search.index_stores import check_finished
-        from mlxbert.search.sqlite import SqliteStore
-
         texts, rows, lost = list[str](), list[Any](), 0
-        with closing(SqliteStore(self.path)) as store, store.reading():
-            check_finished(store)
+        with closing(rooms.part("index files").open_store(self.path)) as store, store.reading():
             about = store.about
             if about.is_sparse:
                 raise InputError(f"{self.path}: the index has sparse vectors, expected dense ones")
