@@ -10,7 +10,6 @@ from mlxbert.cli.output.output_format import utf8
 from mlxbert.cli.output.parquet import Parquet, arrow_errors, as_text
 from mlxbert.cli.output.result_tables import write_csv
 from mlxbert.cli.output.resumable_file import check_ending
-from mlxbert.cli.output.result_tables import write_csv
 from mlxbert.durable_files import atomic_write, writing
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.readers.text_collection import TextCollection
