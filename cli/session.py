@@ -96,8 +96,6 @@ def load_or_ask(task: str, options: ServedOptions, chosen: TaskOptions | None = 
     """Returns the model that the options name, loaded for a task; if they name a server, returns a `RemoteModel`.
 
     Args:
-        task: The name of the task.
-        options: The options of the model.
         chosen: The options of the task, on which it may depend what the model needs.
     """
     if options.server is None:
@@ -125,8 +123,6 @@ def results(
     Args:
         task: The task's entry in the catalogue.
         model: The model, local or on a server.
-        records: The records of the input.
-        chosen: The options of the task.
         usage: The counter of texts and tokens.
     """
     if is_remote(model):

@@ -194,7 +194,6 @@ def check_space(target: Path, size: int, *, hint: str | None = None) -> None:
     Args:
         target: The path that will be written; its folders need not exist yet.
         size: The number of bytes that will be written.
-        hint: The hint of the error.
     """
     parent = next(path for path in target.absolute().parents if path.exists())
     free = shutil.disk_usage(parent).free
@@ -291,8 +290,8 @@ def write_record(path: Path, values: Mapping[str, Any], owner: object = None, *,
     Args:
         path: The file, which is replaced.
         values: JSON values by name, such as the hashes of other files.
-        owner: A JSON value that must be the same when the record is read; otherwise, the record counts as damaged.
-        durable: See `atomic_write`.
+        owner: A JSON value that must be the same when the record is read; otherwise, the record counts as
+            damaged.
     """
     content = json.loads(json.dumps(values))
     with atomic_write(path, durable=durable) as file:

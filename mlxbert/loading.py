@@ -130,15 +130,10 @@ def load(
 
 @dataclass(frozen=True, eq=False)
 class ModelFiles:
-    """The files of a model, which are opened once even if the model is loaded several times.
+    """The files of a model, which are opened once even if the model is loaded several times."""
 
-    Attributes:
-        ref: The model's name, device and dtype.
-        folder: The model's folder, with its adapter if it has one.
-    """
-
-    ref: ModelRef
-    folder: ModelFolder
+    ref: ModelRef  # the model's name, device and dtype
+    folder: ModelFolder  # the model's folder, with its adapter if it has one
 
     @cached_property
     def checkpoint(self) -> Checkpoint:
@@ -365,7 +360,6 @@ def _warn_about_tokenizer(source: str, tokenizer: Tokenizer, config: EncoderConf
 
     Args:
         source: The name of the model.
-        tokenizer: The tokenizer.
         config: The configuration.
         stated: Whether `config.json` names the padding token.
     """

@@ -67,28 +67,21 @@ TEXTS = tuple[str, ...]  # the type of an option that takes several texts
 
 @dataclass(frozen=True)
 class Option:
-    """The declaration of an option: what a user needs to know about a field besides its type and its default.
+    """The declaration of an option: what a user needs to know about a field besides its type and its default."""
 
-    Attributes:
-        help: What the option does. The first sentence fits on one line of `--help`; details follow for `mlxbert help`
-            and for the documentation of the Python functions.
-        unit: The placeholder of the value; by default `N` for whole numbers, `X` for other numbers, otherwise `NAME`.
-        usual: The default in words, if the field's own default does not describe it.
-        panel: The heading under which `--help` lists the option; by default the attribute `panel` of the dataclass.
-        short: A second name; the help shows it if it is short.
-        variable: The environment variable that sets the option.
-        values: Values that the help lists and the shell completes, for an option that also accepts others.
-        bounds: The smallest and the largest permitted value of a number.
-    """
-
+    # What the option does. The first sentence fits on one line of `--help`; details follow for `mlxbert help` and for
+    # the documentation of the Python functions.
     help: str
+    # The placeholder of the value; by default `N` for whole numbers, `X` for other numbers, otherwise `NAME`.
     unit: str | None = None
-    usual: str | None = None
+    usual: str | None = None  # the default in words, if the field's own default does not describe it
+    # The heading under which `--help` lists the option; by default the attribute `panel` of the dataclass.
     panel: str | None = None
-    short: str | None = None
-    variable: str | None = None
+    short: str | None = None  # a second name; the help shows it if it is short
+    variable: str | None = None  # the environment variable that sets the option
+    # Values that the help lists and the shell completes, for an option that also accepts others.
     values: tuple[str, ...] = ()
-    bounds: Bounds | None = None
+    bounds: Bounds | None = None  # the smallest and the largest permitted value of a number
 
 
 @dataclass(frozen=True)
@@ -97,15 +90,11 @@ class Written:
 
     Before a command runs, the command line checks that its path does not exist yet, or is a regular file (a folder if
     `kind` is `folder`).
-
-    Attributes:
-        kind: Whether the path is a file or a folder.
-        file_endings: For a folder: the endings of paths that are files nevertheless.
-        file_if: For a folder: the name and the value of another option with which the path is a file.
     """
 
-    kind: Literal["file", "folder"]
-    file_endings: tuple[str, ...] = ()
+    kind: Literal["file", "folder"]  # whether the path is a file or a folder
+    file_endings: tuple[str, ...] = ()  # for a folder: the endings of paths that are files nevertheless
+    # For a folder: the name and the value of another option with which the path is a file.
     file_if: tuple[str, str] | None = None
 
     def kind_of(self, path: str | Path, options: Mapping[str, Any]) -> Literal["file", "folder"]:

@@ -100,7 +100,6 @@ def instead_of(name: str, known: tuple[str, ...], inside: object = None) -> str:
     """Returns the end of a message about an attribute that does not exist: what is probably meant, or nothing.
 
     Args:
-        name: The name of the attribute.
         known: The names that exist.
         inside: An object whose fields may hold objects that have the attribute.
     """

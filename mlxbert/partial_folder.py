@@ -31,18 +31,12 @@ class PartialFolder:
     Args:
         target: The path of the finished work.
         manifest: The settings of the call; a later call resumes the work only if its settings are the same.
-
-    Attributes:
-        names: A regular expression that matches the names of all files and folders of the work.
-        work: Globs of the files that are useless to a call with another manifest.
-        begun: A glob; if no file matches it, there is nothing to resume.
-        hint: The hint for a call that finds the work of another call.
     """
 
-    names: ClassVar[str]
-    work: ClassVar[tuple[str, ...]]
-    begun: ClassVar[str]
-    hint: ClassVar[str]
+    names: ClassVar[str]  # a regular expression that matches the names of all files and folders of the work
+    work: ClassVar[tuple[str, ...]]  # globs of the files that are useless to a call with another manifest
+    begun: ClassVar[str]  # a glob; if no file matches it, there is nothing to resume
+    hint: ClassVar[str]  # the hint for a call that finds the work of another call
 
     def __init__(self, target: Path, manifest: Mapping[str, Any]) -> None:
         self.folder = target.with_name(target.name + ".partial")

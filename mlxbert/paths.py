@@ -94,7 +94,6 @@ def open_regular(path: str | Path, flags: int, *, folder: int | None = None) -> 
     A FIFO or a device is not even opened, unless it takes the file's place between two system calls.
 
     Args:
-        path: The file.
         flags: Flags of `os.open`.
         folder: The descriptor of the folder that a relative path starts from.
 

@@ -16,16 +16,12 @@ from mlxbert.frozen_dict import FrozenDict
 
 @dataclass(frozen=True)
 class Room:
-    """A room.
+    """A room."""
 
-    Attributes:
-        about: What users do there.
-        commands: The modules of its commands, by the headings of the help. A command of two words is added to a group.
-        parts: The modules that the core or another room uses, if the room is there, by what they offer.
-    """
-
-    about: str
+    about: str  # what users do there
+    # The modules of its commands, by the headings of the help. A command of two words is added to a group.
     commands: Mapping[str, Mapping[str, str]]
+    # The modules that the core or another room uses, if the room is there, by what they offer.
     parts: Mapping[str, str] = FrozenDict()
 
 

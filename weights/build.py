@@ -130,10 +130,7 @@ def new_network(architecture: Architecture, heads: NewHeads, dtype: mx.Dtype = m
     A network without heads has a pooler if the family's class without a head has one in transformers.
 
     Args:
-        architecture: The configuration.
         heads: Maps each head to its labels, or to `None` if it has no labels.
-        dtype: The dtype of the weights.
-        seed: The seed of the weights.
     """
     bare = not heads and architecture.family.pooled and "pooler" in architecture.family.parts
     config = _with_new_heads(architecture, ("pooler",) if bare else (), heads)
@@ -227,7 +224,6 @@ def _load_weights(
     Args:
         module: The network, or a layer of it.
         checkpoint: The opened folder.
-        dtype: The dtype of the weights.
         within: The prefix that the names of the module's parameters have in the network.
         packed: Whether quantized weights stay quantized in memory.
         fresh: The names of parameters that keep their current weights.

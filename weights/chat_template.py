@@ -26,16 +26,11 @@ class PairPrompt:
     """The texts around a query and a document in the input of Qwen3-Reranker.
 
     A space separates the query and the document from the text before them.
-
-    Attributes:
-        instruction: The task for which the model judges documents.
-        between: The text between the query and the document.
-        after: The text after the document.
     """
 
-    instruction: str
-    between: str = _DOCUMENT
-    after: str = _AFTER
+    instruction: str  # the task for which the model judges documents
+    between: str = _DOCUMENT  # the text between the query and the document
+    after: str = _AFTER  # the text after the document
 
     @property
     def before(self) -> str:

@@ -36,32 +36,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint(Architecture):
-    """An opened model folder; `config.pooler` is true if the weights hold a pooler.
+    """An opened model folder; `config.pooler` is true if the weights hold a pooler."""
 
-    Attributes:
-        folder: The folder that holds the configuration and the weights.
-        names: Maps the plain name of each tensor (without prefix, in the current spelling) to its name in the file.
-        tensors: Maps names in the file to header entries. A matrix that is stored as several tensors has one entry.
-        ignored: The plain names of the tensors that the network does not use.
-        parts: The optional parts (pooler, heads) that the weights hold.
-        weights: The weight files.
-        storage: The storage format of the matrices; `None` for plain floats.
-        plain_family: The family without the classifier that is computed from the decoder (see
-            `mlxbert.weights.causal_reranker`).
-        adapter: The adapter that is merged into the weights, if any.
-        grows: Whether the word embeddings get rows for new tokens.
-    """
-
-    folder: Path
+    folder: Path  # the folder that holds the configuration and the weights
+    # Maps the plain name of each tensor (without prefix, in the current spelling) to its name in the file.
     names: dict[str, str]
+    # Maps names in the file to header entries. A matrix that is stored as several tensors has one entry.
     tensors: dict[str, TensorInfo]
-    ignored: tuple[str, ...]
-    parts: tuple[str, ...]
+    ignored: tuple[str, ...]  # the plain names of the tensors that the network does not use
+    parts: tuple[str, ...]  # the optional parts (pooler, heads) that the weights hold
     weights: WeightFiles
-    storage: Storage | None
+    storage: Storage | None  # the storage format of the matrices; `None` for plain floats
+    # The family without the classifier that is computed from the decoder (see `mlxbert.weights.causal_reranker`).
     plain_family: Family
-    adapter: "Adapter | None" = None
-    grows: bool = False
+    adapter: "Adapter | None" = None  # the adapter that is merged into the weights, if any
+    grows: bool = False  # whether the word embeddings get rows for new tokens
 
     def without_weights(self) -> Architecture:
         """Returns only the architecture, which remains valid after the files of the checkpoint are closed.

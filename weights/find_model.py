@@ -103,9 +103,7 @@ def _with_base(folder: ModelFolder, ref: ModelRef, find: Callable[[ModelRef], Mo
     """Returns the base model of an adapter together with the adapter. Any other model is returned unchanged.
 
     Args:
-        folder: The folder of the model or adapter.
         ref: The reference by which the folder was found.
-        find: Finds the folder of a model.
     """
     if not is_adapter(folder.path):
         return folder

@@ -22,21 +22,15 @@ STANFORD_CLASS, PROJECTION = "HF_ColBERT", "linear.weight"  # a class with a lay
 
 @dataclass(frozen=True, eq=False)
 class ModelFolder:
-    """A model folder; each of its JSON files is read at most once.
-
-    Attributes:
-        path: The path of the folder.
-        headers: Headers of weights that are on the hub, but not in the folder, by the path that each file would have.
-        described_by: A configuration that is used instead of the one in the folder.
-        adapter: The folder of an adapter that is merged into the weights.
-        own_adapter: The task whose adapter is merged, if the checkpoint itself has one adapter per task (see
-            `mlxbert.weights.adapters.task_adapters`).
-    """
+    """A model folder; each of its JSON files is read at most once."""
 
     path: Path
+    # Headers of weights that are on the hub, but not in the folder, by the path that each file would have.
     headers: Mapping[Path, Header] = field(default_factory=dict)
-    described_by: ConfigJson | None = None
-    adapter: Path | None = None
+    described_by: ConfigJson | None = None  # a configuration that is used instead of the one in the folder
+    adapter: Path | None = None  # the folder of an adapter that is merged into the weights
+    # The task whose adapter is merged, if the checkpoint itself has one adapter per task (see
+    # `mlxbert.weights.adapters.task_adapters`).
     own_adapter: str | None = None
 
     @property

@@ -46,19 +46,13 @@ class Module:
 
 @dataclass(frozen=True)
 class Modules:
-    """The modules of a folder.
+    """The modules of a folder."""
 
-    Attributes:
-        layout: The key of `LAYOUTS` that the modules match; empty if the folder has no `modules.json`.
-        documents: The modules for documents and for all other texts, in order.
-        queries: The modules for queries, if a router sends queries to other modules; otherwise empty.
-        default: The kind of texts, `query` or `document`, whose modules embed a text of an unknown kind.
-    """
-
-    layout: str = ""
-    documents: tuple[Module, ...] = ()
+    layout: str = ""  # the key of `LAYOUTS` that the modules match; empty if the folder has no `modules.json`
+    documents: tuple[Module, ...] = ()  # the modules for documents and for all other texts, in order
+    # The modules for queries, if a router sends queries to other modules; otherwise empty.
     queries: tuple[Module, ...] = ()
-    default: str = "document"
+    default: str = "document"  # the kind of texts, `query` or `document`, whose modules embed a text of an unknown kind
 
 
 def read_modules(folder: Path) -> Modules:

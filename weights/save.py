@@ -43,26 +43,16 @@ _DTYPE_KEYS = ("dtype", "torch_dtype")  # the names in transformers since versio
 
 @dataclass(frozen=True)
 class TensorToWrite:
-    """A tensor to write.
+    """A tensor to write."""
 
-    Attributes:
-        name: The name in the file.
-        plain: The plain name: without prefix, as in the family's table.
-        dtype: The dtype in the file, one of `FLOATS`; for a quantized tensor, the dtype of the scales.
-        shape: The shape of the tensor before it is quantized.
-        read: Returns the values in any dtype; called once.
-        source: The file or parameter that holds the values, for messages.
-        quantization: The parameters of quantization; `None` if the tensor is not quantized.
-        inputs: Returns the products of the matrix's inputs for `Quantization.pack`; called once.
-    """
-
-    name: str
-    plain: str
-    dtype: str
-    shape: tuple[int, ...]
-    read: Callable[[], mx.array]
-    source: str
-    quantization: Quantization | None = None
+    name: str  # the name in the file
+    plain: str  # the plain name: without prefix, as in the family's table
+    dtype: str  # the dtype in the file, one of `FLOATS`; for a quantized tensor, the dtype of the scales
+    shape: tuple[int, ...]  # the shape of the tensor before it is quantized
+    read: Callable[[], mx.array]  # returns the values in any dtype; called once
+    source: str  # the file or parameter that holds the values, for messages
+    quantization: Quantization | None = None  # the parameters of quantization; `None` if the tensor is not quantized
+    # Returns the products of the matrix's inputs for `Quantization.pack`; called once.
     inputs: Callable[[], "Floats | None"] | None = None
 
     @property
@@ -91,7 +81,6 @@ def converted(name: str, array: mx.array, dtype: str) -> mx.array:
 
     Args:
         name: The file and the name of the tensor, for messages.
-        array: The tensor.
         dtype: The new dtype, one of `FLOATS`.
     """
     cast = array.astype(FLOATS[dtype])
@@ -169,7 +158,6 @@ def plan_network(architecture: Architecture, network: Network, dtype: str | None
 
     Args:
         architecture: The model whose family and configuration decide the names.
-        network: The network.
         dtype: The dtype of all written tensors, one of `FLOATS`; `None` keeps the dtype of each.
     """
     ours = {name: array for name, array in build.parameters(network).items() if part_of(name) != TOKEN_LAYERS}

@@ -57,9 +57,9 @@ def read_embedder(folder: Path | ModelFolder, width: int, *, with_weights: bool 
     """Reads how a model computes dense vectors. If its files do not state the pooling, its family decides.
 
     Args:
-        folder: The model folder.
         width: The hidden size of the encoder.
-        with_weights: Whether to read the weights of modules. Otherwise they are zeros, and only their headers are read.
+        with_weights: Whether to read the weights of modules. Otherwise they are zeros, and only their headers
+            are read.
     """
     folder = open_folder(folder)
     modules = folder.modules
@@ -89,10 +89,8 @@ def read_layers(
     """Reads the layers after the pooling, or after the transformer of a model that makes vectors of tokens.
 
     Args:
-        folder: The model folder.
         modules: The entries of `modules.json`.
         unit: What the layers compute: `SENTENCE` or `TOKENS`.
-        with_weights: See `read_embedder`.
     """
 
     def read(module: Path, expected: _Shapes) -> dict[str, mx.array]:
@@ -162,8 +160,6 @@ def with_prompts(config: _Settings, folder: ModelFolder, model_type: str) -> _Se
     """Returns settings with the prompts and the similarity of `config_sentence_transformers.json`.
 
     Args:
-        config: The settings.
-        folder: The model folder.
         model_type: The only valid `model_type` in that file.
     """
     settings = folder.settings

@@ -53,9 +53,9 @@ def read_token_embedder(folder: Path | ModelFolder, width: int, *, with_weights:
     """Reads how a model computes vectors of tokens.
 
     Args:
-        folder: The model folder.
         width: The hidden size of the encoder.
-        with_weights: Whether to read the weights of layers. Otherwise they are zeros, and only their headers are read.
+        with_weights: Whether to read the weights of layers. Otherwise they are zeros, and only their headers
+            are read.
 
     Raises:
         ConfigError: The model computes no vectors of tokens, or its settings are wrong.

@@ -17,25 +17,16 @@ Kind = Literal["dense", "sparse", "tokens"]
 
 @dataclass(frozen=True)
 class VectorKind:
-    """A kind of vectors.
+    """A kind of vectors."""
 
-    Attributes:
-        task: The task with which `mlxbert.load` loads exactly what vectors of this kind need.
-        stated: Whether the files of a folder say that its model makes these vectors.
-        read: Reads the embedder of a folder; raises `MlxbertError` if the model cannot make these vectors.
-        head: Returns the head that the vectors need, or `None`.
-        title: The name of the vectors for users.
-        function: The function of the library that computes them.
-        assumed: Whether a model can make these vectors although its modules are for other vectors.
-    """
-
-    task: str
-    stated: Callable[[ModelFolder], bool]
+    task: str  # the task with which `mlxbert.load` loads exactly what vectors of this kind need
+    stated: Callable[[ModelFolder], bool]  # whether the files of a folder say that its model makes these vectors
+    # Reads the embedder of a folder; raises `MlxbertError` if the model cannot make these vectors.
     read: Callable[[ModelFolder, EncoderConfig, ReadTokenizer], object]
-    head: Callable[[ModelFolder], str | None]
-    title: str
-    function: str
-    assumed: bool = False
+    head: Callable[[ModelFolder], str | None]  # returns the head that the vectors need, or `None`
+    title: str  # the name of the vectors for users
+    function: str  # the function of the library that computes them
+    assumed: bool = False  # whether a model can make these vectors although its modules are for other vectors
 
 
 # In order of preference: of the kinds that a folder states, the first one is used if nothing else is asked for.

@@ -26,9 +26,8 @@ def write_embedder(
     """Writes the modules, the pooling and the prompts of a model.
 
     Args:
-        embedder: How vectors are computed. They must not be pooled with attention weights, which sentence-transformers
-            does not support.
-        folder: The folder of the model.
+        embedder: How vectors are computed. They must not be pooled with attention weights, which
+            sentence-transformers does not support.
         max_length: The maximum input length in tokens; not used for a static model.
         inner: The path of the transformer within the folder.
         static: Whether the model is static; its first module also pools.

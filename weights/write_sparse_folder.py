@@ -20,7 +20,6 @@ def write_sparse(embedder: SparseEmbedder, folder: Path, max_length: int, width:
 
     Args:
         embedder: How the vectors are computed.
-        folder: The folder of the model.
         max_length: The maximum input length in tokens.
         width: The number of word embeddings.
     """

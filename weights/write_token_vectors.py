@@ -44,7 +44,6 @@ def write_token_embedder(embedder: TokenEmbedder, folder: Path, inner: str = "")
 
     Args:
         embedder: How the vectors are computed.
-        folder: The folder of the model.
         inner: The path of the transformer within the folder.
     """
     check_writable(embedder)

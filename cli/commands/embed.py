@@ -95,7 +95,6 @@ def options_of_kind(kind: str, given: Mapping[str, Any]) -> Any:
     """Makes the options of a kind of vectors; raises ArgumentError if an option of another kind was given.
 
     Args:
-        kind: The kind of vectors.
         given: The values of all options about vectors, by name.
     """
     own = declared_options(_OPTIONS[kind])

@@ -34,14 +34,10 @@ from mlxbert.tasks.options import ClassifyOptions
 
 @dataclass(frozen=True)
 class TextItems:
-    """The items of a command whose items are texts.
+    """The items of a command whose items are texts."""
 
-    Attributes:
-        source: The class of the options for input files.
-        remembered: The fields of this class that results depend on, which are therefore part of an output's manifest.
-    """
-
-    source: ClassVar[type[RecordOptions]] = RecordOptions
+    source: ClassVar[type[RecordOptions]] = RecordOptions  # the class of the options for input files
+    # The fields of this class that results depend on, which are therefore part of an output's manifest.
     remembered: ClassVar[tuple[str, ...]] = ()
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None
 
@@ -116,14 +112,11 @@ def _nothing(typed: Typed) -> None:
 
 @dataclass(frozen=True)
 class Special:
-    """What is special about a command.
+    """What is special about a command."""
 
-    Attributes:
-        draw: A function that takes the model and the options of the task, and returns the function that draws a result.
-        check: A function that raises an error for bad input, called before a model is loaded.
-    """
-
+    # A function that takes the model and the options of the task, and returns the function that draws a result.
     draw: Callable[[Any, Any], session.Draw]
+    # A function that raises an error for bad input, called before a model is loaded.
     check: Callable[[Typed], None] = _nothing
 
 

@@ -22,23 +22,15 @@ _INDENTED = 24  # minimum terminal columns for indented texts
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table.
+    """A column of a table."""
 
-    Attributes:
-        header: The name of the column, which is shown above it, or before each cell if cells have their own lines.
-        wraps: Whether cells may be wrapped.
-        right: Whether cells are aligned to the right.
-        most: The maximum width in terminal columns; 0 for no limit.
-        bar: Whether the cells are bars, which take the remaining space; at most one column has bars.
-        secondary: The order in which columns are dropped: larger numbers first, 0 never.
-    """
-
+    # The name of the column, which is shown above it, or before each cell if cells have their own lines.
     header: str = ""
-    wraps: bool = False
-    right: bool = False
-    most: int = 0
-    bar: bool = False
-    secondary: int = 0
+    wraps: bool = False  # whether cells may be wrapped
+    right: bool = False  # whether cells are aligned to the right
+    most: int = 0  # the maximum width in terminal columns; 0 for no limit
+    bar: bool = False  # whether the cells are bars, which take the remaining space; at most one column has bars
+    secondary: int = 0  # the order in which columns are dropped: larger numbers first, 0 never
 
 
 class PlainTable:

@@ -39,15 +39,12 @@ _PHRASE = 60  # characters: a longer name with spaces looks like a text
 
 @dataclass(frozen=True)
 class Usual:
-    """The usual names of the columns of a task.
+    """The usual names of the columns of a task."""
 
-    Attributes:
-        roles: Maps each role to groups of usual names; earlier groups win. A group is a string of names separated by
-            spaces. The roles are searched in this order.
-        pairs: The usual names of two columns that belong together, the text and its pair; earlier pairs win.
-    """
-
+    # Maps each role to groups of usual names; earlier groups win. A group is a string of names separated by spaces. The
+    # roles are searched in this order.
     roles: Mapping[str, Sequence[str]]
+    # The usual names of two columns that belong together, the text and its pair; earlier pairs win.
     pairs: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -92,21 +89,13 @@ _ORDER = ("query", "text", "pair", "label", "negative")  # the order in which ro
 
 @dataclass(frozen=True)
 class ColumnNames:
-    """The columns to read.
-
-    Attributes:
-        text: The column of the text.
-        pair: The column of the second text, `None` for single texts.
-        label: The column of the label, `None` if labels are not read.
-        guessed: The roles whose columns were guessed, such as `("text", "label")`.
-        negatives: The columns of negatives: texts that do not belong to the text.
-    """
+    """The columns to read."""
 
     text: str
-    pair: str | None
-    label: str | None
-    guessed: tuple[str, ...] = ()
-    negatives: tuple[str, ...] = ()
+    pair: str | None  # the column of the second text, `None` for single texts
+    label: str | None  # the column of the label, `None` if labels are not read
+    guessed: tuple[str, ...] = ()  # the roles whose columns were guessed, such as `("text", "label")`
+    negatives: tuple[str, ...] = ()  # the columns of negatives: texts that do not belong to the text
 
     @property
     def kind(self) -> Literal["texts", "pairs", "scored"]:
@@ -174,7 +163,6 @@ class Search:
         """Gives a role to the column that has one of its usual names; returns whether there is such a column.
 
         Args:
-            role: The role.
             columns: The candidates; `None` for all columns without a role.
         """
         columns = self.rest if columns is None else columns
@@ -305,7 +293,6 @@ def find_usual_columns(rows: LabelledRows, task: str, **named: str | None) -> Co
 
     Args:
         rows: The data.
-        task: `answer` or `tag`.
         **named: The columns named by the user: `text_column` and so on.
     """
     search = Search(rows, task, named)

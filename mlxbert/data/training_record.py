@@ -11,9 +11,6 @@ def trained_columns(folder: Path) -> Mapping[str, str]:
     """Returns the columns of the training data by role: `{"text": "sentence", "label": "label"}`.
 
     The record is optional: if mlxbert did not train the model, or `training.json` is unreadable, the result is empty.
-
-    Args:
-        folder: The folder of a model.
     """
     return _trained(folder, "report", "columns")
 
@@ -47,9 +44,5 @@ def _trained(folder: Path, *keys: str) -> Mapping[str, str]:
 
 
 def missing_pair(name: str) -> str:
-    """Returns the warning that the inputs are single texts, although the model was trained on pairs.
-
-    Args:
-        name: The name of the model.
-    """
+    """Returns the warning that the inputs are single texts, although the model was trained on pairs."""
     return f"{name} was trained on pairs of texts, but the inputs are single texts, so each text needs a second text"

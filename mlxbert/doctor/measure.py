@@ -56,14 +56,9 @@ def bench(
 
     Args:
         model: The model to measure: hub name, folder or `builtin`.
-        against: `torch` to compare with the same model in transformers on torch. Both use the same dtype, and torch
-            computes on the GPU (MPS or CUDA) if mlxbert does, otherwise on the CPU.
+        against: `torch` to compare with the same model in transformers on torch. Both use the same dtype, and
+            torch computes on the GPU (MPS or CUDA) if mlxbert does, otherwise on the CPU.
         rounds: The number of times that everything is measured; medians are reported.
-        revision: See `mlxbert.load`.
-        adapter: See `mlxbert.load`.
-        offline: See `mlxbert.load`.
-        dtype: See `mlxbert.load`.
-        device: See `mlxbert.load`.
 
     Returns:
         A dict with `model`, its `layers` and `width`, `mlxbert` (the version), `machine`, `peer` (the versions and the

@@ -98,7 +98,6 @@ def our_step(
 
     Args:
         model: A model with float32 weights.
-        objective: The training objective.
         batches: Batches with the same number of examples; after the last batch, the first follows again.
         dtype: The dtype to compute in.
         trained: The names of the parameters to train; `None` for all.

@@ -15,23 +15,14 @@ Work = Callable[[Sequence[int]], Spent]
 
 @dataclass(frozen=True)
 class WorkerJob:
-    """The job of a worker process.
+    """The job of a worker process."""
 
-    Attributes:
-        folder: The folder of the model, which `mlxbert.save` wrote.
-        side: The library that computes: `mlxbert` or `torch`.
-        dtype: The dtype to compute in.
-        device: The device that computes: `gpu` or `cpu`.
-        train: Whether to measure steps of training with float32 weights, instead of forward passes.
-        tf32: Whether float32 products may be rounded to TF32.
-    """
-
-    folder: str
-    side: str
-    dtype: str
-    device: str
-    train: bool = False
-    tf32: bool = False
+    folder: str  # the folder of the model, which `mlxbert.save` wrote
+    side: str  # the library that computes: `mlxbert` or `torch`
+    dtype: str  # the dtype to compute in
+    device: str  # the device that computes: `gpu` or `cpu`
+    train: bool = False  # whether to measure steps of training with float32 weights, instead of forward passes
+    tf32: bool = False  # whether float32 products may be rounded to TF32
 
     def to_json(self) -> str:
         """Returns the job as a command-line argument of the worker."""
@@ -40,17 +31,11 @@ class WorkerJob:
 
 @dataclass(frozen=True)
 class Side:
-    """A library that a worker measures.
+    """A library that a worker measures."""
 
-    Attributes:
-        compute: A function that runs a forward pass or a step of training on texts of the given lengths in tokens.
-        facts: A function that returns the facts to report.
-        memory: A function that returns the used memory of the device in bytes; `None` for a CPU, for which the memory
-            of the process is measured.
-        memory_of: The kind of memory that is measured: `process`, `arrays`, or `arrays and cache`.
-    """
-
-    compute: Work
-    facts: Callable[[], dict[str, Any]]
+    compute: Work  # a function that runs a forward pass or a step of training on texts of the given lengths in tokens
+    facts: Callable[[], dict[str, Any]]  # a function that returns the facts to report
+    # A function that returns the used memory of the device in bytes; `None` for a CPU, for which the memory of the
+    # process is measured.
     memory: Callable[[], int] | None = None
-    memory_of: str = "process"
+    memory_of: str = "process"  # the kind of memory that is measured: `process`, `arrays`, or `arrays and cache`

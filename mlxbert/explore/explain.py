@@ -62,23 +62,14 @@ class _GivenVectors(nn.Module):
 
 @dataclass(frozen=True)
 class _Explained:
-    """A text, or a pair in one input, and the score of a target.
+    """A text, or a pair in one input, and the score of a target."""
 
-    Attributes:
-        encoding: The input.
-        score: Computes the score from the output of the encoder.
-        target: The name of the target.
-        texts: The text, or the pair, as it was tokenized, but without a prompt.
-        prompt: The number of code points of the prompt before each text.
-        restore: Maps an offset in the tokenized text to the offset in the given text.
-    """
-
-    encoding: Encoding
-    score: _Score
-    target: str
-    texts: tuple[str, ...]
-    prompt: int = 0
-    restore: Callable[[int], int] = int
+    encoding: Encoding  # the input
+    score: _Score  # computes the score from the output of the encoder
+    target: str  # the name of the target
+    texts: tuple[str, ...]  # the text, or the pair, as it was tokenized, but without a prompt
+    prompt: int = 0  # the number of code points of the prompt before each text
+    restore: Callable[[int], int] = int  # maps an offset in the tokenized text to the offset in the given text
 
     @property
     def spans(self) -> list[Span | None]:

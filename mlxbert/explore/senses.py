@@ -54,18 +54,12 @@ class _Place(NamedTuple):
 
 
 class _MaskedText(NamedTuple):
-    """A text with the word.
-
-    Attributes:
-        number: The number of the text.
-        text: The text.
-        read: What the model reads: the text, perhaps with masks in the place of the word.
-        places: The offsets of the word in the text, by the place where the word, or its mask, begins in `read`.
-    """
+    """A text with the word."""
 
     number: int
     text: str
-    read: str
+    read: str  # what the model reads: the text, perhaps with masks in the place of the word
+    # The offsets of the word in the text, by the place where the word, or its mask, begins in `read`.
     places: dict[int, tuple[int, int]]
 
     @classmethod
@@ -205,9 +199,8 @@ def group(vectors: "Array", number: int | None) -> "tuple[Numbers, float]":
     """Groups vectors (N, D) of length 1 by their directions.
 
     Args:
-        vectors: The vectors.
-        number: The number of groups; `None` for the number from 2 to `MOST_SENSES` with the largest silhouette, or for
-            one group if even this silhouette is less than `DISTINCT`.
+        number: The number of groups; `None` for the number from 2 to `MOST_SENSES` with the largest silhouette,
+            or for one group if even this silhouette is less than `DISTINCT`.
 
     Returns:
         The group of each vector (N,), from 0, the largest group first; and the mean silhouette.

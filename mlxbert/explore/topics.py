@@ -139,7 +139,6 @@ def describe(texts: Sequence[str], vectors: "Vectors", labels: "Numbers", option
     """Returns the topics of texts in clusters.
 
     Args:
-        texts: The texts.
         vectors: Their vectors, (N, W), of length 1.
         labels: The number of each text's cluster, (N,).
         options: How many words and texts describe a topic.
@@ -185,8 +184,6 @@ def distinguishing_words(texts: Iterable[str], labels: Sequence[int], count: int
     German are left out of few texts, too.
 
     Args:
-        texts: The texts.
-        labels: The group of each text.
         count: The maximum number of words of a group.
     """
     words: dict[int, Counter[str]] = {label: Counter() for label in labels}  # how often each word occurs

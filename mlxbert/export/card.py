@@ -21,22 +21,14 @@ from mlxbert.weights.save import TensorToWrite
 
 @dataclass(frozen=True)
 class Scores:
-    """The task that a model was trained for, and how well the model does it.
+    """The task that a model was trained for, and how well the model does it."""
 
-    Attributes:
-        task: The name of the task in the catalogue; `None` if the catalogue has no such task.
-        metrics: The metrics on data that the model was not trained on, by name.
-        datasets: The data sets on the hub that the model was trained on.
-        tested_on: The data set on the hub that the metrics were measured on; `None` for other data, which the card does
-            not name.
-        held_out: Whether the metrics were measured on a part of the training data.
-    """
-
-    task: str | None
-    metrics: Mapping[str, float]
-    datasets: tuple[str, ...] = ()
+    task: str | None  # the name of the task in the catalogue; `None` if the catalogue has no such task
+    metrics: Mapping[str, float]  # the metrics on data that the model was not trained on, by name
+    datasets: tuple[str, ...] = ()  # the data sets on the hub that the model was trained on
+    # The data set on the hub that the metrics were measured on; `None` for other data, which the card does not name.
     tested_on: str | None = None
-    held_out: bool = True
+    held_out: bool = True  # whether the metrics were measured on a part of the training data
 
     @property
     def pipeline(self) -> str | None:
@@ -112,7 +104,6 @@ def opened_by(model: Model, *, embeds: bool, adapter: bool) -> str:
     alternative.
 
     Args:
-        model: The trained model.
         embeds: Whether the model's files define how it makes vectors.
         adapter: Whether the folder holds only an adapter.
     """
@@ -136,7 +127,6 @@ def changes(
 
     Args:
         checkpoint: The opened source.
-        tensors: The tensors to write.
         files: The number of weight files that are written.
         config: The changed keys of `config.json` (see `mlxbert.weights.save.config_changes`).
         how: The quantization of the tensors, if any.
@@ -199,14 +189,13 @@ def write(
 
     Args:
         source: The folder of the source; if an adapter was merged, the folder of the adapter.
-        folder: The folder to write to.
         title: The name of the new folder.
         note: The section on the conversion, in Markdown.
         library: The library that opens the model.
-        opener: The library that alone opens the model, if there is one. Then the note comes first, and the card names
-            the library.
-        base: The folder of the model into which an adapter was merged, whose license and languages the card states
-            unless the card of the adapter states others.
+        opener: The library that alone opens the model, if there is one. Then the note comes first, and the card
+            names the library.
+        base: The folder of the model into which an adapter was merged, whose license and languages the card
+            states unless the card of the adapter states others.
     """
     text = f"---\nlibrary_name: {library}\n---\n\n# {title}"
     for old in card_of(source):

@@ -130,25 +130,15 @@ def convert(
 
 @dataclass(frozen=True)
 class _ConversionPlan:
-    """The parameters of a conversion.
+    """The parameters of a conversion."""
 
-    Attributes:
-        name: The name of the source.
-        source: The opened source.
-        target: The folder to write.
-        tensors: The tensors to write.
-        dtype: The dtype of the weights, one of `FLOATS`; `None` to leave it unchanged.
-        quantization: The quantization of the weights, if any.
-        export: The file in ONNX that is written in place of the tensors, if any.
-    """
-
-    name: str
+    name: str  # the name of the source
     source: OpenedModel
-    target: Path
+    target: Path  # the folder to write
     tensors: list[save.TensorToWrite]
-    dtype: str | None
-    quantization: Quantization | None
-    export: "OnnxExport | None"
+    dtype: str | None  # the dtype of the weights, one of `FLOATS`; `None` to leave it unchanged
+    quantization: Quantization | None  # the quantization of the weights, if any
+    export: "OnnxExport | None"  # the file in ONNX that is written in place of the tensors, if any
 
 
 def _write(plan: _ConversionPlan, partial: Path, shard_limit: int, on_written: OnProgress | None) -> Conversion:

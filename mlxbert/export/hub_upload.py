@@ -31,26 +31,18 @@ _MAIN = "main"
 
 @dataclass(frozen=True)
 class UploadTarget:
-    """A repository on the hub, as it is before an upload.
+    """A repository on the hub, as it is before an upload."""
 
-    Attributes:
-        name: The name of the repository, `NAMESPACE/NAME`.
-        revision: The branch that gets the commit.
-        exists: Whether the repository exists.
-        has_branch: Whether the branch exists. If not, it is created from `commit`.
-        public: Whether everybody can read the repository; `None` if it does not exist.
-        commit: The newest commit of the branch, or of the main branch if the branch does not exist; `None` if the
-            repository does not exist.
-        listed: The files of `commit`, with their sizes and hashes.
-    """
-
-    name: str
-    revision: str
-    exists: bool
+    name: str  # the name of the repository, `NAMESPACE/NAME`
+    revision: str  # the branch that gets the commit
+    exists: bool  # whether the repository exists
+    # Whether the branch exists. If not, it is created from `commit`.
     has_branch: bool
-    public: bool | None
+    public: bool | None  # whether everybody can read the repository; `None` if it does not exist
+    # The newest commit of the branch, or of the main branch if the branch does not exist; `None` if the repository does
+    # not exist.
     commit: str | None
-    listed: Mapping[str, AnnouncedFile]
+    listed: Mapping[str, AnnouncedFile]  # the files of `commit`, with their sizes and hashes
 
     @property
     def url(self) -> str:
@@ -158,9 +150,8 @@ def send(
 
     Args:
         target: The repository (see `find_target`).
-        files: The files to send, by their path in the repository. Without files there is no new commit, which is
-            possible only if `target.commit` is known.
-        message: The message of the commit.
+        files: The files to send, by their path in the repository. Without files there is no new commit, which
+            is possible only if `target.commit` is known.
         public: Whether everybody can read a repository that is created here.
         on_progress: Called with the number of sent bytes and the total, for files in Xet in another thread.
 

@@ -82,19 +82,12 @@ class Upload(Shown):
 
 @dataclass(frozen=True)
 class UploadPlan:
-    """An upload that was checked and can be executed.
+    """An upload that was checked and can be executed."""
 
-    Attributes:
-        upload: What is sent.
-        target: The repository.
-        folder: The folder of the model.
-        message: The message of the commit.
-    """
-
-    upload: Upload
-    target: UploadTarget = field(repr=False)
-    folder: Path
-    message: str
+    upload: Upload  # what is sent
+    target: UploadTarget = field(repr=False)  # the repository
+    folder: Path  # the folder of the model
+    message: str  # the message of the commit
 
     def execute(self, on_progress: OnProgress | None = None) -> Upload:
         """Creates what is missing and sends the files that the branch lacks; returns the upload with its commit."""

@@ -145,7 +145,6 @@ def verify_export(export: "OnnxExport", folder: Path, file: Path, tolerance: flo
     Args:
         export: The model and the task of the file.
         folder: The folder that holds the file.
-        file: The file.
         tolerance: The allowed difference of outputs, by default 1e-4.
     """
     model, allowed = export.model, TOLERANCES["F32"] if tolerance is None else float(tolerance)

@@ -56,7 +56,6 @@ def copy_files(source: ModelFolder, folder: Path, inner: str, *, vectors: bool =
     """Copies the vocabulary, settings and licenses of a model folder, and the settings of its modules.
 
     Args:
-        source: The model folder.
         folder: The folder to write.
         inner: The subfolder of the encoder (see `place_of_encoder`).
         vectors: Whether to copy the files that say how the model makes vectors.
@@ -150,8 +149,6 @@ def write_modules(source: ModelFolder, folder: Path, dtype: str | None) -> Itera
     """Writes the weights of the modules that follow the pooling.
 
     Args:
-        source: The model folder.
-        folder: The folder to write.
         dtype: The dtype of the weights, one of `FLOATS`; `None` to leave it unchanged.
 
     Yields:

@@ -108,7 +108,6 @@ def check_link_targets(target: Path, files: Iterable[Path]) -> None:
 
     Args:
         target: The path that `check_target` returned.
-        files: The files of the source.
     """
     for path in files:
         if identity(target) in map(identity, path.resolve().parents):

@@ -27,8 +27,8 @@ def hash_folder(folder: Path, *, times: bool = True) -> str:
     model are left out, because each installation changes them.
 
     Args:
-        folder: The folder.
-        times: Whether modification times count; if not, copies of a model on several machines have one fingerprint.
+        times: Whether modification times count; if not, copies of a model on several machines have one
+            fingerprint.
     """
     digest, times = hashlib.sha256(), times and folder != builtin_folder()
     for path in sorted(_model_files(folder, frozenset())):

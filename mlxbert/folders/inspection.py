@@ -27,36 +27,23 @@ def all_config_facts(config: EncoderConfig) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class LengthLimits(Shown):
-    """The maximum number of input tokens according to each source; `None` for no limit.
+    """The maximum number of input tokens according to each source; `None` for no limit."""
 
-    Attributes:
-        config: The number of positions that the model has.
-        tokenizer: The limit that the tokenizer's files set.
-        sentence_transformers: The limit that the files of sentence-transformers set; it applies only to vectors.
-    """
-
-    config: int
-    tokenizer: int | None
+    config: int  # the number of positions that the model has
+    tokenizer: int | None  # the limit that the tokenizer's files set
+    # The limit that the files of sentence-transformers set; it applies only to vectors.
     sentence_transformers: int | None
 
 
 @dataclass(frozen=True)
 class PartFacts(Shown):
-    """Facts on a part of a model: the encoder, the pooler or a head.
+    """Facts on a part of a model: the encoder, the pooler or a head."""
 
-    Attributes:
-        in_file: The prefix that the names of its tensors have in the file.
-        in_network: The prefix that the names of its tensors have in the network.
-        tensors: The number of its tensors in the file.
-        parameters: The number of its parameters in the network.
-        problem: The reason why the part cannot be loaded; `None` if it can.
-    """
-
-    in_file: str
-    in_network: str
-    tensors: int
-    parameters: int
-    problem: str | None
+    in_file: str  # the prefix that the names of its tensors have in the file
+    in_network: str  # the prefix that the names of its tensors have in the network
+    tensors: int  # the number of its tensors in the file
+    parameters: int  # the number of its parameters in the network
+    problem: str | None  # the reason why the part cannot be loaded; `None` if it can
 
 
 @dataclass(frozen=True)
@@ -69,21 +56,13 @@ class UnusedTensor(Shown):
 
 @dataclass(frozen=True)
 class AdapterFacts(Shown):
-    """An adapter in a folder of its own, which is merged into the weights of its base.
-
-    Attributes:
-        folder: The folder of the adapter.
-        base: The folder of the base.
-        changed: The number of matrices of the base that it changes.
-        replaced: The number of tensors of the base that it replaces, or adds, such as the tensors of a head.
-        bytes: The size of its weights.
-    """
+    """An adapter in a folder of its own, which is merged into the weights of its base."""
 
     folder: Path
-    base: Path
-    changed: int
-    replaced: int
-    bytes: int
+    base: Path  # the folder of the base
+    changed: int  # the number of matrices of the base that it changes
+    replaced: int  # the number of tensors of the base that it replaces, or adds, such as the tensors of a head
+    bytes: int  # the size of its weights
 
 
 @dataclass(frozen=True)
@@ -99,73 +78,42 @@ class SkippedEntries(Shown):
 
 @dataclass(frozen=True)
 class WeightFacts(Shown):
-    """Facts on the weights of a model.
+    """Facts on the weights of a model."""
 
-    Attributes:
-        format: The format of the weight files.
-        storage: The dtypes in the files, or the kind of quantization.
-        bytes: The total size of the weight files in bytes.
-        files: The size of each weight file in bytes, by name.
-        here: Whether all weight files are on this machine.
-        with_nan: The tensors of the network that have NaN, by their names in the files, if the files are here.
-    """
-
-    format: str
-    storage: str
-    bytes: int
-    files: FrozenDict[int]
-    here: bool
+    format: str  # the format of the weight files
+    storage: str  # the dtypes in the files, or the kind of quantization
+    bytes: int  # the total size of the weight files in bytes
+    files: FrozenDict[int]  # the size of each weight file in bytes, by name
+    here: bool  # whether all weight files are on this machine
+    # The tensors of the network that have NaN, by their names in the files, if the files are here.
     with_nan: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class TokenizerFacts(Shown):
-    """Facts on the tokenizer of a model.
+    """Facts on the tokenizer of a model."""
 
-    Attributes:
-        kind: The kind of vocabulary: WordPiece, BPE or Unigram.
-        vocab_size: The number of tokens in the vocabulary.
-        word_embeddings: The number of word embeddings that the model has.
-        special: The special tokens by role.
-        lower_case: Whether the tokenizer lowercases texts.
-        model_max_length: The maximum number of input tokens, if the tokenizer's files set a limit.
-    """
-
-    kind: str
-    vocab_size: int
-    word_embeddings: int
-    special: FrozenDict[str]
-    lower_case: bool
-    model_max_length: int | None
+    kind: str  # the kind of vocabulary: WordPiece, BPE or Unigram
+    vocab_size: int  # the number of tokens in the vocabulary
+    word_embeddings: int  # the number of word embeddings that the model has
+    special: FrozenDict[str]  # the special tokens by role
+    lower_case: bool  # whether the tokenizer lowercases texts
+    model_max_length: int | None  # the maximum number of input tokens, if the tokenizer's files set a limit
 
 
 @dataclass(frozen=True)
 class ModuleFacts(Shown):
-    """Facts on a module of sentence-transformers that follows the pooling.
+    """Facts on a module of sentence-transformers that follows the pooling."""
 
-    Attributes:
-        kind: The kind of module: `Dense`, `LayerNorm` or `Normalize`.
-        folder: The folder of the module, relative to the folder of the model.
-        shapes: The shape of each tensor, by name.
-        parameters: The number of parameters.
-    """
-
-    kind: str
-    folder: str
-    shapes: FrozenDict[tuple[int, ...]]
-    parameters: int
+    kind: str  # the kind of module: `Dense`, `LayerNorm` or `Normalize`
+    folder: str  # the folder of the module, relative to the folder of the model
+    shapes: FrozenDict[tuple[int, ...]]  # the shape of each tensor, by name
+    parameters: int  # the number of parameters
 
 
 @dataclass(frozen=True)
 class EmbeddingFacts(Shown):
-    """Facts on how a model makes vectors (for the other attributes, see `mlxbert.nn.embedder.EmbeddingConfig`).
-
-    Attributes:
-        max_length: The maximum number of input tokens.
-        size: The number of dimensions of a vector.
-        unit: Whether all vectors have length 1.
-        modules: The modules that follow the pooling.
-    """
+    """Facts on how a model makes vectors (for the other attributes, see `mlxbert.nn.embedder.EmbeddingConfig`)."""
 
     poolings: tuple[str, ...]
     include_prompt: bool
@@ -173,30 +121,23 @@ class EmbeddingFacts(Shown):
     normalize: bool
     prompts: FrozenDict[str]
     default_prompt_name: str | None
-    max_length: int
+    max_length: int  # the maximum number of input tokens
     lower_case: bool
     similarity: str
     stated: bool
-    size: int
-    unit: bool
-    modules: tuple[ModuleFacts, ...]
+    size: int  # the number of dimensions of a vector
+    unit: bool  # whether all vectors have length 1
+    modules: tuple[ModuleFacts, ...]  # the modules that follow the pooling
 
 
 @dataclass(frozen=True)
 class TokenVectorFacts(Shown):
-    """Facts on how a model makes vectors of tokens.
+    """Facts on how a model makes vectors of tokens."""
 
-    Attributes:
-        size: The number of values in a vector.
-        similarity: How texts are compared: `maxsim` or `meanmaxsim`.
-        query_tokens: The maximum number of tokens of a query.
-        text_tokens: The maximum number of tokens of a text.
-    """
-
-    size: int
-    similarity: str
-    query_tokens: int
-    text_tokens: int
+    size: int  # the number of values in a vector
+    similarity: str  # how texts are compared: `maxsim` or `meanmaxsim`
+    query_tokens: int  # the maximum number of tokens of a query
+    text_tokens: int  # the maximum number of tokens of a text
 
 
 @dataclass(frozen=True)
@@ -208,58 +149,37 @@ class NoEmbedding(Shown):
 
 @dataclass(frozen=True)
 class TensorFacts(Shown):
-    """Facts on a tensor in the weight files.
+    """Facts on a tensor in the weight files."""
 
-    Attributes:
-        name: The name that transformers uses for the tensor.
-        stored_as: The name in the file, if it is different.
-        dtype: The dtype in the file.
-        shape: The shape of the tensor.
-        becomes: The name in the network, or the reason why the tensor is not used.
-    """
-
-    name: str
-    stored_as: str | None = field(metadata=OMIT_IF_NONE)
-    dtype: str
+    name: str  # the name that transformers uses for the tensor
+    stored_as: str | None = field(metadata=OMIT_IF_NONE)  # the name in the file, if it is different
+    dtype: str  # the dtype in the file
     shape: tuple[int, ...]
-    becomes: str
+    becomes: str  # the name in the network, or the reason why the tensor is not used
 
 
 @dataclass(frozen=True)
 class Fit(Shown):
-    """Conservative estimates of what fits into the memory of this machine; all sizes are in bytes.
+    """Conservative estimates of what fits into the memory of this machine; all sizes are in bytes."""
 
-    Attributes:
-        device: The device that computes, `cpu` or `gpu`.
-        dtype: The dtype in which the device computes by default.
-        available: The memory of the device; `None` if unknown. For a GPU, it is the memory of the GPU, or on a Mac the
-            limit that the system recommends. For a CPU, it is the memory of the machine, or the limit of the container.
-        free: The part of this memory that neither other programs nor the arrays of this one hold; `None` if unknown.
-        weights: The size of the weights in `dtype`.
-        batch_tokens: The default number of tokens per batch.
-        batch: The additional memory needed to compute such a batch, with texts of 512 tokens.
-        fits: Whether the weights and a batch fit into the available memory; `None` if that is unknown.
-        longest_tokens: The maximum number of input tokens.
-        longest: The additional memory needed to compute one text of that length.
-        longest_fits: Whether the weights and such a text fit; `None` if the available memory is unknown.
-        finetuning: The memory needed to train all weights with 32 texts of 128 tokens per batch. It covers weights,
-            gradients, the two moments of AdamW, and activations.
-        finetuning_fits: Whether training fits; `None` if the available memory is unknown.
-    """
-
-    device: str
-    dtype: str
+    device: str  # the device that computes, `cpu` or `gpu`
+    dtype: str  # the dtype in which the device computes by default
+    # The memory of the device; `None` if unknown. For a GPU, it is the memory of the GPU, or on a Mac the limit that
+    # the system recommends. For a CPU, it is the memory of the machine, or the limit of the container.
     available: int | None
+    # The part of this memory that neither other programs nor the arrays of this one hold; `None` if unknown.
     free: int | None
-    weights: int
-    batch_tokens: int
-    batch: int
-    fits: bool | None
-    longest_tokens: int
-    longest: int
-    longest_fits: bool | None
+    weights: int  # the size of the weights in `dtype`
+    batch_tokens: int  # the default number of tokens per batch
+    batch: int  # the additional memory needed to compute such a batch, with texts of 512 tokens
+    fits: bool | None  # whether the weights and a batch fit into the available memory; `None` if that is unknown
+    longest_tokens: int  # the maximum number of input tokens
+    longest: int  # the additional memory needed to compute one text of that length
+    longest_fits: bool | None  # whether the weights and such a text fit; `None` if the available memory is unknown
+    # The memory needed to train all weights with 32 texts of 128 tokens per batch. It covers weights, gradients, the
+    # two moments of AdamW, and activations.
     finetuning: int
-    finetuning_fits: bool | None
+    finetuning_fits: bool | None  # whether training fits; `None` if the available memory is unknown
 
 
 @dataclass(frozen=True)

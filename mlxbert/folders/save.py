@@ -102,10 +102,9 @@ def write_trained(
     """Writes a trained model into a folder that is moved into place later.
 
     Args:
-        model: The trained model.
         partial: The folder to write, which must be empty.
-        describe: Called with the folder once it can be loaded. It returns the content of more files by name, such as
-            the model card and the record of the training.
+        describe: Called with the folder once it can be loaded. It returns the content of more files by name,
+            such as the model card and the record of the training.
         keys: More keys for `config.json`; the value `None` removes a key.
         embedder: How the model makes vectors, if it was trained for them; otherwise no modules are written.
         adapter: A function that writes an adapter into the folder; it is called instead of writing all weights.

@@ -20,29 +20,21 @@ _CONFIGS = ("config.json", "adapter_config.json", MODULES)
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A model that was written on this machine.
+    """A model that was written on this machine."""
 
-    Attributes:
-        folder: The absolute path of the model's folder.
-        kind: The command that wrote the model: `finetune classify`, `pretrain`, `distill`, `convert`.
-        family: The `model_type` of the model, or of its first module; `None` for an adapter, or if the configuration is
-            unreadable.
-        bytes: The total size of the model's files in bytes.
-        written: The time at which the model was written, in ISO 8601.
-    """
-
-    folder: Path
-    kind: str
+    folder: Path  # the absolute path of the model's folder
+    kind: str  # the command that wrote the model: `finetune classify`, `pretrain`, `distill`, `convert`
+    # The `model_type` of the model, or of its first module; `None` for an adapter, or if the configuration is
+    # unreadable.
     family: str | None
-    bytes: int
-    written: str
+    bytes: int  # the total size of the model's files in bytes
+    written: str  # the time at which the model was written, in ISO 8601
 
 
 def remember(folder: str | Path, kind: str) -> None:
     """Records that a model was written, so that `written_models` lists it. A failure to do so is ignored.
 
     Args:
-        folder: The folder of the model.
         kind: The command that wrote the model (see `TrainedModel`).
     """
     with suppress(OSError, RuntimeError, ValueError, MlxbertError):

@@ -34,7 +34,6 @@ def keep_kernels(version: str, gpu: Mapping[str, object]) -> None:
     """Makes MLX keep the kernels that this process compiles, unless the user has chosen a folder.
 
     Args:
-        version: The version of MLX.
         gpu: MLX's description of the GPU.
     """
     global _process

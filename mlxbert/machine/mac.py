@@ -48,22 +48,14 @@ class _ProcessUsage(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Mac:
-    """A Mac as its system describes it.
+    """A Mac as its system describes it."""
 
-    Attributes:
-        chip: The chip, such as `Apple M4 Pro` or `Intel(R) Core(TM) …`.
-        macos: The true version of macOS; to some builds of Python, the system reports another, such as 16.2 for 26.2.
-        python: The architecture that this Python is built for: `arm64` or `x86_64`.
-        translated: Whether Rosetta translates this Python.
-        virtual: Whether the Mac is a virtual machine.
-        wheel: The system that the installed wheel of MLX is for, such as `macosx_26_0_arm64`; `None` if unknown.
-    """
-
-    chip: str
-    macos: str
-    python: str
-    translated: bool
-    virtual: bool
+    chip: str  # the chip, such as `Apple M4 Pro` or `Intel(R) Core(TM) …`
+    macos: str  # the true version of macOS; to some builds of Python, the system reports another, such as 16.2 for 26.2
+    python: str  # the architecture that this Python is built for: `arm64` or `x86_64`
+    translated: bool  # whether Rosetta translates this Python
+    virtual: bool  # whether the Mac is a virtual machine
+    # The system that the installed wheel of MLX is for, such as `macosx_26_0_arm64`; `None` if unknown.
     wheel: str | None
 
 
@@ -128,7 +120,6 @@ def _macos(darwin: str, product: str) -> str:
 
     Args:
         darwin: The kernel version, such as `25.2.0`.
-        product: The product version, which may be masked.
     """
     kernel = _version(darwin)
     if len(kernel) < 2 or kernel[0] < _FIRST_DARWIN:  # no version, or a system before macOS 11
@@ -204,9 +195,9 @@ def problems(mac: Mac, *, metal: bool, float16_gain: Callable[[], float] | None 
     """The problems that keep MLX from running, or from running at full speed, each with advice.
 
     Args:
-        mac: The Mac.
         metal: Whether MLX finds a GPU.
-        float16_gain: Measures how many times as fast products are in float16 as in float32; `None` not to measure.
+        float16_gain: Measures how many times as fast products are in float16 as in float32; `None` not to
+            measure.
     """
     if mac.translated:
         return [

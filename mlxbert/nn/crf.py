@@ -124,7 +124,6 @@ class CRF(nn.Module):
 
         Args:
             emissions: (W, C); W may be 0.
-            tags: The tag of each word.
         """
         import numpy as np
 

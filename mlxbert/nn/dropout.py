@@ -51,7 +51,6 @@ def draw_mask(shape: tuple[int, ...], rate: float) -> tuple[mx.array, float]:
     """Draws a mask, and computes the factor of the elements that it keeps.
 
     Args:
-        shape: The shape of the mask.
         rate: The share of elements to drop, at least 0 and less than 1; rounded to 1 / 65536.
 
     Returns:

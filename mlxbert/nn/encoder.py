@@ -26,49 +26,32 @@ _Hidden = tuple[list[mx.array], list[mx.array]]  # hidden states and attention w
 
 @dataclass(frozen=True)
 class Batch:
-    """Inputs for one forward pass.
+    """Inputs for one forward pass."""
 
-    Attributes:
-        input_ids: int32 (B, L).
-        attention_mask: bool (B, L), or `None` when nothing is padded.
-        token_type_ids: int32 (B, L), or `None` when every segment is 0.
-        ids: The ids as Python numbers, if they are known without waiting for the device.
-        labelled_words: The places of labels and words, in inputs that are made of these.
-    """
-
-    input_ids: mx.array
-    attention_mask: mx.array | None = None
-    token_type_ids: mx.array | None = None
+    input_ids: mx.array  # int32 (B, L)
+    attention_mask: mx.array | None = None  # bool (B, L), or `None` when nothing is padded
+    token_type_ids: mx.array | None = None  # int32 (B, L), or `None` when every segment is 0
+    # The ids as Python numbers, if they are known without waiting for the device.
     ids: "KnownIds | None" = field(default=None, compare=False, repr=False)
-    labelled_words: "LabelledWords | None" = None
+    labelled_words: "LabelledWords | None" = None  # the places of labels and words, in inputs that are made of these
 
 
 @dataclass(frozen=True)
 class LabelledWords:
-    """The places of labels and words in inputs that hold labels and the words of a text. Shapes: W words, C labels.
+    """The places of labels and words in inputs that hold labels and the words of a text. Shapes: W words, C labels."""
 
-    Attributes:
-        words: int32 (B, W), the index of the first token of each word; -1 for a word without tokens and for padding.
-        counts: int32 (B,), the number of words of each input.
-        labels: int32 (B, C), the index of the token before each label; 0 for padding.
-    """
-
+    # int32 (B, W), the index of the first token of each word; -1 for a word without tokens and for padding.
     words: mx.array
-    counts: mx.array
-    labels: mx.array
+    counts: mx.array  # int32 (B,), the number of words of each input
+    labels: mx.array  # int32 (B, C), the index of the token before each label; 0 for padding
 
 
 @dataclass(frozen=True)
 class KnownIds:
-    """The distinct ids of a batch, collected from the Python lists of its inputs.
-
-    Attributes:
-        tokens: The token ids.
-        last_segment: The highest segment id.
-    """
+    """The distinct ids of a batch, collected from the Python lists of its inputs."""
 
     tokens: frozenset[int]
-    last_segment: int = 0
+    last_segment: int = 0  # the highest segment id
 
     def check(self, config: EncoderConfig) -> None:
         """Raises an InputError if ids are outside a model's tables, because MLX would read past their ends."""
@@ -90,26 +73,19 @@ def real_tokens(mask: mx.array) -> mx.array:
 
 @dataclass(frozen=True)
 class EncoderOutput:
-    """The output of an encoder.
+    """The output of an encoder."""
 
-    Attributes:
-        last_hidden_state: (B, L, D).
-        pooler_output: (B, D), the pooler's output for the first token; `None` if the model has no pooler. It is lazy,
-            like every MLX array, and costs nothing if it is not used.
-        hidden_states: The embeddings and the output of every layer, each (B, L, D), if requested.
-        attentions: The attention weights of every layer, each (B, H, L, L), if requested.
-        attention_mask: The attention mask of the input, (B, L); `None` when nothing is padded.
-        input_ids: The tokens, (B, L).
-        labelled_words: See `Batch`.
-    """
-
-    last_hidden_state: mx.array
+    last_hidden_state: mx.array  # (B, L, D)
+    # (B, D), the pooler's output for the first token; `None` if the model has no pooler. It is lazy, like every MLX
+    # array, and costs nothing if it is not used.
     pooler_output: mx.array | None
+    # The embeddings and the output of every layer, each (B, L, D), if requested.
     hidden_states: tuple[mx.array, ...] | None = None
+    # The attention weights of every layer, each (B, H, L, L), if requested.
     attentions: tuple[mx.array, ...] | None = None
-    attention_mask: mx.array | None = None
-    input_ids: mx.array | None = None
-    labelled_words: LabelledWords | None = None
+    attention_mask: mx.array | None = None  # the attention mask of the input, (B, L); `None` when nothing is padded
+    input_ids: mx.array | None = None  # the tokens, (B, L)
+    labelled_words: LabelledWords | None = None  # see `Batch`
 
     def select(self, rows: mx.array, columns: mx.array) -> "EncoderOutput":
         """Selects the hidden states (N, D) of single tokens, for heads over tokens.

@@ -23,20 +23,13 @@ PARAMETERS = ("lora_a", "lora_b", "magnitude")
 
 @dataclass(frozen=True, kw_only=True)
 class LoraSettings:
-    """How layers are adapted.
+    """How layers are adapted."""
 
-    Attributes:
-        rank: The rank r of the update.
-        alpha: The update is multiplied by alpha / r.
-        dropout: The dropout rate for the input of A.
-        rslora: Whether the update is multiplied by alpha / √r instead (rsLoRA).
-        dora: Whether the norm of each row of the adapted matrix is learned separately from its direction (DoRA).
-    """
-
-    rank: int
-    alpha: float
-    dropout: float = 0.0
-    rslora: bool = False
+    rank: int  # the rank r of the update
+    alpha: float  # the update is multiplied by alpha / r
+    dropout: float = 0.0  # the dropout rate for the input of A
+    rslora: bool = False  # whether the update is multiplied by alpha / √r instead (rsLoRA)
+    # Whether the norm of each row of the adapted matrix is learned separately from its direction (DoRA).
     dora: bool = False
 
     @property
@@ -142,7 +135,6 @@ def adapt(network: nn.Module, groups: Iterable[Sequence[str]], settings: LoraSet
     """Adapts linear layers of a network in place.
 
     Args:
-        network: The network.
         groups: Paths of linear layers; the layers of a group share A.
         settings: The settings of the adapter.
         seed: Determines the initial values of A, together with the paths.

@@ -15,53 +15,35 @@ from mlxbert.nn.ops import backend
 
 
 class Rotated(NamedTuple):
-    """The rotation of every position, and the tokens that layers with this rotation may attend to.
+    """The rotation of every position, and the tokens that layers with this rotation may attend to."""
 
-    Attributes:
-        cosines: (L, head size / 2).
-        sines: (L, head size / 2).
-        mask: bool, broadcast to (B, 1, L, L), true if a token may be attended to; `None` for no mask. The causal mask
-            is separate.
-        blocks: The same mask in the form of `Backend.window_blocks`.
-    """
-
-    cosines: mx.array
-    sines: mx.array
+    cosines: mx.array  # (L, head size / 2)
+    sines: mx.array  # (L, head size / 2)
+    # bool, broadcast to (B, 1, L, L), true if a token may be attended to; `None` for no mask. The causal mask is
+    # separate.
     mask: mx.array | None
-    blocks: mx.array | None
+    blocks: mx.array | None  # the same mask in the form of `Backend.window_blocks`
 
 
 class Distances(NamedTuple):
-    """The vectors of the distances -(L - 1) … L, as rows of a table.
+    """The vectors of the distances -(L - 1) … L, as rows of a table."""
 
-    Attributes:
-        vectors: (R, D), the table.
-        rows: int32 (2 L), the table's row for each distance.
-    """
-
-    vectors: mx.array
-    rows: mx.array
+    vectors: mx.array  # (R, D), the table
+    rows: mx.array  # int32 (2 L), the table's row for each distance
 
 
 @dataclass(frozen=True)
 class Context:
-    """The inputs that all layers share in one forward pass.
+    """The inputs that all layers share in one forward pass."""
 
-    Attributes:
-        mask: bool (B, 1, 1, L), true for real tokens; `None` when nothing is padded. The dtype is bool because a float
-            mask could promote a half-precision model to float32, or overflow.
-        output_attentions: Whether layers also return their attention weights.
-        bias: (1, H, L, L), added to the scores of every layer; `None` for no bias.
-        rotated: The rotations of layers with rotary positions.
-        distances: The distances of layers with disentangled attention.
-        slopes: float32 (H,); the distance times the head's slope is subtracted from each score; `None` for no slopes.
-    """
-
+    # bool (B, 1, 1, L), true for real tokens; `None` when nothing is padded. The dtype is bool because a float mask
+    # could promote a half-precision model to float32, or overflow.
     mask: mx.array | None
-    output_attentions: bool = False
-    bias: mx.array | None = None
-    rotated: dict[Rotation, Rotated] = field(default_factory=dict)
-    distances: Distances | None = None
+    output_attentions: bool = False  # whether layers also return their attention weights
+    bias: mx.array | None = None  # (1, H, L, L), added to the scores of every layer; `None` for no bias
+    rotated: dict[Rotation, Rotated] = field(default_factory=dict)  # the rotations of layers with rotary positions
+    distances: Distances | None = None  # the distances of layers with disentangled attention
+    # float32 (H,); the distance times the head's slope is subtracted from each score; `None` for no slopes.
     slopes: mx.array | None = None
 
 

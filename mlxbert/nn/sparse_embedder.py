@@ -16,28 +16,19 @@ _MAX_SCORES = 2**24  # logits computed at once: a whole batch has 2,048 for each
 
 @dataclass(frozen=True)
 class SparseConfig(VectorSettings):
-    """How a model turns a text into a sparse vector.
+    """How a model turns a text into a sparse vector."""
 
-    Attributes:
-        largest: Whether the weight of a token is the maximum over the places of the text; otherwise it is the sum.
-        logarithms: How often log(1 + x) is applied to the positive logits: 1, or 2.
-        top_k: Maximum number of tokens with a weight; `None` for no limit.
-    """
-
+    # Whether the weight of a token is the maximum over the places of the text; otherwise it is the sum.
     largest: bool = True
-    logarithms: int = 1
-    top_k: int | None = None
+    logarithms: int = 1  # how often log(1 + x) is applied to the positive logits: 1, or 2
+    top_k: int | None = None  # maximum number of tokens with a weight; `None` for no limit
     similarity: str = "dot"
 
 
 class SpladePooling:
-    """Pools the logits of a masked-LM head over the places of a text.
+    """Pools the logits of a masked-LM head over the places of a text."""
 
-    Attributes:
-        head: The head that the network needs.
-    """
-
-    head: str | None = HEAD
+    head: str | None = HEAD  # the head that the network needs
 
     def __init__(self, config: SparseConfig) -> None:
         self._config = config
@@ -106,21 +97,13 @@ class StaticWeights:
 
 @dataclass(frozen=True, eq=False)
 class SparseEmbedder:
-    """Turns texts into sparse vectors.
+    """Turns texts into sparse vectors."""
 
-    Attributes:
-        config: The configuration.
-        documents: The weights of documents and, if `queries` is `None`, of queries.
-        queries: The weights of queries, if they differ.
-        default: The kind of a text whose kind is not stated, `query` or `document`.
-        ignored: Ids that never have a weight.
-    """
-
-    config: SparseConfig
-    documents: SpladePooling | TokenWeights
-    queries: StaticWeights | None = None
-    default: str = "document"
-    ignored: frozenset[int] = frozenset()
+    config: SparseConfig  # the configuration
+    documents: SpladePooling | TokenWeights  # the weights of documents and, if `queries` is `None`, of queries
+    queries: StaticWeights | None = None  # the weights of queries, if they differ
+    default: str = "document"  # the kind of a text whose kind is not stated, `query` or `document`
+    ignored: frozenset[int] = frozenset()  # ids that never have a weight
 
     def of_kind(self, kind: str | None) -> SpladePooling | TokenWeights | StaticWeights:
         """Returns what weights texts of a kind, `query` or `document`; `None` is the default kind."""

@@ -18,32 +18,21 @@ TOKEN_LAYERS = "token_embedder"  # the part of a network that holds a `TokenEmbe
 
 @dataclass(frozen=True, kw_only=True)
 class TokenSide:
-    """How texts of one kind, queries or documents, become inputs, and which of their tokens have a vector.
+    """How texts of one kind, queries or documents, become inputs, and which of their tokens have a vector."""
 
-    Attributes:
-        marker: A token that is inserted after the first token of the input; empty for none.
-        prompt: Text that is put before each text.
-        length: Maximum input length in tokens; `None` for the maximum of the model.
-        expand: Shorter inputs are filled up to this number of tokens, whose vectors count like those of the text; 0
-            does not fill.
-        filler: The token that inputs are filled with; `None` for the mask token or, without one, the end token.
-        attend: Whether the text attends to the tokens that fill the input.
-        skipped: Tokens that have no vector.
-        skips_unknown: Whether a word in `skipped` that is not in the vocabulary skips the unknown token.
-        kept: The ids of the only tokens that have a vector; `None` for all.
-        skip_first: Whether the first token of the input has no vector.
-    """
-
-    marker: str = ""
-    prompt: str = ""
-    length: int | None = None
+    marker: str = ""  # a token that is inserted after the first token of the input; empty for none
+    prompt: str = ""  # text that is put before each text
+    length: int | None = None  # maximum input length in tokens; `None` for the maximum of the model
+    # Shorter inputs are filled up to this number of tokens, whose vectors count like those of the text; 0 does not
+    # fill.
     expand: int = 0
+    # The token that inputs are filled with; `None` for the mask token or, without one, the end token.
     filler: str | None = None
-    attend: bool = False
-    skipped: tuple[str, ...] = ()
-    skips_unknown: bool = False
-    kept: tuple[int, ...] | None = None
-    skip_first: bool = False
+    attend: bool = False  # whether the text attends to the tokens that fill the input
+    skipped: tuple[str, ...] = ()  # tokens that have no vector
+    skips_unknown: bool = False  # whether a word in `skipped` that is not in the vocabulary skips the unknown token
+    kept: tuple[int, ...] | None = None  # the ids of the only tokens that have a vector; `None` for all
+    skip_first: bool = False  # whether the first token of the input has no vector
 
     @property
     def limit(self) -> int | None:
@@ -53,17 +42,12 @@ class TokenSide:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenConfig(VectorSettings):
-    """How a model turns texts into vectors of tokens.
+    """How a model turns texts into vectors of tokens."""
 
-    Attributes:
-        query: The side of queries.
-        document: The side of documents.
-        similarity: `maxsim`, the sum over the tokens of a query of the largest dot product with a token of the
-            document; or `meanmaxsim`, their mean.
-    """
-
-    query: TokenSide
+    query: TokenSide  # the side of queries
     document: TokenSide
+    # `maxsim`, the sum over the tokens of a query of the largest dot product with a token of the document; or
+    # `meanmaxsim`, their mean.
     similarity: str = MAXSIM
 
     def side(self, kind: str | None) -> TokenSide:

@@ -12,7 +12,6 @@ def unit_length(vectors: "NDArray[Any]", out: "NDArray[Any] | None" = None) -> "
     """Returns vectors (…, W), W values each, scaled to length 1. A vector of zeros stays as it is.
 
     Args:
-        vectors: The vectors.
         out: The array for the result, which may be `vectors`; by default a new one.
     """
     import numpy as np

@@ -66,7 +66,6 @@ def late_interaction(
         of_queries: Boolean (B, Q), true for tokens that count.
         documents: The vectors of the tokens of documents, (B + M, L, W), the queries' own documents first.
         of_documents: Boolean (B + M, L), true for tokens that count.
-        excluded: See `in_batch_negatives`.
         temperature: Divides the scores.
     """
     (count, tokens, width), (others, length, _) = queries.shape, documents.shape

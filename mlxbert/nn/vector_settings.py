@@ -8,20 +8,12 @@ SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")  # as in sentence-tra
 
 @dataclass(frozen=True, kw_only=True)
 class VectorSettings:
-    """How texts are prepared for an embedder, and how its vectors are compared.
+    """How texts are prepared for an embedder, and how its vectors are compared."""
 
-    Attributes:
-        prompts: Prefixes for texts, by name.
-        default_prompt_name: The name of the default prompt.
-        max_length: Maximum input length in tokens, if the limit for embeddings differs from the model's.
-        lower_case: Whether texts are lowercased before anything else.
-        similarity: How to compare vectors, one of `SIMILARITIES`.
-        stated: Whether the model's files say how its vectors are made; otherwise mlxbert assumes it.
-    """
-
-    prompts: Mapping[str, str] = field(default_factory=dict)
+    prompts: Mapping[str, str] = field(default_factory=dict)  # prefixes for texts, by name
     default_prompt_name: str | None = None
+    # Maximum input length in tokens, if the limit for embeddings differs from the model's.
     max_length: int | None = None
-    lower_case: bool = False
-    similarity: str = "cosine"
-    stated: bool = False
+    lower_case: bool = False  # whether texts are lowercased before anything else
+    similarity: str = "cosine"  # how to compare vectors, one of `SIMILARITIES`
+    stated: bool = False  # whether the model's files say how its vectors are made; otherwise mlxbert assumes it

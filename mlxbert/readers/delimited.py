@@ -33,7 +33,6 @@ def encloses(lines: Sequence[str], columns: int, *, commas: bool, ends: bool) ->
     are doubled. In raw texts, some quotation marks are in other places.
 
     Args:
-        lines: The lines.
         columns: The number of fields in earlier rows; 0 if the first line is the first row.
         commas: Whether an earlier field contains a comma.
         ends: Whether the file ends with these lines.

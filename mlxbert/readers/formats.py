@@ -50,25 +50,18 @@ def read_txt(lines: Lines, wanted: Wanted) -> Iterator[Item]:
 
 @dataclass(frozen=True)
 class RecordFormat:
-    """A file format: its reader, and the properties of its files.
+    """A file format: its reader, and the properties of its files."""
 
-    Attributes:
-        read: Yields the records of a `Lines` or a `Binary`.
-        endings: The file extensions.
-        value: What a value of a record is called in errors: `field` or `column`; empty if a record is just a text.
-        refused: For formats whose records are not texts: a description of the records for the error, and a hint.
-        binary: Whether the file is not read line by line; such a file cannot be compressed as a whole.
-        most: Maximum size of a line in bytes, if it is larger than the default.
-        looks: Returns whether the first lines of a file look like the format. It is used to recognize files of tagged
-            sentences that have another extension.
-    """
-
-    read: Callable[[Any, Wanted], Iterator[Item]]
-    endings: tuple[str, ...]
+    read: Callable[[Any, Wanted], Iterator[Item]]  # yields the records of a `Lines` or a `Binary`
+    endings: tuple[str, ...]  # the file extensions
+    # What a value of a record is called in errors: `field` or `column`; empty if a record is just a text.
     value: str = ""
+    # For formats whose records are not texts: a description of the records for the error, and a hint.
     refused: tuple[str, str] | None = None
-    binary: bool = False
-    most: int = 0
+    binary: bool = False  # whether the file is not read line by line; such a file cannot be compressed as a whole
+    most: int = 0  # maximum size of a line in bytes, if it is larger than the default
+    # Returns whether the first lines of a file look like the format. It is used to recognize files of tagged sentences
+    # that have another extension.
     looks: Callable[[Sequence[str]], bool] | None = None
 
 
@@ -114,8 +107,8 @@ def find_format(name: str, *, texts: bool = False) -> FormatName:
     """Returns the format of a file by its extension; raises an error if the extension is unknown.
 
     Args:
-        name: The name of the file.
-        texts: Whether the error lists only formats whose records are texts, and leaves out those for training data.
+        texts: Whether the error lists only formats whose records are texts, and leaves out those for training
+            data.
     """
     if (format := named_format(name)) is not None:
         return format

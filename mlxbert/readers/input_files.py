@@ -25,15 +25,10 @@ _MAX_NAMES = 1000  # names of a folder that are compared with the name of a miss
 
 
 class Stamp(NamedTuple):
-    """The size and modification time of a file, which show later whether the file has changed.
+    """The size and modification time of a file, which show later whether the file has changed."""
 
-    Attributes:
-        size: The size in bytes.
-        time: The modification time in nanoseconds.
-    """
-
-    size: int
-    time: int
+    size: int  # the size in bytes
+    time: int  # the modification time in nanoseconds
 
 
 class _Raw(io.FileIO):

@@ -91,21 +91,13 @@ _REPORT = 1000  # rows between two calls of `on_progress`
 
 @dataclass(frozen=True)
 class LabelledRows(Sequence[Record]):
-    """All rows of one or more sources, in order.
+    """All rows of one or more sources, in order."""
 
-    Attributes:
-        columns: The names of all fields.
-        files: The names of the sources.
-        sha256: Maps the names in `files` to hashes of the data read; pipes and iterators have no hash.
-        counts: The number of rows from each source in `files`.
-        resumable: Whether another process can read the same data again.
-    """
-
-    columns: tuple[str, ...]
-    files: tuple[str, ...]
-    sha256: Mapping[str, str]
-    counts: Mapping[str, int]
-    resumable: bool
+    columns: tuple[str, ...]  # the names of all fields
+    files: tuple[str, ...]  # the names of the sources
+    sha256: Mapping[str, str]  # maps the names in `files` to hashes of the data read; pipes and iterators have no hash
+    counts: Mapping[str, int]  # the number of rows from each source in `files`
+    resumable: bool  # whether another process can read the same data again
     _rows: Sequence[Record] = field(repr=False)
 
     def __getitem__(self, index: Any) -> Any:

@@ -21,32 +21,21 @@ Item = tuple[str, Mapping[str, Any] | InputError]
 
 @dataclass(frozen=True)
 class Wanted:
-    """The values to read from each record.
+    """The values to read from each record."""
 
-    Attributes:
-        texts: Fields or columns that must be strings. If there are none, a damaged line ends the reading with an error;
-            otherwise only its record has the error.
-        keep: Other fields or columns to keep, of any type; `None` keeps all.
-        with_id: Whether to keep `id` as well, if there is one.
-        header: Whether the first row of a table names its columns; otherwise they are called `1`, `2`, …
-        choose: The name, in hints, of the argument or option that chooses `texts`.
-        most: Maximum size of a line in bytes.
-        encoding: The encoding of a text file.
-        lenient: Whether only the record has the error of a damaged line, even if there are no `texts`.
-        other: The encoding of bytes that are not valid in `encoding`; by default, they make a record unusable.
-        separator: The separator of the columns of a .csv.
-    """
-
+    # Fields or columns that must be strings. If there are none, a damaged line ends the reading with an error;
+    # otherwise only its record has the error.
     texts: tuple[str, ...] = ()
-    keep: Sequence[str] | None = None
-    with_id: bool = False
-    header: bool = True
-    choose: str = "text="
-    most: int = LONGEST
-    encoding: str = UTF8
-    lenient: bool = False
+    keep: Sequence[str] | None = None  # other fields or columns to keep, of any type; `None` keeps all
+    with_id: bool = False  # whether to keep `id` as well, if there is one
+    header: bool = True  # whether the first row of a table names its columns; otherwise they are called `1`, `2`, …
+    choose: str = "text="  # the name, in hints, of the argument or option that chooses `texts`
+    most: int = LONGEST  # maximum size of a line in bytes
+    encoding: str = UTF8  # the encoding of a text file
+    lenient: bool = False  # whether only the record has the error of a damaged line, even if there are no `texts`
+    # The encoding of bytes that are not valid in `encoding`; by default, they make a record unusable.
     other: str | None = None
-    separator: str = ","
+    separator: str = ","  # the separator of the columns of a .csv
 
     def kept(self, names: Sequence[str]) -> Sequence[str]:
         """Returns the fields or columns to keep from a record or table that has these names."""
@@ -59,7 +48,6 @@ class Wanted:
 
         Args:
             source: The name of the file in errors.
-            names: The names of all columns.
         """
         kept, known = self.kept(names), {*names}
         columns = [*self.texts, *(name for name in kept if self.keep is not None or name not in self.texts)]

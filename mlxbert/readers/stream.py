@@ -22,23 +22,14 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record and its place in its source.
+    """A record and its place in its source."""
 
-    Attributes:
-        values: The values by name: all values, or those to be kept for the result.
-        place: Where the record begins: `line 17`, `row 3`; empty for an argument.
-        file: The name of the file; empty if errors need not name it.
-        text: The text, if texts are read.
-        pair: The second text, if pairs are read.
-        problem: Why the record is unusable; `None` if it is usable.
-    """
-
-    values: Mapping[str, Any]
-    place: str
-    file: str = ""
-    text: str = ""
-    pair: str | None = None
-    problem: InputError | None = None
+    values: Mapping[str, Any]  # the values by name: all values, or those to be kept for the result
+    place: str  # where the record begins: `line 17`, `row 3`; empty for an argument
+    file: str = ""  # the name of the file; empty if errors need not name it
+    text: str = ""  # the text, if texts are read
+    pair: str | None = None  # the second text, if pairs are read
+    problem: InputError | None = None  # why the record is unusable; `None` if it is usable
 
     @property
     def where(self) -> str:
@@ -77,29 +68,18 @@ class Hashed(Protocol):
 
 @dataclass(frozen=True)
 class RecordSource:
-    """An open file, or another source of records.
+    """An open file, or another source of records."""
 
-    Attributes:
-        name: The name of the source in errors.
-        items: The items that the format's reader yields.
-        read_as: The name of the format, and the names of the fields or columns with texts.
-        opened: The open source, which counts the bytes read and knows whether the next record has arrived.
-        wanted: The values to read from each record.
-        value: What a value of a record is called in errors: `field` or `column`.
-        file: The file if it can be read again; otherwise, as for a pipe, `None`.
-        size: The size of the file in bytes; `None` if unknown.
-        is_file: Whether the source is a file, so that errors name it.
-    """
-
-    name: str
-    items: Iterator[Item]
-    read_as: tuple[str, ...] = ()
+    name: str  # the name of the source in errors
+    items: Iterator[Item]  # the items that the format's reader yields
+    read_as: tuple[str, ...] = ()  # the name of the format, and the names of the fields or columns with texts
+    # The open source, which counts the bytes read and knows whether the next record has arrived.
     opened: Opened = field(default_factory=Opened)
-    wanted: Wanted = field(default_factory=Wanted)
-    value: str = "field"
-    file: Hashed | None = None
-    size: int | None = None
-    is_file: bool = False
+    wanted: Wanted = field(default_factory=Wanted)  # the values to read from each record
+    value: str = "field"  # what a value of a record is called in errors: `field` or `column`
+    file: Hashed | None = None  # the file if it can be read again; otherwise, as for a pipe, `None`
+    size: int | None = None  # the size of the file in bytes; `None` if unknown
+    is_file: bool = False  # whether the source is a file, so that errors name it
 
     def record(self, place: str, values: Mapping[str, Any] | InputError, pair: str | None = None) -> Record:
         """Makes a record from an item; if the record has only one text, `pair` becomes its second text."""
@@ -216,9 +196,8 @@ class RecordStream(Iterable[Record]):
         """Returns the result of a record. If it is a failure, adds the record's place and, in a strict run, raises it.
 
         Args:
-            record: The record.
-            result: Its result.
-            before: The number of records that were skipped before the first result; added to the index of a failure.
+            before: The number of records that were skipped before the first result; added to the index of a
+                failure.
         """
         if not isinstance(result, Failure):
             return result

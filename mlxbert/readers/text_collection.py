@@ -18,27 +18,17 @@ if TYPE_CHECKING:
 
 @dataclass
 class TextCollection:
-    """Many texts in memory.
+    """Many texts in memory."""
 
-    Attributes:
-        texts: The N texts.
-        records: The record of each text.
-        places: The index of each text in the input, from 0, which also counts unusable inputs.
-        vectors: The vectors, (N, W), if they are given; otherwise `None`.
-        text_name: The field or column of the texts.
-        failed: The number of unusable inputs.
-        sources: The files that the texts come from.
-        names: The place of each text, if it is a passage of an index: `notes/a.md:3`.
-    """
-
-    texts: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)  # the N texts
     records: list[Record] = field(default_factory=list)
+    # The index of each text in the input, from 0, which also counts unusable inputs.
     places: list[int] = field(default_factory=list)
-    vectors: "Vectors | None" = None
-    text_name: str = "text"
-    failed: int = 0
-    sources: tuple[str, ...] = ()
-    names: Sequence[str] = ()
+    vectors: "Vectors | None" = None  # the vectors, (N, W), if they are given; otherwise `None`
+    text_name: str = "text"  # the field or column of the texts
+    failed: int = 0  # the number of unusable inputs
+    sources: tuple[str, ...] = ()  # the files that the texts come from
+    names: Sequence[str] = ()  # the place of each text, if it is a passage of an index: `notes/a.md:3`
 
     def row(self, number: int) -> dict[str, Any]:
         """Returns the values of a text's record, and the text."""

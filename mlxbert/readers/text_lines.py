@@ -174,8 +174,6 @@ def read_text(name: str, file: BinaryIO, encoding: str = UTF8) -> str:
 
     Args:
         name: The name of the file in errors.
-        file: The file to read.
-        encoding: The encoding of the text.
     """
     try:
         raw = file.read(LONGEST + 1)

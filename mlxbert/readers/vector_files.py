@@ -43,17 +43,12 @@ _DAMAGED_HEADER = (OverflowError, SyntaxError, RecursionError, MemoryError, Toke
 
 @dataclass(frozen=True)
 class StoredVectors:
-    """The vectors in a file.
+    """The vectors in a file."""
 
-    Attributes:
-        rows: The vector of each text, (W,), float32 or int8, or an error if the text has none; read while iterating.
-        about: The metadata of the file: `model` and its `fingerprint`, and `options` as JSON.
-        has_texts: Whether the file is also a file of records that include the texts.
-    """
-
+    # The vector of each text, (W,), float32 or int8, or an error if the text has none; read while iterating.
     rows: Iterator["Vector | InputError"]
-    about: Mapping[str, str]
-    has_texts: bool
+    about: Mapping[str, str]  # the metadata of the file: `model` and its `fingerprint`, and `options` as JSON
+    has_texts: bool  # whether the file is also a file of records that include the texts
 
 
 def read_vectors(path: Path) -> StoredVectors:
@@ -71,7 +66,6 @@ def read_texts(path: Path, keep: Sequence[str] | None = ()) -> RecordSource:
     """Opens the texts that an SQLite file stores with their vectors; a missing text is empty.
 
     Args:
-        path: The file.
         keep: The columns to keep; `None` keeps `id`, if there is one.
     """
     wanted = Wanted(("text",), keep or (), with_id=keep is None, choose="keep=")

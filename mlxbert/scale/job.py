@@ -32,29 +32,17 @@ _KEY = b"mlxbert.job"  # the key of a part's metadata
 
 @dataclass(frozen=True)
 class Job:
-    """What the processes of a job have to know to compute a part.
+    """What the processes of a job have to know to compute a part."""
 
-    Attributes:
-        task: The name of the task, one of `CALLABLES`.
-        model: The model.
-        options: The options of the task.
-        texts: The columns with the texts, by the argument of the callable that takes them.
-        keep: The columns that are copied to the output.
-        output: The address of the output folder.
-        strict: Whether a row that fails ends the job.
-        fingerprint: The fingerprint of the model (see `hash_model`).
-        key: The hash of all that the results depend on.
-    """
-
-    task: str
+    task: str  # the name of the task, one of `CALLABLES`
     model: ModelRef
-    options: Mapping[str, Any]
-    texts: Mapping[str, str]
-    keep: tuple[str, ...]
-    output: str
-    strict: bool
-    fingerprint: str = ""
-    key: str = ""
+    options: Mapping[str, Any]  # the options of the task
+    texts: Mapping[str, str]  # the columns with the texts, by the argument of the callable that takes them
+    keep: tuple[str, ...]  # the columns that are copied to the output
+    output: str  # the address of the output folder
+    strict: bool  # whether a row that fails ends the job
+    fingerprint: str = ""  # the fingerprint of the model (see `hash_model`)
+    key: str = ""  # the hash of all that the results depend on
 
     def callable(self) -> Any:
         """Loads the model and returns the callable that computes."""

@@ -304,7 +304,6 @@ class LanceTable:
         """Commits a transaction. If another one was faster, applies the changes to its result.
 
         Args:
-            changes: The changes.
             settings: Returns the new settings from the present ones.
         """
         changes.finish()

@@ -27,21 +27,13 @@ class PlannedFile(NamedTuple):
 
 @dataclass(frozen=True)
 class JobPart:
-    """A range of rows of an input file.
+    """A range of rows of an input file."""
 
-    Attributes:
-        number: The number of the part, from 0, in the order of the rows.
-        file: The input file.
-        size: The size of the file in bytes.
-        first: The number of its first row in the file, from 0.
-        rows: The number of rows.
-    """
-
-    number: int
-    file: str
-    size: int
-    first: int
-    rows: int
+    number: int  # the number of the part, from 0, in the order of the rows
+    file: str  # the input file
+    size: int  # the size of the file in bytes
+    first: int  # the number of its first row in the file, from 0
+    rows: int  # the number of rows
 
     @property
     def name(self) -> str:

@@ -23,7 +23,6 @@ def answer_from(hits: Sequence[Hit], query: str, model: Model) -> SearchAnswer:
     Of a hit, the passages with nearly equal texts are read, too, unless their texts are the same.
 
     Args:
-        hits: The passages.
         query: The question.
         model: A model with a question-answering head.
 

@@ -30,25 +30,16 @@ _Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A part of a document.
+    """A part of a document."""
 
-    Attributes:
-        start: The offset of the first character.
-        end: The offset after the last character. A chunk neither begins nor ends with whitespace.
-        titles: The document's title and the headings above the start, outermost first.
-        first_line: The line of the file on which the chunk begins, if the document has lines.
-        last_line: The line on which the chunk ends.
-        page: The page on which the chunk begins, from 1.
-        windows: The offsets of the parts that are embedded, in order.
-    """
-
-    start: int
+    start: int  # the offset of the first character
+    # The offset after the last character. A chunk neither begins nor ends with whitespace.
     end: int
-    titles: tuple[str, ...] = ()
-    first_line: int | None = None
-    last_line: int | None = None
-    page: int | None = None
-    windows: tuple[_Span, ...] = ()
+    titles: tuple[str, ...] = ()  # the document's title and the headings above the start, outermost first
+    first_line: int | None = None  # the line of the file on which the chunk begins, if the document has lines
+    last_line: int | None = None  # the line on which the chunk ends
+    page: int | None = None  # the page on which the chunk begins, from 1
+    windows: tuple[_Span, ...] = ()  # the offsets of the parts that are embedded, in order
 
 
 class Splitter:

@@ -41,7 +41,6 @@ class Database(apsw.Connection):
         """Defines an SQL function.
 
         Args:
-            name: The name of the function in SQL.
             function: The function, which must be deterministic.
             values: The number of its arguments.
         """
@@ -52,8 +51,8 @@ def connect(path: str, mode: str) -> Database:
     """Opens the file of a database.
 
     Args:
-        path: The path.
-        mode: `rwc` to read, write and create the file; `ro` to read it; `ro&immutable=1` to read from a read-only disk.
+        mode: `rwc` to read, write and create the file; `ro` to read it; `ro&immutable=1` to read from a
+            read-only disk.
     """
     address = Path(os.path.abspath(path)).as_uri()
     with _LOADING:

@@ -19,19 +19,13 @@ _MAX_DEPTH = 128  # maximum depth of a folder: the time of a pattern with `**` g
 
 @dataclass(frozen=True, slots=True)
 class WalkedFile:
-    """A file that was found.
+    """A file that was found."""
 
-    Attributes:
-        path: The absolute path; bytes that are not UTF-8 become lone surrogates, as in Python's `os`.
-        size: The size in bytes.
-        changed: The time of the last change, in nanoseconds (see `change_time`).
-        root: The walked folder that contains the file; below this folder, the path has no links. If the file itself was
-            given, its own path.
-    """
-
-    path: str
-    size: int
-    changed: int
+    path: str  # the absolute path; bytes that are not UTF-8 become lone surrogates, as in Python's `os`
+    size: int  # the size in bytes
+    changed: int  # the time of the last change, in nanoseconds (see `change_time`)
+    # The walked folder that contains the file; below this folder, the path has no links. If the file itself was given,
+    # its own path.
     root: str
 
     def open(self) -> BufferedReader:
@@ -41,33 +35,24 @@ class WalkedFile:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A file that is left out, or a folder that is left out with everything in it.
+    """A file that is left out, or a folder that is left out with everything in it."""
 
-    Attributes:
-        path: The absolute path.
-        reason: "hidden", "ignored" (by a .gitignore), "excluded" or "not included" (by options), "too large", "too
-            deep", "link" (to a folder, or to a file outside), "broken link", "not a file", "no permission", "vanished",
-            "cannot be read"; on a Mac also "in the cloud" (reading would download it), "package" and "forbidden by
-            macOS" (by its privacy settings).
-    """
-
-    path: str
+    path: str  # the absolute path
+    # "hidden", "ignored" (by a .gitignore), "excluded" or "not included" (by options), "too large", "too deep", "link"
+    # (to a folder, or to a file outside), "broken link", "not a file", "no permission", "vanished", "cannot be read";
+    # on a Mac also "in the cloud" (reading would download it), "package" and "forbidden by macOS" (by its privacy
+    # settings).
     reason: str
 
 
 @dataclass(frozen=True)
 class WalkOptions:
-    """The options that select the files to walk.
+    """The options that select the files to walk."""
 
-    Attributes:
-        include: Patterns of the files to take, as in a .gitignore in the walked folder; empty for all files.
-        exclude: Patterns of the files and folders to leave out.
-        max_bytes: The maximum size of a file.
-    """
-
+    # Patterns of the files to take, as in a .gitignore in the walked folder; empty for all files.
     include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    max_bytes: int = 2**30
+    exclude: tuple[str, ...] = ()  # patterns of the files and folders to leave out
+    max_bytes: int = 2**30  # the maximum size of a file
 
 
 def walk(paths: Sequence[str | Path], options: WalkOptions = WalkOptions()) -> Iterator[WalkedFile | LeftOut]:
@@ -76,10 +61,6 @@ def walk(paths: Sequence[str | Path], options: WalkOptions = WalkOptions()) -> I
     Hidden files are left out, and so are files that match a `.gitignore` in their folder or in a folder above it, up to
     the folder with `.git`. The given paths are always walked. Links to folders are not followed. On a Mac, files in the
     cloud are never opened, even if they are given.
-
-    Args:
-        paths: Folders and files.
-        options: Which files to walk.
     """
     roots = [os.path.abspath(to_path(os.fsdecode(path), "path")) for path in paths]
     for root, path in zip(roots, paths, strict=True):

@@ -25,18 +25,13 @@ _MAX_TOTAL = 200_000  # maximum characters of all conditions, whose patterns are
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition on a field of a document.
+    """A condition on a field of a document."""
 
-    Attributes:
-        field: `path`, `place`, `title`, or one of the document's own fields.
-        compare: `=` and `!=` take a pattern with `*`, `?` and `[…]`; `<`, `<=`, `>`, `>=` compare as numbers if both
-            values are numbers, otherwise as text (for example, dates).
-        value: The pattern or the value.
-    """
-
-    field: str
+    field: str  # `path`, `place`, `title`, or one of the document's own fields
+    # `=` and `!=` take a pattern with `*`, `?` and `[…]`; `<`, `<=`, `>`, `>=` compare as numbers if both values are
+    # numbers, otherwise as text (for example, dates).
     compare: str
-    value: str
+    value: str  # the pattern or the value
 
     @property
     def patterns(self) -> list[str]:
@@ -66,15 +61,10 @@ class Condition:
 
 @dataclass(frozen=True)
 class Filter:
-    """Selects the chunks of documents for which all conditions hold.
-
-    Attributes:
-        where: The conditions.
-        under: Absolute paths of files and folders to search in; empty for everything.
-    """
+    """Selects the chunks of documents for which all conditions hold."""
 
     where: tuple[Condition, ...] = ()
-    under: tuple[str, ...] = ()
+    under: tuple[str, ...] = ()  # absolute paths of files and folders to search in; empty for everything
 
     @property
     def fields(self) -> set[str]:
@@ -145,7 +135,6 @@ def matches(where: Sequence[Condition], values: Mapping[str, Any], globs: dict[s
     """Whether the values of a document satisfy all conditions.
 
     Args:
-        where: The conditions.
         values: The values of the document by field, also those of `DOCUMENT_FIELDS`.
         globs: The compiled patterns, to which new ones are added.
     """

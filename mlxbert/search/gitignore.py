@@ -32,15 +32,10 @@ _COMMENT = re.compile("[#;]")
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """How file names are compared with patterns.
+    """How file names are compared with patterns."""
 
-    Attributes:
-        ignore_case: Whether the case of ASCII letters is ignored (git's `core.ignorecase`).
-        compose: Whether composed and decomposed characters are equal (git's `core.precomposeunicode`).
-    """
-
-    ignore_case: bool = False
-    compose: bool = False
+    ignore_case: bool = False  # whether the case of ASCII letters is ignored (git's `core.ignorecase`)
+    compose: bool = False  # whether composed and decomposed characters are equal (git's `core.precomposeunicode`)
 
 
 def usual_naming() -> Naming:
@@ -113,15 +108,11 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class FolderIgnores:
-    """The .gitignore rules that apply to a folder.
+    """The .gitignore rules that apply to a folder."""
 
-    Attributes:
-        naming: How the repository compares names.
-        rules: For each .gitignore, innermost first, an offset and its rules. The rules are matched against a path from
-            this offset, which makes the path relative to the folder of the .gitignore.
-    """
-
-    naming: Naming
+    naming: Naming  # how the repository compares names
+    # For each .gitignore, innermost first, an offset and its rules. The rules are matched against a path from this
+    # offset, which makes the path relative to the folder of the .gitignore.
     rules: tuple[tuple[int, Rules], ...] = ()
 
 

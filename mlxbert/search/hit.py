@@ -11,22 +11,13 @@ from mlxbert.results.short_repr import Brief
 
 @dataclass(frozen=True)
 class SimilarPassage(Brief):
-    """The place of a passage whose text is equal, or nearly equal, to the text of a hit.
+    """The place of a passage whose text is equal, or nearly equal, to the text of a hit."""
 
-    Attributes:
-        path: The path of the file; `None` for a record that was added.
-        place: The part of the file.
-        start_line: The first line of the passage in the file, from 1; `None` if the file has no lines.
-        page: The page on which the passage begins, from 1; `None` if the file has no pages.
-        chunk: The number of the passage in the index.
-        text: The passage.
-    """
-
-    path: str | None
-    place: str
-    start_line: int | None
-    page: int | None
-    chunk: int
+    path: str | None  # the path of the file; `None` for a record that was added
+    place: str  # the part of the file
+    start_line: int | None  # the first line of the passage in the file, from 1; `None` if the file has no lines
+    page: int | None  # the page on which the passage begins, from 1; `None` if the file has no pages
+    chunk: int  # the number of the passage in the index
     text: str
 
 

@@ -33,7 +33,6 @@ class ProblemList:
 
         Args:
             place: The part of the file, without characters that no database stores.
-            problem: The problem.
         """
         reason = storable(problem.reason)[:_MAX_REASON]
         key = problem.kind, pattern_of(reason)
@@ -52,18 +51,11 @@ class ProblemList:
 
 @dataclass(frozen=True)
 class ProblemGroup:
-    """Problems of the same kind and pattern.
-
-    Attributes:
-        kind: The kind.
-        reason: The reason or, if reasons differ, their pattern.
-        count: The number of problems, including those whose places are not kept.
-        problems: The problems.
-    """
+    """Problems of the same kind and pattern."""
 
     kind: str
-    reason: str
-    count: int
+    reason: str  # the reason or, if reasons differ, their pattern
+    count: int  # the number of problems, including those whose places are not kept
     problems: Sequence[IndexProblem]
 
 

@@ -114,8 +114,8 @@ def copy_store(source: IndexStore, target: str | Path) -> IndexStore:
     """Copies an index with its vectors to a new store, and returns the store.
 
     Args:
-        source: The index.
-        target: The location of the copy; nothing may be there but an unfinished copy. If copying fails, it is removed.
+        target: The location of the copy; nothing may be there but an unfinished copy. If copying fails, it is
+            removed.
     """
     if not is_lance(target) and os.path.isdir(target):
         hint = "choose a new file, or lance:FOLDER for a Lance table"

@@ -63,17 +63,11 @@ class Splits(Protocol):
 
 
 class EmbeddingTools(NamedTuple):
-    """What an update needs if there is something to embed.
+    """What an update needs if there is something to embed."""
 
-    Attributes:
-        task: Embeds texts.
-        stored: Returns what the store keeps of a result of the task.
-        splitter: Splits documents into chunks.
-    """
-
-    task: TextTask
-    stored: Callable[[Any], Any]
-    splitter: Splits
+    task: TextTask  # embeds texts
+    stored: Callable[[Any], Any]  # returns what the store keeps of a result of the task
+    splitter: Splits  # splits documents into chunks
 
 
 class _Spool:
@@ -104,26 +98,17 @@ class _Spool:
 
 @dataclass
 class Pending:
-    """A file whose chunks are being embedded.
-
-    Attributes:
-        file: The file.
-        held: The documents, each with the texts of its chunks that have no vector yet.
-        documents: The number of documents.
-        chunks: The number of chunks.
-        guessed: The field of the records that was guessed to hold the text.
-        problems: What was left out, cut or guessed.
-        missing: The hashes, in order, of the texts that are not embedded yet.
-        vectors: The vectors that are computed but not yet stored, by the hashes of their texts.
-    """
+    """A file whose chunks are being embedded."""
 
     file: StoredFile
+    # The documents, each with the texts of its chunks that have no vector yet.
     held: Iterable[tuple[StoredDocument, Sequence[str]]] = ()
-    documents: int = 0
-    chunks: int = 0
-    guessed: str | None = None
-    problems: Sequence[IndexProblem] = ()
-    missing: deque[bytes] = field(default_factory=deque)
+    documents: int = 0  # the number of documents
+    chunks: int = 0  # the number of chunks
+    guessed: str | None = None  # the field of the records that was guessed to hold the text
+    problems: Sequence[IndexProblem] = ()  # what was left out, cut or guessed
+    missing: deque[bytes] = field(default_factory=deque)  # the hashes, in order, of the texts that are not embedded yet
+    # The vectors that are computed but not yet stored, by the hashes of their texts.
     vectors: dict[bytes, Any] = field(default_factory=dict)
 
 

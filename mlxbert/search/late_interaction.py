@@ -125,8 +125,6 @@ def scores_of_tokens(
     Args:
         query: The vectors of the query's tokens, (T, W).
         texts: The vectors of each text's tokens, as an index keeps them.
-        token_dtype: See `IndexSettings`.
-        token_size: See `IndexSettings`.
     """
     from mlxbert.nn.token_embedder import MEAN_MAXSIM
     from mlxbert.tasks.maxsim import maxsim

@@ -31,15 +31,11 @@ class Unrelated(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What is known about a chunk.
+    """What is known about a chunk."""
 
-    Attributes:
-        total: The weighted sum. A passage with less than 0 is probably about something else.
-        similarity: The similarity of the best vector.
-    """
-
+    # The weighted sum. A passage with less than 0 is probably about something else.
     total: float
-    similarity: float
+    similarity: float  # the similarity of the best vector
 
 
 def weigh(similarity: float, unrelated: Unrelated, words: WordMatch) -> Evidence:
@@ -51,18 +47,12 @@ def weigh(similarity: float, unrelated: Unrelated, words: WordMatch) -> Evidence
 
 @dataclass
 class FusedChunk:
-    """A chunk in a fused ranking.
+    """A chunk in a fused ranking."""
 
-    Attributes:
-        chunk: The number of the chunk.
-        score: What decides the order: the evidence or, of a single ranking, its score.
-        ranks: The rank of the chunk, from 1, in each list that has it.
-        scores: The score of the chunk in each of these lists, by vectors, and by `tokens` (MaxSim) if they count.
-    """
-
-    chunk: int
-    score: float = 0.0
-    ranks: dict[str, int] = field(default_factory=dict)
+    chunk: int  # the number of the chunk
+    score: float = 0.0  # what decides the order: the evidence or, of a single ranking, its score
+    ranks: dict[str, int] = field(default_factory=dict)  # the rank of the chunk, from 1, in each list that has it
+    # The score of the chunk in each of these lists, by vectors, and by `tokens` (MaxSim) if they count.
     scores: dict[str, float] = field(default_factory=dict)
 
 
@@ -109,8 +99,8 @@ def reranked_by_maxsim(
 
     Args:
         ranked: The chunks, whose scores are changed.
-        scores: The MaxSim of each chunk.
-        unrelated: The similarities of unrelated texts, by vectors and by MaxSim; `None` to sort by MaxSim alone.
+        unrelated: The similarities of unrelated texts, by vectors and by MaxSim; `None` to sort by MaxSim
+            alone.
     """
     chunks = [*ranked]
     for entry in chunks:

@@ -32,52 +32,29 @@ LANCE, S3 = "lance:", "s3://"  # prefixes of locations of Lance tables
 
 @dataclass(frozen=True)
 class IndexSettings:
-    """The settings that an index was created with; everything that its vectors and chunks depend on.
+    """The settings that an index was created with; everything that its vectors and chunks depend on."""
 
-    Attributes:
-        model: The name of the model, as the user gave it.
-        hash: The fingerprint of the model (see `mlxbert.folders.fingerprint.hash_model`).
-        dimensions: The size of the model's vectors; of sparse ones, the size of the vocabulary.
-        similarity: How vectors are compared (see `mlxbert.similarity`).
-        pooling: How token vectors are combined into one vector.
-        prompts: The prompts in front of a query and of a chunk.
-        tokens: The maximum number of tokens of a chunk.
-        titles: Whether titles and headings are embedded with a chunk.
-        unrelated: The mean and the standard deviation of the scores of unrelated texts.
-        roots: The absolute paths of the files and folders that the index covers.
-        include: Patterns of the files to index; empty for all.
-        exclude: Patterns of files to leave out.
-        text: The field or column of a record to search in; `None` to guess it.
-        fields: The fields of a record to filter by; `None` for all others.
-        encoding: The encoding of files that neither name theirs nor are UTF-8; `None` to guess it.
-        created: The time of creation, in ISO 8601.
-        updated: The time of the last update.
-        kind: The kind of the vectors, `dense` or `sparse`.
-        token_size: The size of the vectors of tokens that are kept next to each vector; 0 if there are none.
-        token_dtype: The dtype in which they are kept, `binary` or `float16`; empty if there are none.
-        unrelated_tokens: The mean and the standard deviation of the MaxSim of unrelated texts, per token of the query.
-    """
-
-    model: str
-    hash: str
-    dimensions: int
-    similarity: str
-    pooling: str
-    prompts: tuple[str, str]
-    tokens: int
-    titles: bool
-    unrelated: tuple[float, float]
-    roots: tuple[str, ...] = ()
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    text: str | None = None
-    fields: tuple[str, ...] | None = None
-    encoding: str | None = None
-    created: str = ""
-    updated: str = ""
-    kind: str = "dense"
-    token_size: int = 0
-    token_dtype: str = ""
+    model: str  # the name of the model, as the user gave it
+    hash: str  # the fingerprint of the model (see `mlxbert.folders.fingerprint.hash_model`)
+    dimensions: int  # the size of the model's vectors; of sparse ones, the size of the vocabulary
+    similarity: str  # how vectors are compared (see `mlxbert.similarity`)
+    pooling: str  # how token vectors are combined into one vector
+    prompts: tuple[str, str]  # the prompts in front of a query and of a chunk
+    tokens: int  # the maximum number of tokens of a chunk
+    titles: bool  # whether titles and headings are embedded with a chunk
+    unrelated: tuple[float, float]  # the mean and the standard deviation of the scores of unrelated texts
+    roots: tuple[str, ...] = ()  # the absolute paths of the files and folders that the index covers
+    include: tuple[str, ...] = ()  # patterns of the files to index; empty for all
+    exclude: tuple[str, ...] = ()  # patterns of files to leave out
+    text: str | None = None  # the field or column of a record to search in; `None` to guess it
+    fields: tuple[str, ...] | None = None  # the fields of a record to filter by; `None` for all others
+    encoding: str | None = None  # the encoding of files that neither name theirs nor are UTF-8; `None` to guess it
+    created: str = ""  # the time of creation, in ISO 8601
+    updated: str = ""  # the time of the last update
+    kind: str = "dense"  # the kind of the vectors, `dense` or `sparse`
+    token_size: int = 0  # the size of the vectors of tokens that are kept next to each vector; 0 if there are none
+    token_dtype: str = ""  # the dtype in which they are kept, `binary` or `float16`; empty if there are none
+    # The mean and the standard deviation of the MaxSim of unrelated texts, per token of the query.
     unrelated_tokens: tuple[float, float] | tuple[()] = ()
 
     @property
@@ -87,15 +64,10 @@ class IndexSettings:
 
 
 class VectorWithTokens(NamedTuple):
-    """A vector of a text with the vectors of its tokens.
+    """A vector of a text with the vectors of its tokens."""
 
-    Attributes:
-        vector: float32 (W,).
-        tokens: (T, …), in the dtype in which the index keeps them.
-    """
-
-    vector: "Vector"
-    tokens: "NDArray[Any]"
+    vector: "Vector"  # float32 (W,)
+    tokens: "NDArray[Any]"  # (T, …), in the dtype in which the index keeps them
 
 
 StoredVector: TypeAlias = Any  # a vector or, in an index with vectors of tokens, a `VectorWithTokens`
@@ -103,124 +75,72 @@ StoredVector: TypeAlias = Any  # a vector or, in an index with vectors of tokens
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file of an index.
+    """A file of an index."""
 
-    Attributes:
-        path: The path; empty for records that were added.
-        size: The size in bytes.
-        changed: The time of the last change, in nanoseconds; -1 if the next change might have the same time.
-        hash: The hash of the content.
-        problem: The reason why the file could not be read, if there is one.
-        left_out: Whether `problem` is a reason to leave the file out rather than a failure.
-    """
-
-    path: str
-    size: int = 0
-    changed: int = -1
-    hash: bytes = b""
-    problem: str | None = None
-    left_out: bool = False
+    path: str  # the path; empty for records that were added
+    size: int = 0  # the size in bytes
+    changed: int = -1  # the time of the last change, in nanoseconds; -1 if the next change might have the same time
+    hash: bytes = b""  # the hash of the content
+    problem: str | None = None  # the reason why the file could not be read, if there is one
+    left_out: bool = False  # whether `problem` is a reason to leave the file out rather than a failure
 
 
 @dataclass(frozen=True, slots=True)
 class StoredChunk:
-    """A chunk of a document.
+    """A chunk of a document."""
 
-    Attributes:
-        text: The text that is shown and searched.
-        titles: The titles and headings above the chunk, outermost first.
-        hashes: The hash of the text that was embedded for each window, which includes the titles.
-        first_line: The line on which the chunk begins, if its file has lines.
-        last_line: The line on which the chunk ends.
-        page: The page on which the chunk begins, if there are pages.
-    """
-
-    text: str
-    titles: tuple[str, ...]
-    hashes: tuple[bytes, ...]
-    first_line: int | None = None
-    last_line: int | None = None
-    page: int | None = None
+    text: str  # the text that is shown and searched
+    titles: tuple[str, ...]  # the titles and headings above the chunk, outermost first
+    hashes: tuple[bytes, ...]  # the hash of the text that was embedded for each window, which includes the titles
+    first_line: int | None = None  # the line on which the chunk begins, if its file has lines
+    last_line: int | None = None  # the line on which the chunk ends
+    page: int | None = None  # the page on which the chunk begins, if there are pages
 
 
 @dataclass(frozen=True, slots=True)
 class StoredDocument:
-    """A document of a file.
+    """A document of a file."""
 
-    Attributes:
-        place: The part of the file that the document is from.
-        title: The title.
-        fields: The fields to filter by.
-        chunks: The chunks in order.
-    """
-
-    place: str
+    place: str  # the part of the file that the document is from
     title: str
-    fields: Mapping[str, Any]
-    chunks: Sequence[StoredChunk]
+    fields: Mapping[str, Any]  # the fields to filter by
+    chunks: Sequence[StoredChunk]  # the chunks in order
 
 
 @dataclass(frozen=True, slots=True)
 class FoundChunk:
-    """A chunk with its document and file.
-
-    Attributes:
-        number: The number of the chunk.
-        document: The number of the document.
-        path: The path of the file; empty for a record that was added.
-        place: The part of the file that the document is from.
-        fields: The fields of the document.
-        chunk: The chunk itself.
-    """
+    """A chunk with its document and file."""
 
     number: int
-    document: int
-    path: str
-    place: str
-    fields: Mapping[str, Any]
-    chunk: StoredChunk
+    document: int  # the number of the document
+    path: str  # the path of the file; empty for a record that was added
+    place: str  # the part of the file that the document is from
+    fields: Mapping[str, Any]  # the fields of the document
+    chunk: StoredChunk  # the chunk itself
 
 
 @dataclass(frozen=True)
 class IndexProblem(Brief):
-    """Something that an index could not take over from a file as it stands.
+    """Something that an index could not take over from a file as it stands."""
 
-    Attributes:
-        path: The path of the file; `None` for a record that was added.
-        place: The part of the file: `row 3`, `message 2`, the `id` of a record; empty for the whole file.
-        kind: Whether it was `left out`, `cut` or `guessed`.
-        reason: What it was, and why.
-        more: The number of further problems like this one in the file, whose places are not kept.
-    """
-
-    path: str | None
-    place: str
-    kind: str
-    reason: str
-    more: int = 0
+    path: str | None  # the path of the file; `None` for a record that was added
+    place: str  # the part of the file: `row 3`, `message 2`, the `id` of a record; empty for the whole file
+    kind: str  # whether it was `left out`, `cut` or `guessed`
+    reason: str  # what it was, and why
+    more: int = 0  # the number of further problems like this one in the file, whose places are not kept
 
 
 @dataclass(frozen=True)
 class Stats:
-    """The size of an index.
+    """The size of an index."""
 
-    Attributes:
-        files: The number of files, without files that could not be read.
-        documents: The number of documents.
-        chunks: The number of chunks.
-        vectors: The number of vectors; a chunk has one or more, and equal texts share one.
-        size: The size on disk in bytes.
-        failed: The paths of files that could not be read, with reasons.
-        problems: The number of problems (see `IndexProblem`), by kind.
-    """
-
-    files: int
-    documents: int
-    chunks: int
-    vectors: int
-    size: int
-    failed: tuple[tuple[str, str], ...]
-    problems: Mapping[str, int]
+    files: int  # the number of files, without files that could not be read
+    documents: int  # the number of documents
+    chunks: int  # the number of chunks
+    vectors: int  # the number of vectors; a chunk has one or more, and equal texts share one
+    size: int  # the size on disk in bytes
+    failed: tuple[tuple[str, str], ...]  # the paths of files that could not be read, with reasons
+    problems: Mapping[str, int]  # the number of problems (see `IndexProblem`), by kind
 
 
 class IndexStore(Protocol):

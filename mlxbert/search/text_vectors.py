@@ -77,7 +77,6 @@ class TextVectors:
         Args:
             prompts: The prompts in front of a query and of a text.
             side: Which of the two is embedded.
-            overflow: See `EmbedOptions`.
         """
         return EmbedTask(self.model, EmbedOptions(prompt=prompts[side], overflow=overflow))
 
@@ -219,13 +218,9 @@ class DenseAndTokenVectors(TextVectors):
 
 @dataclass(frozen=True, eq=False)
 class _DenseAndTokens(TokenVectors):
-    """A text as one vector per token, and as one vector.
+    """A text as one vector per token, and as one vector."""
 
-    Attributes:
-        vector: float32 (W,).
-    """
-
-    vector: Any = None
+    vector: Any = None  # float32 (W,)
 
 
 class _DenseAndTokensTask(TokenVectorsTask):
@@ -253,7 +248,6 @@ def text_vectors(model: Model, *, tokens: bool = True) -> TextVectors:
     """Returns what embeds the texts of an index.
 
     Args:
-        model: The model.
         tokens: Whether vectors of tokens are kept, too, if the model makes them next to dense vectors.
 
     Raises:

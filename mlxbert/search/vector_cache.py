@@ -34,14 +34,10 @@ _MAX_COUNTS = 10_000  # words with a cached count
 
 @dataclass(frozen=True)
 class FilterMask:
-    """The chunks and vectors that match a filter.
+    """The chunks and vectors that match a filter."""
 
-    Attributes:
-        vectors: Flags that say, by the number of a vector, whether it belongs to a matching chunk.
-        chunks: Flags that say, by the number of a chunk, whether it matches. Chunks without a flag do not match.
-    """
-
-    vectors: "NDArray[np.bool_]"
+    vectors: "NDArray[np.bool_]"  # flags that say, by the number of a vector, whether it belongs to a matching chunk
+    # Flags that say, by the number of a chunk, whether it matches. Chunks without a flag do not match.
     chunks: "NDArray[np.bool_]"
 
     def matches(self, chunk: int) -> bool:

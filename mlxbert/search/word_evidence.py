@@ -25,18 +25,13 @@ _DIGIT = re.compile(r"\d")
 
 
 class WordMatch(NamedTuple):
-    """How well a passage has the words of a query.
+    """How well a passage has the words of a query."""
 
-    Attributes:
-        bm25: The BM25 score of the passage as a share of the weights of all words: nearly 1 for a passage of usual
-            length with each word once, at most 2.2.
-        closeness: The largest share of the weights that `SPAN` words in a row have, from 0 to nearly 1.
-        is_phrase: Whether the passage has the quoted phrases of the query, or the whole query, word for word.
-    """
-
+    # The BM25 score of the passage as a share of the weights of all words: nearly 1 for a passage of usual length with
+    # each word once, at most 2.2.
     bm25: float
-    closeness: float
-    is_phrase: bool
+    closeness: float  # the largest share of the weights that `SPAN` words in a row have, from 0 to nearly 1
+    is_phrase: bool  # whether the passage has the quoted phrases of the query, or the whole query, word for word
 
 
 class WordMatcher:

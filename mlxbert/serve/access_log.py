@@ -48,18 +48,14 @@ USAGE: ContextVar[RequestUsage] = ContextVar("USAGE")  # the usage of the reques
 
 @dataclass(eq=False)
 class Metrics:
-    """Counts of requests.
+    """Counts of requests."""
 
-    Attributes:
-        requests: The number of requests by method, route and status.
-        latencies: For each route, the number of requests per interval of durations. Each value of `SECONDS` ends an
-            interval; the last interval has no end.
-        seconds: The total duration of the requests by route.
-    """
-
+    # The number of requests by method, route and status.
     requests: Counter[tuple[str, str, int]] = field(default_factory=Counter)
+    # For each route, the number of requests per interval of durations. Each value of `SECONDS` ends an interval; the
+    # last interval has no end.
     latencies: dict[str, list[int]] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)  # the total duration of the requests by route
 
     def add(self, method: str, route: str, status: int, seconds: float) -> None:
         """Counts a request."""

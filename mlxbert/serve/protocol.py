@@ -89,61 +89,40 @@ def as_problem(error: BaseException) -> RequestError:
 
 @dataclass(frozen=True)
 class Reply:
-    """The reply to a request.
+    """The reply to a request."""
 
-    Attributes:
-        value: The body: a value that `mlxbert.serve.json_stream` encodes, bytes that are sent unchanged, or a function
-            that returns either; the function may be slow if there are many tokens.
-        tokens: The number of computed tokens, which decides whether the body is encoded on another thread.
-        truncated: The number of truncated texts, for a header.
-        headers: Additional headers.
-        media_type: The media type of the body.
-    """
-
+    # The body: a value that `mlxbert.serve.json_stream` encodes, bytes that are sent unchanged, or a function that
+    # returns either; the function may be slow if there are many tokens.
     value: Any
-    tokens: int = 0
-    truncated: int = 0
-    headers: Mapping[str, str] = field(default_factory=dict)
-    media_type: str = "application/json"
+    tokens: int = 0  # the number of computed tokens, which decides whether the body is encoded on another thread
+    truncated: int = 0  # the number of truncated texts, for a header
+    headers: Mapping[str, str] = field(default_factory=dict)  # additional headers
+    media_type: str = "application/json"  # the media type of the body
 
 
 @dataclass(frozen=True)
 class Route:
-    """A route: an address of a protocol.
-
-    Attributes:
-        method: `GET` or `POST`.
-        path: The path in Starlette's syntax: `/v1/models/{name:path}`.
-        answer: Computes the reply from the service and the body of a POST, or the path parameters of a GET.
-        summary: A sentence for `/openapi.json`.
-        body: The type of the body of a POST, a `msgspec.Struct` (or a union of them); its attribute `shorten` is the
-            hint for texts that are too long.
-        reply: The type of the reply, for `/openapi.json`.
-    """
+    """A route: an address of a protocol."""
 
     method: Literal["GET", "POST"]
-    path: str
+    path: str  # the path in Starlette's syntax: `/v1/models/{name:path}`
+    # Computes the reply from the service and the body of a POST, or the path parameters of a GET.
     answer: Callable[[Any, Any], Awaitable[Reply]]
-    summary: str
+    summary: str  # a sentence for `/openapi.json`
+    # The type of the body of a POST, a `msgspec.Struct` (or a union of them); its attribute `shorten` is the hint for
+    # texts that are too long.
     body: Any = None
-    reply: Any = None
+    reply: Any = None  # the type of the reply, for `/openapi.json`
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """A protocol: routes that share the format of their errors.
+    """A protocol: routes that share the format of their errors."""
 
-    Attributes:
-        name: The name in `/openapi.json` and in the log.
-        routes: The routes.
-        shape: Returns the status and the body of an error.
-        prefix: The prefix of paths that belong to the protocol even if no route matches.
-    """
-
-    name: str
+    name: str  # the name in `/openapi.json` and in the log
     routes: Sequence[Route]
-    shape: Callable[[RequestError], tuple[int, Any]]
-    prefix: str | None = None
+    shape: Callable[[RequestError], tuple[int, Any]]  # returns the status and the body of an error
+    prefix: str | None = None  # the prefix of paths that belong to the protocol even if no route matches
 
 
 def plain_shape(problem: RequestError) -> tuple[int, Any]:

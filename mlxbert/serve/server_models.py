@@ -217,9 +217,7 @@ def _result(entry: TaskEntry, item: Any, values: dict[str, Any], options: Mappin
     """Converts a JSON object of the server's answer to the result of an item, or to its error.
 
     Args:
-        entry: The task.
         item: The item that was sent.
-        values: The JSON object.
         options: The options of the task.
     """
     if "error" in values:

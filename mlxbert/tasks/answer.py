@@ -34,15 +34,11 @@ Item = str | tuple[str, str]
 
 @dataclass(frozen=True)
 class AnswerJob(PreparedItem[tuple[str, str]]):
-    """A question and its context.
+    """A question and its context."""
 
-    Attributes:
-        before: The offset of the current block in the context, in code points. The offsets in the encodings are
-            relative to it.
-        rest: The remaining blocks of the context, each as its offset and its encodings.
-    """
-
+    # The offset of the current block in the context, in code points. The offsets in the encodings are relative to it.
     before: int
+    # The remaining blocks of the context, each as its offset and its encodings.
     rest: Iterator[tuple[int, list[Encoding]]]
 
     @property

@@ -30,7 +30,6 @@ def check_inputs(given: object, name: str, expected: str) -> Iterable[Any]:
 
     Args:
         given: The inputs. A string is rejected, since iterating over it yields characters.
-        name: The name of the argument.
         expected: The expected value, for the error message.
     """
     hint = None

@@ -24,38 +24,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskEntry:
-    """A task of the catalogue.
+    """A task of the catalogue."""
 
-    Attributes:
-        name: The name of the command and the route; the function has `_` in place of `-`.
-        task: The subclass of `Task`, or a function that chooses one depending on the options, as `module:name`.
-        options: The class of the options.
-        items: The kind of its items.
-        result: The class of the results, as `module:name`.
-        summary: A few words that describe the results.
-        about: The help of the command: a sentence, paragraphs, and an example. `None` if an option of another command
-            chooses the task.
-        needs: The name of the required head in `mlxbert.load`, if it differs from the name of the task.
-        needs_with_labels: The other task that a model may be made for, if the options have `labels`; `None` if labels
-            change nothing.
-        hint: The hint in the error for a model without the required head.
-        hint_with_labels: The same if the options have `labels`; `None` if labels change nothing.
-        pipeline: The name of the task on the Hugging Face hub; `None` if the hub has no such task.
-        vectors: The kind of vectors that the task makes, if a server offers it only for models that are made for them.
-    """
-
-    name: str
-    task: str
-    options: type[task_options.TaskOptions]
+    name: str  # the name of the command and the route; the function has `_` in place of `-`
+    task: str  # the subclass of `Task`, or a function that chooses one depending on the options, as `module:name`
+    options: type[task_options.TaskOptions]  # the class of the options
     items: ItemKind
-    result: str
-    summary: str
+    result: str  # the class of the results, as `module:name`
+    summary: str  # a few words that describe the results
+    # The help of the command: a sentence, paragraphs, and an example. `None` if an option of another command chooses
+    # the task.
     about: str | None = None
-    needs: str | None = None
+    needs: str | None = None  # the name of the required head in `mlxbert.load`, if it differs from the name of the task
+    # The other task that a model may be made for, if the options have `labels`; `None` if labels change nothing.
     needs_with_labels: str | None = None
-    hint: str | None = None
-    hint_with_labels: str | None = None
-    pipeline: str | None = None
+    hint: str | None = None  # the hint in the error for a model without the required head
+    hint_with_labels: str | None = None  # the same if the options have `labels`; `None` if labels change nothing
+    pipeline: str | None = None  # the name of the task on the Hugging Face hub; `None` if the hub has no such task
+    # The kind of vectors that the task makes, if a server offers it only for models that are made for them.
     vectors: str | None = None
 
     def capable(self, models: Iterable[Mapping[str, Any]], *, labels: bool) -> list[Mapping[str, Any]]:

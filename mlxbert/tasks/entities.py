@@ -27,17 +27,11 @@ if TYPE_CHECKING:
 
 
 class TaggedToken(NamedTuple):
-    """A token of a text.
+    """A token of a text."""
 
-    Attributes:
-        span: The offsets of the token in the text.
-        id: The token id.
-        scores: The score of each tag, (C,).
-    """
-
-    span: Span
+    span: Span  # the offsets of the token in the text
     id: int
-    scores: "Scores"
+    scores: "Scores"  # the score of each tag, (C,)
 
 
 @dataclass(frozen=True)
@@ -50,17 +44,11 @@ class Word:
 
 @dataclass(frozen=True)
 class TaggedSpan:
-    """A token or a word with its tag.
+    """A token or a word with its tag."""
 
-    Attributes:
-        tag: The tag, as named by the model.
-        span: The offsets in the text.
-        score: The probability of the tag.
-    """
-
-    tag: str
-    span: Span
-    score: float
+    tag: str  # the tag, as named by the model
+    span: Span  # the offsets in the text
+    score: float  # the probability of the tag
 
 
 def words_with_tokens(text: str, tokens: Iterable[TaggedToken], words: Iterable[Span]) -> Iterator[Word]:
@@ -69,7 +57,6 @@ def words_with_tokens(text: str, tokens: Iterable[TaggedToken], words: Iterable[
     A word is left out if a token of an earlier word covers it, so that no token begins in it.
 
     Args:
-        text: The text.
         tokens: The tokens of the text.
         words: The offsets of each word.
     """
@@ -110,10 +97,9 @@ def tag_words(words: Iterable[Word], names: Sequence[str], how: str) -> Iterator
     """Gives each word its tag.
 
     Args:
-        words: The words.
         names: The C tags.
-        how: Which scores decide: `first`, the scores of the first token; `average`, the mean scores of all tokens;
-            `max`, the scores of the most certain token.
+        how: Which scores decide: `first`, the scores of the first token; `average`, the mean scores of all
+            tokens; `max`, the scores of the most certain token.
     """
     import numpy as np
 
@@ -181,8 +167,6 @@ def of_words(text: str, words: Iterable[TaggedSpan], names: Sequence[str]) -> li
     """Makes entities of tagged words, as seqeval does; if the tags mark no entities, each word becomes an entity.
 
     Args:
-        text: The text.
-        words: The words with their tags.
         names: All tags of the model.
     """
     if not marks_entities(names):

@@ -19,20 +19,13 @@ def _pairs(items: Sequence[Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class ItemKind:
-    """A kind of items.
+    """A kind of items."""
 
-    Attributes:
-        title: What an item is, in a few words.
-        to_body: Returns the fields of a request with the given items.
-        example: Makes an item from a text, to warm up a served model.
-        ranked: Whether the items are texts to rank for a query, with results in the order of rank.
-        not_in_json: Takes an item, and returns the fields that the JSON of its result omits because the item has them.
-    """
-
-    title: str
-    to_body: Callable[[Sequence[Any]], dict[str, Any]] = _texts
-    example: Callable[[str], Any] = lambda text: text
-    ranked: bool = False
+    title: str  # what an item is, in a few words
+    to_body: Callable[[Sequence[Any]], dict[str, Any]] = _texts  # returns the fields of a request with the given items
+    example: Callable[[str], Any] = lambda text: text  # makes an item from a text, to warm up a served model
+    ranked: bool = False  # whether the items are texts to rank for a query, with results in the order of rank
+    # Takes an item, and returns the fields that the JSON of its result omits because the item has them.
     not_in_json: Callable[[Any], dict[str, Any]] = lambda item: {}
 
 

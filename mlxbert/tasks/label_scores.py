@@ -15,14 +15,11 @@ Item = str | tuple[str, str]
 
 
 class LabelsTask(Task[Item, AnyJob, Output, Classification | Regression]):
-    """A task that scores labels for a text or a pair of texts.
-
-    Attributes:
-        labels: The labels to choose from.
-    """
+    """A task that scores labels for a text or a pair of texts."""
 
     name = "classify"
     options: ClassifyOptions
+    # The labels to choose from.
     labels: Any  # the names, or `Labels`
 
     def size(self, item: Item, units: int) -> int:

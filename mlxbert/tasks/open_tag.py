@@ -35,19 +35,12 @@ Found = tuple[float, int, int, str]  # the score, the first and the last word, a
 
 @dataclass(frozen=True)
 class OpenTagJob(PreparedItem[Item]):
-    """A text with the words and the labels of each of its inputs.
+    """A text with the words and the labels of each of its inputs."""
 
-    Attributes:
-        text: The text; words are joined by spaces.
-        words: The offsets of the words.
-        windows: For each input, its words.
-        labels: For each input, its labels.
-    """
-
-    text: str
-    words: Sequence[Span]
-    windows: Sequence[WordWindow]
-    labels: Sequence[Sequence[str]]
+    text: str  # the text; words are joined by spaces
+    words: Sequence[Span]  # the offsets of the words
+    windows: Sequence[WordWindow]  # for each input, its words
+    labels: Sequence[Sequence[str]]  # for each input, its labels
 
 
 class OpenTagTask(Task[Item, OpenTagJob, list[Found], Tagged]):
@@ -164,7 +157,6 @@ def found_in(scores: "Scores", facts: OpenEntityFacts, threshold: float) -> list
     Args:
         scores: The scores of spans (W, S, C), or of words as first, last and inner words (W, 3, C).
         facts: The settings of the head.
-        threshold: The threshold.
 
     Returns:
         For each span, its score, its first and last word, and the index of its label.
@@ -201,9 +193,8 @@ def choose(found: Sequence[Found], *, nested: bool) -> list[Found]:
     """Chooses spans by their scores, the best first, and returns them in the order of the text.
 
     Args:
-        found: The spans.
-        nested: Whether a span may lie inside another. If not, no word belongs to two spans. In both cases, a place in
-            the text has one label.
+        nested: Whether a span may lie inside another. If not, no word belongs to two spans. In both cases, a
+            place in the text has one label.
     """
     chosen: list[Found] = []
     ends: dict[int, list[int]] = {}  # the last words of the chosen spans, by their first words

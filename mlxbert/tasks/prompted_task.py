@@ -119,7 +119,6 @@ def choose_prompt(
     Args:
         source: The name of the model, for messages.
         settings: The settings of the model's vectors, which may have prompts of their own.
-        prompt: The text of the prompt.
         name: The name of one of the model's prompts.
         kind: The kind of the texts, one of `KINDS`, which selects one of the model's prompts.
         prefix: The prefix of the names of these arguments in error messages.

@@ -22,16 +22,13 @@ _Entry = tuple[float, int, "Scored", Any]
 
 
 class Scored(NamedTuple):
-    """A text with its score for a query (see `Similarity`).
-
-    Attributes:
-        logit: The output of a cross-encoder, which decides the rank (see `Reranked`); `None` for similarities.
-    """
+    """A text with its score for a query (see `Similarity`)."""
 
     score: float
     text: str
     truncated: bool = False
     unknown_tokens: int = 0
+    # The output of a cross-encoder, which decides the rank (see `Reranked`); `None` for similarities.
     logit: float | None = None
 
     @property
@@ -182,7 +179,6 @@ def nearest(
     """Finds the documents most similar to each query.
 
     Args:
-        similarity: See `scores_of_pairs`.
         queries: (Q, W).
         documents: (D, W).
         depth: The maximum number of documents per query.

@@ -211,9 +211,7 @@ def in_halves(
     If macOS stops the work, each half is computed once more; a single item, too.
 
     Args:
-        items: The items.
         compute: Returns the output of some of the items.
-        again: Whether work that macOS stops is computed once more.
 
     Returns:
         The outputs in order: one for all items, or one for each part that is computed separately.
@@ -255,15 +253,14 @@ def run_batches(
 
     Args:
         encodings: The inputs of the model.
-        forward: Takes a batch and the indices of its encodings, returns lazy arrays. The batch may have padding rows
-            after the encodings; their outputs are dropped.
+        forward: Takes a batch and the indices of its encodings, returns lazy arrays. The batch may have padding
+            rows after the encodings; their outputs are dropped.
         read: Takes the evaluated arrays and the indices; returns one output for each index.
         config: The configuration of the encoder, for its maximum length and its padding.
         batch_tokens: Tokens per batch, padding included; `None` for the default.
         usage: Counts the computed texts and tokens.
-        by_row: Whether the rows of the batch are the first axis of the arrays from `forward`. If not, the arrays must
-            contain nothing for padding rows.
-        pause: See `Pause`.
+        by_row: Whether the rows of the batch are the first axis of the arrays from `forward`. If not, the
+            arrays must contain nothing for padding rows.
     """
     lengths = [padded_length(len(encoding), config.max_length) for encoding in encodings]
     limit = default_batch_tokens() if batch_tokens is None else batch_tokens

@@ -17,19 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class SparseMatrix:
-    """Sparse vectors as the rows of a matrix, in the layout that is called CSR.
+    """Sparse vectors as the rows of a matrix, in the layout that is called CSR."""
 
-    Attributes:
-        starts: The index of the first value of each row, and the number of all values, int64 (N + 1,).
-        ids: The token of each value, int32 (K,).
-        values: float32 (K,).
-        width: The number of columns, V.
-    """
-
+    # The index of the first value of each row, and the number of all values, int64 (N + 1,).
     starts: "NDArray[np.int64]"
-    ids: "NDArray[np.int32]"
-    values: "NDArray[np.float32]"
-    width: int
+    ids: "NDArray[np.int32]"  # the token of each value, int32 (K,)
+    values: "NDArray[np.float32]"  # float32 (K,)
+    width: int  # the number of columns, V
 
     @classmethod
     def of(cls, vectors: Iterable[SparseEmbedding], width: int) -> "SparseMatrix":

@@ -37,21 +37,14 @@ _SPECIAL = 4  # maximum number of special tokens of an input
 
 @dataclass(frozen=True)
 class PreparedItem(Generic[Item]):
-    """An item, ready for the model.
+    """An item, ready for the model."""
 
-    Attributes:
-        item: The original item.
-        encodings: The inputs of the model: one, or the windows that cover the item.
-        truncated: Whether the encodings leave out a part of the item.
-        unknown: The number of tokens of the text that are not in the vocabulary, if the task counts them.
-        only_unknown: Whether all tokens are unknown.
-    """
-
-    item: Item
-    encodings: Sequence[Encoding]
-    truncated: bool
+    item: Item  # the original item
+    encodings: Sequence[Encoding]  # the inputs of the model: one, or the windows that cover the item
+    truncated: bool  # whether the encodings leave out a part of the item
+    # The number of tokens of the text that are not in the vocabulary, if the task counts them.
     unknown: int = field(default=0, kw_only=True)
-    only_unknown: bool = field(default=False, kw_only=True)
+    only_unknown: bool = field(default=False, kw_only=True)  # whether all tokens are unknown
 
     @property
     def tokens(self) -> int:
@@ -120,7 +113,6 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
         """Returns the approximate memory of the result of an item, in bytes, without the item itself.
 
         Args:
-            item: The item.
             units: The number of parts in the result, such as words or spans (see `units`).
         """
         return RESULT_BYTES
@@ -191,7 +183,6 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
 
         Args:
             arrays: The evaluated result of `forward`.
-            parts: See `forward`.
 
         Returns:
             One output per row, as Python or NumPy values.
@@ -205,7 +196,6 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
         """Computes the results of jobs, in order, with the network in evaluation mode.
 
         Args:
-            jobs: The jobs.
             pause: See `Pause`; it may compute other jobs with this task.
         """
         outer, self.pause = self.pause, pause
@@ -283,9 +273,8 @@ def one_or_many(
 
     Args:
         make: The class of the task, or a function that makes the task.
-        model: The model.
-        items: One item, or an iterable of items. If it is a single item, its error is raised whatever `on_error` says.
-        options: The options of the task.
+        items: One item, or an iterable of items. If it is a single item, its error is raised whatever
+            `on_error` says.
         call: The options of the call: `on_error` and `usage`.
         name: The name of the argument with the items.
         internal: Further arguments of `make`.

@@ -30,18 +30,12 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class TokenJob(PreparedItem[Item]):
-    """A text, or a text given as words.
+    """A text, or a text given as words."""
 
-    Attributes:
-        text: The text; words are joined by spaces.
-        chosen: For each window, the indices of the tokens that are judged in it. Each token of the text is judged in
-            one window.
-        rest: The remaining windows, in groups that fill a batch; each window comes with the indices of the tokens
-            judged in it.
-    """
-
-    text: str
+    text: str  # the text; words are joined by spaces
+    # For each window, the indices of the tokens that are judged in it. Each token of the text is judged in one window.
     chosen: list[list[int]]
+    # The remaining windows, in groups that fill a batch; each window comes with the indices of the tokens judged in it.
     rest: Iterator[list[tuple[Encoding, list[int]]]]
 
     @property

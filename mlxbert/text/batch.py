@@ -146,7 +146,6 @@ def plan(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
     about as much as starting another batch. An input longer than `batch_tokens` gets its own group.
 
     Args:
-        lengths: The padded lengths of the inputs (see `padded_length`).
         batch_tokens: The maximum number of tokens in a group.
 
     Yields:

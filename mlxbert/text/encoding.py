@@ -9,32 +9,22 @@ Template = list[tuple[int | None, int]]
 
 @dataclass(frozen=True)
 class Encoding:
-    """One input of the model; all lists have one item per token, special tokens included.
+    """One input of the model; all lists have one item per token, special tokens included."""
 
-    Attributes:
-        ids: Token ids.
-        token_type_ids: The segment of each token.
-        offsets: `[start, end)` in code points of the token's text; (0, 0) for special tokens.
-        word_ids: The index of the word within its text; `None` for special tokens.
-        sequence_ids: 0 for the first text, 1 for the second; `None` for special tokens.
-        positions: The index that each token would have if nothing were truncated. If a truncated text has more than
-            16,384 code points, the positions of the tokens after it count only the beginning of the text.
-        truncated: Whether the text continues after this input.
-        dropped: The number of unknown tokens that were left out (see `without`).
-        labelled_words: In an input that is made of labels and words, the index of the first token of each word (-1 for
-            a word without tokens), and the index of the token before each label.
-        unattended: The number of tokens at the end that no token attends to. They attend to the others.
-    """
-
-    ids: list[int]
-    token_type_ids: list[int]
-    offsets: list[tuple[int, int]]
-    word_ids: list[int | None]
-    sequence_ids: list[int | None]
+    ids: list[int]  # token ids
+    token_type_ids: list[int]  # the segment of each token
+    offsets: list[tuple[int, int]]  # `[start, end)` in code points of the token's text; (0, 0) for special tokens
+    word_ids: list[int | None]  # the index of the word within its text; `None` for special tokens
+    sequence_ids: list[int | None]  # 0 for the first text, 1 for the second; `None` for special tokens
+    # The index that each token would have if nothing were truncated. If a truncated text has more than 16,384 code
+    # points, the positions of the tokens after it count only the beginning of the text.
     positions: list[int]
-    truncated: bool
-    dropped: int = 0
+    truncated: bool  # whether the text continues after this input
+    dropped: int = 0  # the number of unknown tokens that were left out (see `without`)
+    # In an input that is made of labels and words, the index of the first token of each word (-1 for a word without
+    # tokens), and the index of the token before each label.
     labelled_words: tuple[list[int], list[int]] | None = None
+    # The number of tokens at the end that no token attends to. They attend to the others.
     unattended: int = 0
 
     def __len__(self) -> int:
@@ -59,21 +49,13 @@ class Encoding:
 
 @dataclass(frozen=True)
 class Pieces:
-    """A slice of a text's tokens, without special tokens.
+    """A slice of a text's tokens, without special tokens."""
 
-    Attributes:
-        ids: Token ids.
-        offsets: `[start, end)` of each token in code points of the text.
-        words: The index of each token's word within the text.
-        before: The number of tokens that were removed before the slice.
-        after: The number of tokens that were removed after the slice.
-    """
-
-    ids: list[int]
-    offsets: list[tuple[int, int]]
-    words: list[int | None]
-    before: int = 0
-    after: int = 0
+    ids: list[int]  # token ids
+    offsets: list[tuple[int, int]]  # `[start, end)` of each token in code points of the text
+    words: list[int | None]  # the index of each token's word within the text
+    before: int = 0  # the number of tokens that were removed before the slice
+    after: int = 0  # the number of tokens that were removed after the slice
 
     def __len__(self) -> int:
         return len(self.ids)

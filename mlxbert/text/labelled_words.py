@@ -31,17 +31,12 @@ def words_of(text: str) -> Iterator[Span]:
 
 @dataclass(frozen=True)
 class WordWindow:
-    """Some words of a text.
+    """Some words of a text."""
 
-    Attributes:
-        first: The index of the first word.
-        end: The index after the last word.
-        judged: The first and the last index + 1 of the words whose spans are judged in this window: those that begin
-            with one of these words. Each word of the text is judged in one window.
-    """
-
-    first: int
-    end: int
+    first: int  # the index of the first word
+    end: int  # the index after the last word
+    # The first and the last index + 1 of the words whose spans are judged in this window: those that begin with one of
+    # these words. Each word of the text is judged in one window.
     judged: tuple[int, int]
 
 
@@ -149,7 +144,6 @@ class LabelledWordEncoder:
 
         Args:
             tokens: The token ids of each word.
-            labels: A group of labels.
         """
         room = self._tokenizer.room(1) - len(self.prompt(labels))
         most = self._facts.max_words
@@ -173,7 +167,6 @@ class LabelledWordEncoder:
 
         Args:
             tokens: The token ids of each word of a window.
-            labels: The labels.
             truncated: Whether the text continues after these words.
         """
         prompt = self.prompt(labels)

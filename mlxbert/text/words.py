@@ -91,7 +91,6 @@ def words_of_tokens(text: str, tokens: Iterable[Span], words: Iterable[Span]) ->
     """Finds the word that each token belongs to: the word in which the token begins after its leading spaces.
 
     Args:
-        text: The text.
         tokens: The offsets of the text's tokens, in order.
         words: The text's words, in order.
 
@@ -122,8 +121,6 @@ def whole_spans(text: str, tokens: Iterable[str], spans: Iterable[Span], trims: 
     The library removes one character for each space, but the tokenizer itself may have put the space there.
 
     Args:
-        text: The text.
-        tokens: The tokens, in which spaces are "Ġ".
         spans: The offsets of the tokens according to the library, in order.
         trims: How many steps of the tokenizer remove a character for each space.
     """
@@ -144,8 +141,8 @@ def word_starts(text: str, places: Iterable[int]) -> Iterator[int]:
     where the place before it moved.
 
     Args:
-        text: The text.
-        places: Places in the text, in ascending order; the time is linear in the distance from the first to the last.
+        places: Places in the text, in ascending order; the time is linear in the distance from the first to the
+            last.
     """
     before = moved = -1
     for place in places:

@@ -25,18 +25,14 @@ from mlxbert.weights.vector_kinds import stated_kinds
 
 @dataclass(frozen=True, kw_only=True)
 class BaseModel:
-    """The model that training starts from.
+    """The model that training starts from."""
 
-    Attributes:
-        ref: Where to find the model, and the device to run it on. The model always computes in float32.
-        files: The paths of the model's files and of its adapter, if it has one. They are looked up once, because a
-            branch on the hub may move during a long run.
-        packed: Whether quantized weights stay quantized if the device supports it. Weights that stay quantized cannot
-            be trained.
-    """
-
+    # Where to find the model, and the device to run it on. The model always computes in float32.
     ref: ModelRef
+    # The paths of the model's files and of its adapter, if it has one. They are looked up once, because a branch on the
+    # hub may move during a long run.
     files: ModelFolder
+    # Whether quantized weights stay quantized if the device supports it. Weights that stay quantized cannot be trained.
     packed: bool = False
 
     @cached_property

@@ -18,19 +18,12 @@ from mlxbert.train.training_plan import TrainingPlan
 
 @dataclass(frozen=True)
 class Assessment:
-    """A trained model and its final evaluation.
+    """A trained model and its final evaluation."""
 
-    Attributes:
-        model: The trained model, with the labels that it will be saved with.
-        metrics: The model's metrics on the validation data.
-        evaluation: The full evaluation on the validation data; `None` for a custom objective.
-        summary: The comparison of the model's score with baselines; `None` for a custom objective.
-    """
-
-    model: Model
-    metrics: Mapping[str, float]
-    evaluation: Evaluation | None = None
-    summary: Summary | None = None
+    model: Model  # the trained model, with the labels that it will be saved with
+    metrics: Mapping[str, float]  # the model's metrics on the validation data
+    evaluation: Evaluation | None = None  # the full evaluation on the validation data; `None` for a custom objective
+    summary: Summary | None = None  # the comparison of the model's score with baselines; `None` for a custom objective
 
 
 def assess(

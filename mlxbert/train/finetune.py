@@ -164,21 +164,13 @@ def _distillation(
 
 @dataclass(frozen=True)
 class _Chosen:
-    """The options of a call, divided by purpose.
+    """The options of a call, divided by purpose."""
 
-    Attributes:
-        objective: The objective, which holds the options of the task.
-        loop: The options of the training loop.
-        named: The names of the options in `loop` that the caller set.
-        teacher: The options of the teacher.
-        labels_words: Whether each word has a label, which decides how files are read.
-    """
-
-    objective: Objective[Any]
+    objective: Objective[Any]  # the objective, which holds the options of the task
     loop: TrainingOptions
-    named: AbstractSet[str]
-    teacher: Mapping[str, Any]
-    labels_words: bool
+    named: AbstractSet[str]  # the names of the options in `loop` that the caller set
+    teacher: Mapping[str, Any]  # the options of the teacher
+    labels_words: bool  # whether each word has a label, which decides how files are read
 
 
 def _read_options(

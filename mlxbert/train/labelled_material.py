@@ -37,23 +37,15 @@ _PATIENCE = 5  # epochs without improvement (benchmarks/README.md)
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledMaterial(Material):
-    """Labelled data, split and tokenized.
+    """Labelled data, split and tokenized."""
 
-    Attributes:
-        base: The model that training starts from.
-        objective: The objective of the loop: the task alone, or the task with its teacher.
-        plan: The data, and the objective of the task.
-        distillation: The scores of the teacher; `None` without a teacher.
-        encoding: The encoding of the files. The manifest names it, because the hashes of the files do not depend on it.
-        compares: Whether the finished folder is compared with transformers.
-    """
-
-    base: BaseModel
-    objective: LoopObjective[Any]
-    plan: TrainingPlan
-    distillation: Distillation | None
+    base: BaseModel  # the model that training starts from
+    objective: LoopObjective[Any]  # the objective of the loop: the task alone, or the task with its teacher
+    plan: TrainingPlan  # the data, and the objective of the task
+    distillation: Distillation | None  # the scores of the teacher; `None` without a teacher
+    # The encoding of the files. The manifest names it, because the hashes of the files do not depend on it.
     encoding: str
-    compares: bool
+    compares: bool  # whether the finished folder is compared with transformers
 
     def usual(self, options: TrainingOptions) -> Mapping[str, Any]:
         """See `Material.usual`."""

@@ -24,25 +24,17 @@ from mlxbert.weights.model_source import BUILTIN, local_folder
 
 @dataclass(frozen=True)
 class Adapters:
-    """The LoRA adapters of a model.
+    """The LoRA adapters of a model."""
 
-    Attributes:
-        targets: The modules that have adapters.
-        settings: The rank and the other settings of the adapters.
-        trained: The names of the trained parameters: adapters, heads, and a newly initialized pooler.
-        heads: The names of the trained heads; `None` if all heads are trained.
-    """
-
-    targets: tuple[Target, ...]
-    settings: LoraSettings
-    trained: frozenset[str]
-    heads: tuple[str, ...] | None = None
+    targets: tuple[Target, ...]  # the modules that have adapters
+    settings: LoraSettings  # the rank and the other settings of the adapters
+    trained: frozenset[str]  # the names of the trained parameters: adapters, heads, and a newly initialized pooler
+    heads: tuple[str, ...] | None = None  # the names of the trained heads; `None` if all heads are trained
 
     def writer(self, model: Model, base: BaseModel) -> Callable[[Path], None]:
         """Returns a function that writes the adapters and heads of a trained model into a folder, in PEFT's format.
 
         Args:
-            model: The trained model.
             base: The model that training started from.
         """
         on_disk = base.name != BUILTIN and local_folder(base.name) is not None
@@ -59,7 +51,6 @@ def adapt_model(model: Model, options: TrainingOptions, heads: tuple[str, ...] |
     """Adds adapters to the network of a model; returns `None` if the options ask for none.
 
     Args:
-        model: The model.
         options: The layers that get adapters, and the rank of the adapters.
         heads: The names of the heads that are trained in addition; `None` for all heads.
     """

@@ -25,8 +25,6 @@ def saved_whole(architecture: Architecture, network: Network, heads: Iterable[st
 
     Args:
         architecture: The model; its pooler is fresh if the checkpoint has no pooler.
-        network: The network.
-        heads: The heads that are trained, or `None` for all heads.
     """
     fresh = "pooler" in network.encoder and "pooler" not in (architecture.parts or ())
     trained = network.heads if heads is None else heads
@@ -49,9 +47,9 @@ def write_adapter(
         architecture: The model whose family decides the names.
         network: The adapted network.
         targets: The modules that are adapted.
-        settings: The settings of the adapters.
         base: Holds the name (`base_model_name_or_path`) and the `revision` of the base model.
-        heads: The heads that were trained, or `None` for all heads. The other heads are the same as in the base model.
+        heads: The heads that were trained, or `None` for all heads. The other heads are the same as in the base
+            model.
     """
     saved = _saved(architecture, network, saved_whole(architecture, network, heads))
     own_arrays = {name: array for name, array in saved.items() if is_own(name)}

@@ -23,27 +23,18 @@ from mlxbert.train.lora_layers import Adapters
 
 @dataclass(frozen=True, kw_only=True)
 class FolderContent:
-    """The content of the folder of a trained model.
+    """The content of the folder of a trained model."""
 
-    Attributes:
-        model: The trained model.
-        record: The content of `training.json`, except for the manifest.
-        card: The lines of the model card.
-        keys: Additional keys of `config.json`. The value `None` removes a key.
-        embedder: The embedder of a model that was trained for vectors; `None` for other models.
-        facts: Further fields of the event `Finished`, keyed by name.
-        scores: What the model card tells the hub about the training.
-        complete: Called with the folder once the model is in it and can be loaded. The result is added to `record` and
-            `facts`.
-    """
-
-    model: Model
-    record: Mapping[str, Any]
-    card: Sequence[str]
-    scores: Scores
+    model: Model  # the trained model
+    record: Mapping[str, Any]  # the content of `training.json`, except for the manifest
+    card: Sequence[str]  # the lines of the model card
+    scores: Scores  # what the model card tells the hub about the training
+    # Additional keys of `config.json`. The value `None` removes a key.
     keys: Mapping[str, object] = field(default_factory=dict)
+    # The embedder of a model that was trained for vectors; `None` for other models.
     embedder: Embedder | SparseEmbedder | TokenEmbedder | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)  # further fields of the event `Finished`, keyed by name
+    # Called with the folder once the model is in it and can be loaded. The result is added to `record` and `facts`.
     complete: Callable[[Path], Mapping[str, Any]]
 
 
@@ -59,8 +50,6 @@ def write_folder(
     """Writes the model and everything that belongs to it into an empty folder.
 
     Args:
-        folder: The folder to write to.
-        content: The content of the folder.
         base: The model that training started from.
         target: The final path of the folder.
         manifest: Everything that determined the result.

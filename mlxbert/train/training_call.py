@@ -49,14 +49,10 @@ _LORA_RATE = 10  # factor for adapters: they start at 0 and are small, so they n
 
 
 class Material(ABC):
-    """Training data of one kind, with the objective that learns from them.
+    """Training data of one kind, with the objective that learns from them."""
 
-    Attributes:
-        base: The model that training starts from.
-        objective: The objective that the loop optimizes. Its metric selects the best run.
-    """
-
-    base: BaseModel
+    base: BaseModel  # the model that training starts from
+    # The objective that the loop optimizes. Its metric selects the best run.
     objective: LoopObjective[Any]
 
     @abstractmethod
@@ -99,10 +95,10 @@ class Material(ABC):
         """Returns the content of the folder that the call writes.
 
         Args:
-            call: The call.
             model: The model with the weights of the best run.
-            results: The result of each run: its `score`, `step`, `seconds` and `history`; the step at which it `ended`;
-                the number of `planned` steps; and the options in which it differs from the other runs.
+            results: The result of each run: its `score`, `step`, `seconds` and `history`; the step at which
+                it `ended`; the number of `planned` steps; and the options in which it differs from the
+                other runs.
         """
 
 

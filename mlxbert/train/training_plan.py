@@ -64,29 +64,17 @@ def _bind(objective: Objective[Any], model: Model, seed: int) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlan:
-    """The data, the objective and the models of a training.
+    """The data, the objective and the models of a training."""
 
-    Attributes:
-        objective: The objective, bound to the first model.
-        heads: The labels of each trained head.
-        models: The models to train.
-        train: The training data.
-        valid: The validation data.
-        report: The report on the data; `None` for a custom objective.
-        train_files: The files of the training data.
-        valid_files: The files of the validation data.
-        sha256: The hashes of all files, and of data from pipes and iterators, keyed by name.
-    """
-
-    objective: Objective[Any]
+    objective: Objective[Any]  # the objective, bound to the first model
     heads: Mapping[str, Labels | None]
     models: FreshModels
-    train: Split
-    valid: Split
-    report: DataReport | None
-    train_files: tuple[str, ...]
-    valid_files: tuple[str, ...]
-    sha256: Mapping[str, str]
+    train: Split  # the training data
+    valid: Split  # the validation data
+    report: DataReport | None  # the report on the data; `None` for a custom objective
+    train_files: tuple[str, ...]  # the files of the training data
+    valid_files: tuple[str, ...]  # the files of the validation data
+    sha256: Mapping[str, str]  # the hashes of all files, and of data from pipes and iterators, keyed by name
 
 
 def make_plan(

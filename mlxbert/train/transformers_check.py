@@ -41,7 +41,6 @@ def require_counterpart(heads: Mapping[str, Labels | None], config_json: ConfigJ
     """Raises `ArgumentError` before training if transformers cannot compute the model that training will produce.
 
     Args:
-        heads: The labels of each trained head.
         config_json: The configuration of the model.
     """
     if not [*heads]:

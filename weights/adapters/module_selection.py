@@ -97,12 +97,9 @@ class Selection:
     """The settings of an adapter that select modules.
 
     The names of modules are full names, as in `BertModel.named_modules()`.
-
-    Attributes:
-        settings: The content of `adapter_config.json`.
     """
 
-    settings: ConfigJson
+    settings: ConfigJson  # the content of `adapter_config.json`
     _patterns: dict[str, _Alternatives] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -81,7 +81,6 @@ def adapted_config(folder: Path, base: ConfigJson) -> ConfigJson:
     if their number fits; otherwise they are `LABEL_0`, `LABEL_1` and so on.
 
     Args:
-        folder: The folder of the adapter.
         base: The configuration of the base model.
     """
     settings, (name, family) = read_settings(folder), family_of(base)
@@ -133,36 +132,25 @@ def _open_weights(folder: Path) -> WeightFiles:
 
 @dataclass(frozen=True)
 class WeightUpdate:
-    """The update that an adapter adds to the weights of a module: a scale times the product of two matrices, B A.
+    """The update that an adapter adds to the weights of a module: a scale times the product of two matrices, B A."""
 
-    Attributes:
-        target: The module that is updated.
-        scale: The number by which the product of the matrices is multiplied.
-        names: The names in the file of the tensors that hold the update. The keys are `A` and `B` for the two matrices
-            and, for DoRA, `lora_magnitude_vector`.
-        number: The index of the adapter if the tensors hold a stack of several adapters, else `None`.
-    """
-
-    target: Target
-    scale: float
+    target: Target  # the module that is updated
+    scale: float  # the number by which the product of the matrices is multiplied
+    # The names in the file of the tensors that hold the update. The keys are `A` and `B` for the two matrices and, for
+    # DoRA, `lora_magnitude_vector`.
     names: Mapping[str, str]
-    number: int | None = None
+    number: int | None = None  # the index of the adapter if the tensors hold a stack of several adapters, else `None`
 
 
 @dataclass(frozen=True, eq=False)
 class Adapter:
-    """An adapter that fits its base model.
-
-    Attributes:
-        folder: The folder of the adapter.
-        weights: The weight files of the adapter.
-        updates: The updates of each tensor of the base model. The keys are plain names.
-        replaced: Maps the plain name of each replaced tensor of the base model to the new tensor's name in the file.
-    """
+    """An adapter that fits its base model."""
 
     folder: Path
     weights: WeightFiles = field(repr=False)
+    # The updates of each tensor of the base model. The keys are plain names.
     updates: Mapping[str, tuple[WeightUpdate, ...]]
+    # Maps the plain name of each replaced tensor of the base model to the new tensor's name in the file.
     replaced: Mapping[str, str]
 
     @cached_property
@@ -203,8 +191,6 @@ def read_adapter(
     """Opens an adapter without reading its tensors, and checks that it fits its base model.
 
     Args:
-        folder: The folder of the adapter.
-        family: The family of the base model.
         config_json: The configuration of the base model.
         config: The facts of the base model's encoder.
         parts: The plain names of the tensors of the encoder and of each part that the base model can have.
@@ -254,10 +240,8 @@ def _check_settings(selection: Selection, module: str, names: Mapping[str, str],
     """Rejects settings that contradict the adapter's tensors for a module: PEFT would skip these tensors, or fail.
 
     Args:
-        selection: The settings.
         module: The name of the module.
         names: The names in the file of the adapter's tensors for the module.
-        rank: The rank of these tensors.
     """
     settings = selection.settings
     if key := selection.left_out_by(module):
@@ -278,7 +262,6 @@ def _check_complete(selection: Selection, adapted: Collection[str], linear: Sequ
     PEFT would initialize the missing tensors randomly.
 
     Args:
-        selection: The settings.
         adapted: The names of the modules for which the adapter's file has tensors.
         linear: The names of the linear layers of the encoder, without prefix.
         family: The family of the base model.
@@ -343,11 +326,8 @@ def merged_names(
     the adapter.
 
     Args:
-        adapter: The adapter.
         heads: The heads of the adapter; empty if it adapts the encoder alone.
-        parts: The plain names of the tensors of the encoder and of each part.
         tied: The tied tensors (see `Family.tied`).
-        names: Maps the plain name of each tensor of the base model to its name in its file.
     """
     dropped: set[str] = set()
     if heads:

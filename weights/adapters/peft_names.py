@@ -16,22 +16,14 @@ from mlxbert.weights.formats.config_json import ConfigJson
 
 @dataclass(frozen=True)
 class Target:
-    """A module that an adapter can update.
+    """A module that an adapter can update."""
 
-    Attributes:
-        name: The name in memory, without the family's prefix.
-        ours: The paths of our layers that together make up the module, in the order of its rows.
-        tensor: The plain name of the tensor on disk that holds the module's weights.
-        part: The index of the module's part if the rows of the tensor are divided among several modules.
-        parts: The number of parts, all of equal size, into which the rows of the tensor are divided.
-        operation: The operation that is applied to the rows when they are read from the file.
-    """
-
-    name: str
-    ours: tuple[str, ...]
-    tensor: str
-    part: int = 0
-    parts: int = 1
+    name: str  # the name in memory, without the family's prefix
+    ours: tuple[str, ...]  # the paths of our layers that together make up the module, in the order of its rows
+    tensor: str  # the plain name of the tensor on disk that holds the module's weights
+    part: int = 0  # the index of the module's part if the rows of the tensor are divided among several modules
+    parts: int = 1  # the number of parts, all of equal size, into which the rows of the tensor are divided
+    # The operation that is applied to the rows when they are read from the file.
     operation: keymap.TensorOperation = keymap.SAME
 
     @property
@@ -61,7 +53,6 @@ def targets(
     """Yields every module, not only linear layers, whose weights are one tensor on disk or part of one.
 
     Args:
-        family: The family.
         config_json: The configuration.
         config: The facts of the encoder.
         parts: The pooler and heads to include; the modules of the encoder are always included.

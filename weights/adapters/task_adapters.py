@@ -31,9 +31,7 @@ def own_adapter_folder(transformer: Path, config_json: ConfigJson, name: str) ->
     """Returns the folder of an adapter that is part of a checkpoint, or `None` if the checkpoint stores it in tensors.
 
     Args:
-        transformer: The folder of the checkpoint.
         config_json: The configuration.
-        name: The name of the adapter, one of `own_adapters`.
     """
     return transformer / ADAPTERS / name if config_json.get("model_type") == MODEL_TYPE else None
 
@@ -48,9 +46,7 @@ def read_own_adapter(
     """Opens an adapter that a checkpoint stores in tensors; no tensor is read.
 
     Args:
-        name: The name of the adapter, one of `own_adapters`.
         config_json: The configuration.
-        weights: The weight files.
         names: Maps the plain name of each tensor to its name in the file.
         tensors: Maps the name of each tensor in the file to its header entry.
     """

@@ -15,67 +15,56 @@ from mlxbert.weights.formats.config_json import ConfigJson
 
 @dataclass(frozen=True)
 class Family:
-    """The data and functions for reading and writing the checkpoints of a family.
+    """The data and functions for reading and writing the checkpoints of a family."""
 
-    Attributes:
-        title: The name of the family that users see.
-        published: Models of this family on the hub, for the table in the documentation.
-        class_prefixes: The prefix of the family's class names in transformers, by `model_type`.
-        class_names: Irregular class names, by the regular name (prefix + suffix).
-        recognizes: Returns whether a `config.json` belongs to this family, where `model_type` does not say it (see
-            `registry`). The second argument holds the names of the tensors; it is empty if they are unknown.
-        facts: Reads the facts of the encoder from a `config.json`, and the facts of heads that differ from
-            `HeadSpec.facts`.
-        prefixes: Prefixes that the names of the encoder's tensors have only in files that also hold a head. All of them
-            are recognized in files; the first one is written.
-        encoder: The tensors that every checkpoint of the family has.
-        parts: The tensors of the optional parts: the pooler and the heads. A checkpoint has a part if it has a tensor
-            that no other part has, or if `architectures` names the class of the part (`HeadSpec.class_names`).
-        old_spellings: Maps regular expressions for old spellings in names to the current spellings; only for reading.
-        buffers: Patterns (for full names without prefix) of tensors that are never written: position ids, which are not
-            learned, and adapters, which are merged or left out.
-        code: The name of the configuration class in the authors' code, for files that are recognized by it.
-        ignored: Patterns of tensors that the network does not use, such as the heads of other tasks. `inspect` lists
-            these tensors and the buffers.
-        tied: Maps each copy of a tied tensor to the original, which it must equal (both are names without prefix).
-        authors_prefix: The prefix of class names in the authors' code, for `foreign` models; empty if these models use
-            `class_prefixes`, too.
-        exported: Returns the name that transformers uses for a tensor, given the plain name with the first prefix. The
-            result may depend on the configuration.
-        pooling: Returns the pooling of a model whose files do not state it.
-        embeds_in_code: Whether a model whose `modules.json` names only the authors' code uses `pooling` and scales its
-            vectors to length 1. Each text then needs one of the checkpoint's own adapters.
-        wide_range: Whether hidden states exceed the range of float16.
-        pooled: Whether the class without a head has the pooler, if the family has a pooler at all.
-        modules: Maps patterns of stems on disk to the names of their modules in memory, if these differ. There are
-            several names if a matrix is fused on disk only. PEFT uses the names in memory.
-        foreign: Returns whether transformers needs remote code for a model, or takes it for a model of another family.
-        config_overrides: Returns the keys of `config.json` that must be rewritten for transformers because the file is
-            in another dialect. The value `None` means that a key is omitted.
-    """
-
-    title: str
-    published: tuple[str, ...]
-    class_prefixes: Mapping[str, str]
+    title: str  # the name of the family that users see
+    published: tuple[str, ...]  # models of this family on the hub, for the table in the documentation
+    class_prefixes: Mapping[str, str]  # the prefix of the family's class names in transformers, by `model_type`
+    # Reads the facts of the encoder from a `config.json`, and the facts of heads that differ from `HeadSpec.facts`.
     facts: Callable[[ConfigJson], EncoderConfig]
+    # Prefixes that the names of the encoder's tensors have only in files that also hold a head. All of them are
+    # recognized in files; the first one is written.
     prefixes: tuple[str, ...]
-    encoder: Table
+    encoder: Table  # the tensors that every checkpoint of the family has
+    # The tensors of the optional parts: the pooler and the heads. A checkpoint has a part if it has a tensor that no
+    # other part has, or if `architectures` names the class of the part (`HeadSpec.class_names`).
     parts: Mapping[str, Table]
+    # Irregular class names, by the regular name (prefix + suffix).
     class_names: Mapping[str, str] = field(default_factory=dict)
+    # Returns whether a `config.json` belongs to this family, where `model_type` does not say it (see `registry`). The
+    # second argument holds the names of the tensors; it is empty if they are unknown.
     recognizes: Callable[[ConfigJson, Collection[str]], bool] = lambda config, tensors: False
+    # Maps regular expressions for old spellings in names to the current spellings; only for reading.
     old_spellings: Mapping[str, str] = field(default_factory=dict)
+    # Patterns (for full names without prefix) of tensors that are never written: position ids, which are not learned,
+    # and adapters, which are merged or left out.
     buffers: tuple[str, ...] = ()
+    # Patterns of tensors that the network does not use, such as the heads of other tasks. `inspect` lists these tensors
+    # and the buffers.
     ignored: tuple[str, ...] = ()
-    code: str = ""
+    code: str = ""  # the name of the configuration class in the authors' code, for files that are recognized by it
+    # The prefix of class names in the authors' code, for `foreign` models; empty if these models use `class_prefixes`,
+    # too.
     authors_prefix: str = ""
+    # Maps each copy of a tied tensor to the original, which it must equal (both are names without prefix).
     tied: Mapping[str, str] = field(default_factory=dict)
+    # Returns the pooling of a model whose files do not state it.
     pooling: Callable[[ConfigJson], str] = config_reader.pooling
+    # Whether a model whose `modules.json` names only the authors' code uses `pooling` and scales its vectors to length
+    # 1. Each text then needs one of the checkpoint's own adapters.
     embeds_in_code: bool = False
-    wide_range: bool = False
-    pooled: bool = True
+    wide_range: bool = False  # whether hidden states exceed the range of float16
+    pooled: bool = True  # whether the class without a head has the pooler, if the family has a pooler at all
+    # Returns whether transformers needs remote code for a model, or takes it for a model of another family.
     foreign: Callable[[ConfigJson, EncoderConfig], bool] = lambda config, facts: False
+    # Maps patterns of stems on disk to the names of their modules in memory, if these differ. There are several names
+    # if a matrix is fused on disk only. PEFT uses the names in memory.
     modules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # Returns the name that transformers uses for a tensor, given the plain name with the first prefix. The result may
+    # depend on the configuration.
     exported: Callable[[ConfigJson, str], str] = lambda config, name: name
+    # Returns the keys of `config.json` that must be rewritten for transformers because the file is in another dialect.
+    # The value `None` means that a key is omitted.
     config_overrides: Callable[[ConfigJson, EncoderConfig], dict[str, Any]] = lambda config, facts: {}
 
     def read_config(self, config: ConfigJson) -> EncoderConfig:

@@ -17,16 +17,12 @@ SUFFIXES = ("weight", "bias", "start", "transitions", "end", "w1", "w2")
 
 @dataclass(frozen=True)
 class TensorOperation:
-    """A conversion of arrays from a file to our network, and back.
-
-    Attributes:
-        name: The name of the operation.
-        load: (their arrays, the number of our arrays, head size) → our arrays.
-        save: (our arrays, the number of their arrays, head size) → their arrays.
-    """
+    """A conversion of arrays from a file to our network, and back."""
 
     name: str
+    # (their arrays, the number of our arrays, head size) → our arrays.
     load: Callable[[list[mx.array], int, int], list[mx.array]]
+    # (our arrays, the number of their arrays, head size) → their arrays.
     save: Callable[[list[mx.array], int, int], list[mx.array]]
 
 

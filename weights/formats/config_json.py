@@ -44,22 +44,15 @@ GLINER_TOKENS = {"ent_token": "<<ENT>>", "sep_token": "<<SEP>>"}  # the usual va
 
 @dataclass(frozen=True)
 class ConfigJson:
-    """The content of a `config.json` and its path. A key with the value `null` counts as missing.
+    """The content of a `config.json` and its path. A key with the value `null` counts as missing."""
 
-    Attributes:
-        path: The path of the file.
-        values: The parsed content.
-        aliases: The names that a family uses for keys, by the standard name. Functions take the standard name; errors
-            state the name in the file.
-        prefix: For a nested object, the keys that lead to it, each followed by a dot.
-        added: Keys in `values` that are not in the file, because Google's releases omit them.
-    """
-
-    path: Path
-    values: dict[str, Any]
+    path: Path  # the path of the file
+    values: dict[str, Any]  # the parsed content
+    # The names that a family uses for keys, by the standard name. Functions take the standard name; errors state the
+    # name in the file.
     aliases: Mapping[str, str] = field(default_factory=dict)
-    prefix: str = ""
-    added: tuple[str, ...] = ()
+    prefix: str = ""  # for a nested object, the keys that lead to it, each followed by a dot
+    added: tuple[str, ...] = ()  # keys in `values` that are not in the file, because Google's releases omit them
 
     def with_aliases(self, aliases: Mapping[str, str]) -> "ConfigJson":
         """Returns the configuration with other aliases."""

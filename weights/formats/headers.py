@@ -30,37 +30,23 @@ _DTYPES = {
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """The metadata of one tensor.
+    """The metadata of one tensor."""
 
-    Attributes:
-        dtype: The name of the dtype, one of `BYTES`.
-        shape: The shape that the tensor has in transformers.
-        file: The file that holds the tensor.
-        stored_as: The name in the file, if it differs from the tensor's name.
-    """
-
-    dtype: str
-    shape: tuple[int, ...]
-    file: Path
-    stored_as: str | None = None
+    dtype: str  # the name of the dtype, one of `BYTES`
+    shape: tuple[int, ...]  # the shape that the tensor has in transformers
+    file: Path  # the file that holds the tensor
+    stored_as: str | None = None  # the name in the file, if it differs from the tensor's name
 
 
 @dataclass(frozen=True)
 class Header:
-    """The metadata of one file.
+    """The metadata of one file."""
 
-    Attributes:
-        tensors: The metadata of each tensor, by name.
-        metadata: The free-form strings in the header.
-        size: The size of the file in bytes.
-        skipped: The names of entries that are not weights, such as optimizer state and counters.
-        companions: Other files that belong to this file: the index that names it, or the files that hold its data.
-    """
-
-    tensors: dict[str, TensorInfo]
-    metadata: dict[str, str]
-    size: int
-    skipped: tuple[str, ...] = ()
+    tensors: dict[str, TensorInfo]  # the metadata of each tensor, by name
+    metadata: dict[str, str]  # the free-form strings in the header
+    size: int  # the size of the file in bytes
+    skipped: tuple[str, ...] = ()  # the names of entries that are not weights, such as optimizer state and counters
+    # Other files that belong to this file: the index that names it, or the files that hold its data.
     companions: tuple[Path, ...] = ()
 
 
@@ -92,7 +78,6 @@ def from_bytes(raw: "np.ndarray[Any, Any]", dtype: str, shape: tuple[int, ...]) 
     Args:
         raw: The bytes as uint8, (bytes,); for example a memory-mapped file.
         dtype: The name of the dtype: one of `BYTES`, but not F64, which Apple GPUs do not support.
-        shape: The shape of the tensor.
     """
     if raw.size == 0:
         return mx.zeros(shape, dtype=_DTYPES[dtype])

@@ -34,17 +34,12 @@ _WEIGHT, _SCALES, _BIASES = ".weight", ".scales", ".biases"
 
 @dataclass(frozen=True)
 class Quantization:
-    """The parameters of quantized weights.
+    """The parameters of quantized weights."""
 
-    Attributes:
-        bits: The number of bits per number.
-        group_size: How many numbers of a row share a scale.
-        layers: The matrices with other parameters. Each pair consists of the matrix's name in the file, without
-            `.weight`, and its parameters, or `None` if the matrix is stored as plain floats.
-    """
-
-    bits: int
-    group_size: int = 64
+    bits: int  # the number of bits per number
+    group_size: int = 64  # how many numbers of a row share a scale
+    # The matrices with other parameters. Each pair consists of the matrix's name in the file, without `.weight`, and
+    # its parameters, or `None` if the matrix is stored as plain floats.
     layers: tuple[tuple[str, "Quantization | None"], ...] = ()
 
     SUFFIXES: ClassVar[tuple[str, str, str]] = (_WEIGHT, _SCALES, _BIASES)
@@ -85,8 +80,6 @@ class Quantization:
         """Quantizes a matrix into three tensors; the scales keep the dtype of the matrix.
 
         Args:
-            name: The name of the matrix.
-            array: The matrix.
             products: The sum of `x xᵀ` over the inputs `x` of the matrix; `None` if unknown.
         """
         stem = name.removesuffix(_WEIGHT)

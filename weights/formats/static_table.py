@@ -56,17 +56,11 @@ def _check(folder: Path, name: str, info: TensorInfo, dtypes: tuple[str, ...], e
 
 @dataclass(frozen=True)
 class StaticTable:
-    """The format as a class with the same methods as `mlxbert.weights.formats.quantized.Quantization`.
+    """The format as a class with the same methods as `mlxbert.weights.formats.quantized.Quantization`."""
 
-    Attributes:
-        dtype: The dtype of the stored table.
-        folder: The folder of the model, for messages.
-        name: The name of the format, for messages.
-    """
-
-    dtype: str
-    folder: Path
-    name: str = "a static table"
+    dtype: str  # the dtype of the stored table
+    folder: Path  # the folder of the model, for messages
+    name: str = "a static table"  # the name of the format, for messages
     carries_errors: bool = False
 
     def of(self, name: str) -> "StaticTable":

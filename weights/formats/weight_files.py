@@ -45,15 +45,10 @@ class WeightReader(Protocol):
 
 @dataclass(frozen=True)
 class WeightFiles:
-    """The weight files of a folder.
+    """The weight files of a folder."""
 
-    Attributes:
-        format: The name of the format.
-        headers: The header of each file; never empty.
-    """
-
-    format: str
-    headers: Mapping[Path, Header]
+    format: str  # the name of the format
+    headers: Mapping[Path, Header]  # the header of each file; never empty
 
     @cached_property
     def tensors(self) -> dict[str, TensorInfo]:
@@ -104,9 +99,9 @@ def open_weights(
     """Opens the weights of a folder: reads and checks their headers, but no tensor data.
 
     Args:
-        folder: The folder.
         classes: The `architectures` in `config.json`.
-        elsewhere: The headers of safetensors files that are not in the folder, by the path that they would have there.
+        elsewhere: The headers of safetensors files that are not in the folder, by the path that they would have
+            there.
     """
     headers = safetensors.read_headers(folder, classes, elsewhere)
     if headers is not None:

@@ -186,19 +186,12 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Check:
-    """The result of `Snapshot.check`.
+    """The result of `Snapshot.check`."""
 
-    Attributes:
-        checked: The files whose hash is known and was compared.
-        unknown: The files whose hash is unknown.
-        damaged: Maps each file that is not as expected to a description of the difference.
-        missing: The files that the model needs, but that are not in the cache.
-    """
-
-    checked: list[str]
-    unknown: list[str]
-    damaged: dict[str, str]
-    missing: list[str]
+    checked: list[str]  # the files whose hash is known and was compared
+    unknown: list[str]  # the files whose hash is unknown
+    damaged: dict[str, str]  # maps each file that is not as expected to a description of the difference
+    missing: list[str]  # the files that the model needs, but that are not in the cache
 
 
 def _from_entry(entry: Any) -> AnnouncedFile:

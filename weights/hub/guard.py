@@ -31,24 +31,17 @@ _LOG = logging.getLogger("mlxbert")
 
 @dataclass
 class AnswerLimits:
-    """The limits for the hub's answers while one thing is fetched: the list of files, a file, or a part of a file.
+    """The limits for the hub's answers while one thing is fetched: the list of files, a file, or a part of a file."""
 
-    Attributes:
-        what: The model and the file, for messages.
-        max_bytes: The maximum number of bytes of all bodies together. There may be several bodies, because a transfer
-            restarts if its connection breaks.
-        check: Called with the metadata of a file, an `HfFileMetadata`, before the file is requested.
-        retried: Whether huggingface_hub repeats requests to a busy hub that does not say when to try again.
-        received: The number of bytes of all bodies so far.
-        broken: The last exception that ended a body early.
-    """
-
-    what: str
+    what: str  # the model and the file, for messages
+    # The maximum number of bytes of all bodies together. There may be several bodies, because a transfer restarts if
+    # its connection breaks.
     max_bytes: int
+    # Called with the metadata of a file, an `HfFileMetadata`, before the file is requested.
     check: Callable[[Any], None] = lambda metadata: None
-    retried: bool = True
-    received: int = 0
-    broken: Exception | None = None
+    retried: bool = True  # whether huggingface_hub repeats requests to a busy hub that does not say when to try again
+    received: int = 0  # the number of bytes of all bodies so far
+    broken: Exception | None = None  # the last exception that ended a body early
 
 
 _LIMITS: ContextVar[AnswerLimits | None] = ContextVar("limits", default=None)

@@ -40,23 +40,16 @@ ReadJson = Callable[[str], Any]
 
 @dataclass(frozen=True)
 class _WeightFormat:
-    """A weight format, described by the names of its files.
+    """A weight format, described by the names of its files."""
 
-    Attributes:
-        first: The pattern of the file that is opened first; exactly one file must match.
-        companions: The patterns of further files. `{}` stands for the name of the first file without `ending`.
-        ending: The suffix that is removed from the name of the first file for `companions`.
-        self_contained: Whether the first file is complete without companions.
-        sharded: Whether the first file is an index of the other files.
-        reusable: Whether weights in this format that another program cached are used, even if a preferred format could
-            be downloaded.
-    """
-
-    first: str
+    first: str  # the pattern of the file that is opened first; exactly one file must match
+    # The patterns of further files. `{}` stands for the name of the first file without `ending`.
     companions: tuple[str, ...] = ()
-    ending: str = ""
-    self_contained: bool = True
-    sharded: bool = False
+    ending: str = ""  # the suffix that is removed from the name of the first file for `companions`
+    self_contained: bool = True  # whether the first file is complete without companions
+    sharded: bool = False  # whether the first file is an index of the other files
+    # Whether weights in this format that another program cached are used, even if a preferred format could be
+    # downloaded.
     reusable: bool = False
 
 
@@ -193,10 +186,9 @@ def needed_files(
 
     Args:
         name: The name of the repository, for messages.
-        listed: All files of the repository.
         read: Returns the parsed content of a JSON file in `listed`.
-        is_here: Returns whether a file is in the cache. If another program cached the weights in PyTorch's format, they
-            are used, even if the hub also has safetensors.
+        is_here: Returns whether a file is in the cache. If another program cached the weights in PyTorch's
+            format, they are used, even if the hub also has safetensors.
     """
     modules = dict(_modules(name, read)) if MODULES in listed else {}
     # If a module holds the encoder, weights at the root are not part of the model.

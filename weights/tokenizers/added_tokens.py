@@ -22,19 +22,13 @@ _LISTS = ("extra_special_tokens", "additional_special_tokens")
 
 @dataclass(frozen=True)
 class Added:
-    """An added token.
+    """An added token."""
 
-    Attributes:
-        token: The token with its flags.
-        number: The id that the files declare for the token, if any.
-        from_class: Whether the token comes from the defaults of the tokenizer class. The vocabulary may lack it.
-        overrides: Whether the token's flags override the flags in a `tokenizer.json`.
-    """
-
-    token: AddedToken
-    number: int | None = None
+    token: AddedToken  # the token with its flags
+    number: int | None = None  # the id that the files declare for the token, if any
+    # Whether the token comes from the defaults of the tokenizer class. The vocabulary may lack it.
     from_class: bool = False
-    overrides: bool = False
+    overrides: bool = False  # whether the token's flags override the flags in a `tokenizer.json`
 
 
 def _special(content: str, entry: object) -> AddedToken:

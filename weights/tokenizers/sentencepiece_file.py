@@ -30,27 +30,16 @@ _CHARSMAP, _DUMMY_PREFIX, _EXTRA_SPACES, _ESCAPE = 2, 3, 4, 5  # in the normaliz
 
 @dataclass(frozen=True)
 class SentencePieceModel:
-    """The content of a SentencePiece model.
+    """The content of a SentencePiece model."""
 
-    Attributes:
-        kind: The type of the model, `unigram` or `bpe`.
-        texts: The texts of the pieces, in the order of their ids.
-        scores: The scores of the pieces, in the same order.
-        types: The type of each piece that is not normal, by id.
-        charsmap: The compiled table of character replacements; empty if texts are not normalized.
-        dummy_prefix: Whether a space is added before every text.
-        collapse_spaces: Whether spaces at the ends are removed and runs of spaces become one space.
-        byte_fallback: Whether characters that no piece covers are encoded as bytes.
-    """
-
-    kind: str
-    texts: list[str]
-    scores: list[float]
-    types: dict[int, int]
-    charsmap: bytes
-    dummy_prefix: bool
-    collapse_spaces: bool
-    byte_fallback: bool
+    kind: str  # the type of the model, `unigram` or `bpe`
+    texts: list[str]  # the texts of the pieces, in the order of their ids
+    scores: list[float]  # the scores of the pieces, in the same order
+    types: dict[int, int]  # the type of each piece that is not normal, by id
+    charsmap: bytes  # the compiled table of character replacements; empty if texts are not normalized
+    dummy_prefix: bool  # whether a space is added before every text
+    collapse_spaces: bool  # whether spaces at the ends are removed and runs of spaces become one space
+    byte_fallback: bool  # whether characters that no piece covers are encoded as bytes
 
     @property
     def unknown(self) -> str:
@@ -64,15 +53,12 @@ class SentencePieceModel:
 
 @dataclass
 class _PieceTable:
-    """The pieces that have been read so far (see `SentencePieceModel`).
-
-    Attributes:
-        plain: Whether all calls of `add_short` have succeeded. After a failure, `add` reads all pieces.
-    """
+    """The pieces that have been read so far (see `SentencePieceModel`)."""
 
     texts: list[str] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)
     types: dict[int, int] = field(default_factory=dict)
+    # Whether all calls of `add_short` have succeeded. After a failure, `add` reads all pieces.
     plain: bool = True
 
     def add_short(self, data: bytes, at: int) -> int:

@@ -90,23 +90,15 @@ def _model(model: SentencePieceModel, entries: Entries, unknown: str) -> models.
 
 @dataclass(frozen=True)
 class PieceRules:
-    """How a tokenizer class reads a SentencePiece model.
+    """How a tokenizer class reads a SentencePiece model."""
 
-    Attributes:
-        file: The file name of the SentencePiece model.
-        layout: Assigns ids to the pieces.
-        lower_case: The default of the setting `do_lower_case`; `None` if the class has no such setting.
-        accents_and_quotes: Whether the class removes accents by default, and replaces '' and `` by ".
-        words: Whether the class splits texts at spaces first, so that offsets never include a space.
-        punctuation: Whether the class has a setting that splits texts at punctuation.
-    """
-
-    file: str
-    layout: Layout
+    file: str  # the file name of the SentencePiece model
+    layout: Layout  # assigns ids to the pieces
+    # The default of the setting `do_lower_case`; `None` if the class has no such setting.
     lower_case: bool | None = None
-    accents_and_quotes: bool = False
-    words: bool = True
-    punctuation: bool = False
+    accents_and_quotes: bool = False  # whether the class removes accents by default, and replaces '' and `` by "
+    words: bool = True  # whether the class splits texts at spaces first, so that offsets never include a space
+    punctuation: bool = False  # whether the class has a setting that splits texts at punctuation
 
     def _cleaning(self, folder: Path, settings: Settings) -> list[normalizers.Normalizer]:
         """Returns the normalization steps that the settings request; they run before the replacements of the model."""

@@ -12,21 +12,16 @@ from mlxbert.weights.tokenizers.text_growth import steps_of
 
 @dataclass(frozen=True)
 class Ends:
-    """The special tokens that a tokenizer class puts around texts.
+    """The special tokens that a tokenizer class puts around texts."""
 
-    Attributes:
-        first: The role of the token before a text.
-        last: The role of the token after a text.
-        pair: The layout of two texts: `segments` is `[CLS] A [SEP] B [SEP]` with B in segment 1; `doubled` is
-            `<s> A </s></s> B </s>` in one segment; `trimmed` is like `doubled`, but offsets exclude the spaces at the
-            ends of a token; `each` is `<bos> A <eos> <bos> B <eos>` with the second half in segment 1.
-        used: When these tokens are used with a `tokenizer.json`: `always`, `never`, or `missing`, that is, only if the
-            file has no post-processor.
-    """
-
-    first: str
-    last: str
+    first: str  # the role of the token before a text
+    last: str  # the role of the token after a text
+    # The layout of two texts: `segments` is `[CLS] A [SEP] B [SEP]` with B in segment 1; `doubled` is `<s> A </s></s> B
+    # </s>` in one segment; `trimmed` is like `doubled`, but offsets exclude the spaces at the ends of a token; `each`
+    # is `<bos> A <eos> <bos> B <eos>` with the second half in segment 1.
     pair: Literal["segments", "doubled", "trimmed", "each"]
+    # When these tokens are used with a `tokenizer.json`: `always`, `never`, or `missing`, that is, only if the file has
+    # no post-processor.
     used: Literal["always", "missing", "never"] = "always"
 
     def applies(self, tokenizer: Tokenizer, tokens: Mapping[str, AddedToken]) -> bool:

@@ -38,15 +38,11 @@ _VALUE = re.compile(rb'[^"]*"\s*:\s*(?=[{\[])')
 
 @dataclass(frozen=True)
 class Growth:
-    """The factors by which the steps of a tokenizer can multiply the length of a text.
+    """The factors by which the steps of a tokenizer can multiply the length of a text."""
 
-    Attributes:
-        total: The factor by which all steps of the normalizer together can multiply the number of bytes.
-        written: The factor by which the replacements in the normalizer can multiply the number of code points. A
-            pre-tokenizer that can make texts unusually long increases this factor.
-    """
-
-    total: float
+    total: float  # the factor by which all steps of the normalizer together can multiply the number of bytes
+    # The factor by which the replacements in the normalizer can multiply the number of code points. A pre-tokenizer
+    # that can make texts unusually long increases this factor.
     written: float
 
     @property

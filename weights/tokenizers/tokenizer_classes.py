@@ -31,33 +31,24 @@ GEMMA_TOKENS = {role: f"<{role}>" for role in ("unk", "bos", "eos", "pad", "mask
 
 @dataclass(frozen=True)
 class TokenizerClass:
-    """How a class builds a tokenizer from its vocabulary files.
+    """How a class builds a tokenizer from its vocabulary files."""
 
-    Attributes:
-        files: The files that are required if there is no `tokenizer.json`.
-        build: Builds a tokenizer from the folder, its settings and the special tokens by role.
-        steps: Builds the steps that replace the steps of a `tokenizer.json`, by name (`normalizer`, `pre_tokenizer`).
-            Steps that are not in the result stay as the `tokenizer.json` defines them.
-        keeps_steps: Whether the steps of the class are used only where a `tokenizer.json` has none.
-        special: The default special tokens by role, including bos and eos; settings override them.
-        model: The type of the vocabulary. A `tokenizer.json` with another type does not belong to this class.
-        ends: The special tokens around texts.
-        mask_lstrip: Whether the mask token includes the spaces before it.
-        appends_missing: Whether special tokens that the files lack are appended to the vocabulary.
-        segments: Whether transformers passes segments (`token_type_ids`) to the model; `None` if version 4 does, but
-            version 5 does not.
-    """
-
-    files: tuple[str, ...]
+    files: tuple[str, ...]  # the files that are required if there is no `tokenizer.json`
+    # Builds a tokenizer from the folder, its settings and the special tokens by role.
     build: Callable[[Path, Mapping[str, Any], Mapping[str, str]], Tokenizer]
-    special: Mapping[str, str]
+    special: Mapping[str, str]  # the default special tokens by role, including bos and eos; settings override them
+    # The type of the vocabulary. A `tokenizer.json` with another type does not belong to this class.
     model: type[Model]
-    ends: Ends
-    mask_lstrip: bool
-    appends_missing: bool = False
+    ends: Ends  # the special tokens around texts
+    mask_lstrip: bool  # whether the mask token includes the spaces before it
+    appends_missing: bool = False  # whether special tokens that the files lack are appended to the vocabulary
+    # Whether transformers passes segments (`token_type_ids`) to the model; `None` if version 4 does, but version 5 does
+    # not.
     segments: bool | None = False
+    # Builds the steps that replace the steps of a `tokenizer.json`, by name (`normalizer`, `pre_tokenizer`). Steps that
+    # are not in the result stay as the `tokenizer.json` defines them.
     steps: Callable[[Path, Mapping[str, Any]], dict[str, Any]] = lambda *_: {}
-    keeps_steps: bool = False
+    keeps_steps: bool = False  # whether the steps of the class are used only where a `tokenizer.json` has none
 
 
 def _pieces(rules: PieceRules, special: Mapping[str, str], ends: Ends, **facts: Any) -> TokenizerClass:

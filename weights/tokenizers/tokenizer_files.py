@@ -70,24 +70,18 @@ class Spelling:
 
 @dataclass(frozen=True)
 class TokenizerFiles:
-    """The tokenizer of a model folder, as its files describe it.
+    """The tokenizer of a model folder, as its files describe it."""
 
-    Attributes:
-        tokenizer: The tokenizer, without padding and truncation.
-        special: The special tokens in the vocabulary, by role: `unk`, `sep`, `pad`, `cls` and `mask`. If the tokenizer
-            has neither `cls` nor `sep`, also `bos` and `eos`.
-        spelling: How tokens mark the boundaries of words.
-        max_length: The maximum input length in tokens, if the files state one.
-        segments: Whether transformers passes segments (`token_type_ids`) to the model; `None` if version 4 does, but
-            version 5 does not.
-        static: The `model_type` of a static model (see `mlxbert.weights.static_folder`); `None` for other models.
-    """
-
-    tokenizer: Tokenizer
+    tokenizer: Tokenizer  # the tokenizer, without padding and truncation
+    # The special tokens in the vocabulary, by role: `unk`, `sep`, `pad`, `cls` and `mask`. If the tokenizer has neither
+    # `cls` nor `sep`, also `bos` and `eos`.
     special: dict[str, str]
-    spelling: Spelling
-    max_length: int | None
+    spelling: Spelling  # how tokens mark the boundaries of words
+    max_length: int | None  # the maximum input length in tokens, if the files state one
+    # Whether transformers passes segments (`token_type_ids`) to the model; `None` if version 4 does, but version 5 does
+    # not.
     segments: bool | None = True
+    # The `model_type` of a static model (see `mlxbert.weights.static_folder`); `None` for other models.
     static: str | None = None
 
     @property

@@ -58,26 +58,20 @@ _GRADIENT_ALLOWED, _SHORTEST, _LOSS_ALLOWED = 1e-3, 1e-4, 1e-4
 
 @dataclass(frozen=True)
 class _CheckStage:
-    """A stage of a check.
+    """A stage of a check."""
 
-    Attributes:
-        title: The title to show next to a progress bar.
-        run: A function that runs the checks and yields their findings.
-    """
-
-    title: str
-    run: Callable[[], Iterator[Finding]]
+    title: str  # the title to show next to a progress bar
+    run: Callable[[], Iterator[Finding]]  # a function that runs the checks and yields their findings
 
 
 def check(device: str = "auto", *, quick: bool = False, on_step: OnStep | None = None) -> dict[str, Any]:
     """Checks a device: operations and gradients against float64, models against `transformers`, training, speed.
 
     Args:
-        device: See `mlxbert.load`.
-        quick: Whether to check only the operations and gradients that all models use (in few shapes, in float32 and the
-            default dtype of the device), the update, and the built-in model.
-        on_step: Called before each step with its title, the number of finished steps and the total number of steps;
-            also called after the last step, with an empty title.
+        quick: Whether to check only the operations and gradients that all models use (in few shapes, in float32
+            and the default dtype of the device), the update, and the built-in model.
+        on_step: Called before each step with its title, the number of finished steps and the total number of
+            steps; also called after the last step, with an empty title.
 
     Returns:
         A dict with these keys:

@@ -19,30 +19,20 @@ _FUSED = "gradient of attention"  # for which Metal has a kernel
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of a single check.
+    """The result of a single check."""
 
-    Attributes:
-        group: The group: `products`, `attention`, …, `gradients`, `families`, `training`, `built-in model`.
-        operation: The checked operation, such as `layer norm`, `gradient of gelu` or `update`; or the family and head.
-        name: The operation with its shape; or the family and head.
-        dtype: The dtype of the computation.
-        error: The error of the result, or `None` if there is no finite result. For an operation, see
-            `ComputedOperation.error`; for a model, it is the largest difference as a share of the largest expected
-            value, or of 1 if that is larger.
-        allowed: The allowed error.
-        problem: The error message, if there is no finite result.
-        uses: The operations that the computation consists of.
-        odd: Whether the shape occurs in no published model. For a family, whether its tiny model has such shapes.
-    """
-
-    group: str
+    group: str  # the group: `products`, `attention`, …, `gradients`, `families`, `training`, `built-in model`
+    # The checked operation, such as `layer norm`, `gradient of gelu` or `update`; or the family and head.
     operation: str
-    name: str
-    dtype: str
+    name: str  # the operation with its shape; or the family and head
+    dtype: str  # the dtype of the computation
+    # The error of the result, or `None` if there is no finite result. For an operation, see `ComputedOperation.error`;
+    # for a model, it is the largest difference as a share of the largest expected value, or of 1 if that is larger.
     error: float | None
-    allowed: float
-    problem: str | None = None
-    uses: frozenset[str] = frozenset()
+    allowed: float  # the allowed error
+    problem: str | None = None  # the error message, if there is no finite result
+    uses: frozenset[str] = frozenset()  # the operations that the computation consists of
+    # Whether the shape occurs in no published model. For a family, whether its tiny model has such shapes.
     odd: bool = False
 
     @property

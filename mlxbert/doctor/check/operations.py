@@ -23,23 +23,14 @@ _MEAN = 6
 
 @dataclass(frozen=True)
 class ComputedOperation:
-    """A result of an operation, and its reference.
+    """A result of an operation, and its reference."""
 
-    Attributes:
-        name: The name of the computation, with its shape.
-        found: The result, which is not evaluated yet.
-        expected: The reference, computed in float64.
-        exact: Whether the result must equal the reference.
-        factor: The factor by which the allowed error is multiplied.
-        odd: Whether the shape occurs in no published model.
-    """
-
-    name: str
-    found: mx.array
-    expected: F64 | NDArray[Any]
-    exact: bool = False
-    factor: float = 1.0
-    odd: bool = False
+    name: str  # the name of the computation, with its shape
+    found: mx.array  # the result, which is not evaluated yet
+    expected: F64 | NDArray[Any]  # the reference, computed in float64
+    exact: bool = False  # whether the result must equal the reference
+    factor: float = 1.0  # the factor by which the allowed error is multiplied
+    odd: bool = False  # whether the shape occurs in no published model
 
     def error(self) -> float:
         """Returns the relative error; infinite if the result is not finite or has the wrong shape.
@@ -89,23 +80,15 @@ Make = Callable[[RandomInputs], Iterator[ComputedOperation]]
 
 @dataclass(frozen=True)
 class CheckedOperation:
-    """An operation that models use, with its checks.
+    """An operation that models use, with its checks."""
 
-    Attributes:
-        name: The name of the operation; for a gradient, it starts with `gradient of`.
-        group: The group that findings about the operation belong to.
-        make: A function that yields the checks for the given inputs.
-        dtypes: The dtypes in which the operation is checked.
-        uses: The operations that it consists of; if one of them is wrong, this operation is wrong, too.
-        quick: The dtypes in which a quick check includes the operation; empty if it does not.
-    """
-
-    name: str
-    group: str
-    make: Make
+    name: str  # the name of the operation; for a gradient, it starts with `gradient of`
+    group: str  # the group that findings about the operation belong to
+    make: Make  # a function that yields the checks for the given inputs
     dtypes: tuple[mx.Dtype, ...] = DTYPES
+    # The operations that it consists of; if one of them is wrong, this operation is wrong, too.
     uses: frozenset[str] = frozenset()
-    quick: tuple[mx.Dtype, ...] = ()
+    quick: tuple[mx.Dtype, ...] = ()  # the dtypes in which a quick check includes the operation; empty if it does not
 
     def check(self, dtype: mx.Dtype, *, few: bool = False) -> Iterator[ComputedOperation]:
         """Yields the checks of the operation in a dtype; if `few` is true, fewer shapes are checked."""

@@ -31,19 +31,12 @@ def updates() -> Iterator[CheckedOperation]:
 
 @dataclass(frozen=True)
 class _CheckedModel:
-    """Random parameters and the gradients of two updates.
+    """Random parameters and the gradients of two updates."""
 
-    Attributes:
-        parameters: The parameters by name.
-        gradients: The gradients of each update by name, summed over a batch.
-        values: The parameters in float64.
-        slopes: The gradients in float64.
-    """
-
-    parameters: Arrays
-    gradients: list[Arrays]
-    values: dict[str, F64]
-    slopes: list[dict[str, F64]]
+    parameters: Arrays  # the parameters by name
+    gradients: list[Arrays]  # the gradients of each update by name, summed over a batch
+    values: dict[str, F64]  # the parameters in float64
+    slopes: list[dict[str, F64]]  # the gradients in float64
 
 
 def _draw_model(inputs: RandomInputs) -> _CheckedModel:

@@ -18,17 +18,12 @@ _NARROW = 7  # columns of a number, so that the row of a library fits 80 columns
 
 @dataclass(frozen=True)
 class _Figure:
-    """A figure for comparing libraries.
+    """A figure for comparing libraries."""
 
-    Attributes:
-        name: The name of the figure, with the unit unless the values include it.
-        values: The formatted value for each library.
-        ratio: How many times better mlxbert is than the other library. Empty if there is no other library, or if the
-            values cannot be compared.
-    """
-
-    name: str
-    values: Mapping[str, str]
+    name: str  # the name of the figure, with the unit unless the values include it
+    values: Mapping[str, str]  # the formatted value for each library
+    # How many times better mlxbert is than the other library. Empty if there is no other library, or if the values
+    # cannot be compared.
     ratio: str = ""
 
 

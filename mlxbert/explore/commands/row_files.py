@@ -46,8 +46,6 @@ def write_rows(
     Args:
         path: The file; its extension determines the format.
         overwrite: Whether an existing file may be replaced.
-        found: All texts.
-        numbers: The numbers of the texts to write.
         more: Further columns, with a value for each of all texts; `check_columns` has checked their names.
     """
     added, is_parquet = more or {}, path.suffix == Parquet.ending

@@ -28,7 +28,6 @@ def write(result: "Attention", path: Path, model: str) -> None:
     """Writes the weights of a text.
 
     Args:
-        result: The attention weights of the text.
         path: The file to write; its extension determines the format.
         model: The name of the model, for the title of the page.
     """

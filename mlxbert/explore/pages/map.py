@@ -37,8 +37,6 @@ def write_page(
     Args:
         path: The file.
         overwrite: Whether an existing file may be replaced.
-        title: The title of the page.
-        texts: The texts.
         places: Their places, (N, 2).
         labels: The group of each text, which decides its colour; -1 for none.
         names: The names of the groups.

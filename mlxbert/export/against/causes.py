@@ -53,19 +53,12 @@ _Range = tuple[int, int, list[int]]  # the lowest limit, the highest, and the te
 
 @dataclass(frozen=True)
 class Recipe:
-    """A way to compute vectors, and how near it comes to the vectors of the other program.
+    """A way to compute vectors, and how near it comes to the vectors of the other program."""
 
-    Attributes:
-        reading: How inputs are made from texts.
-        pooled: What becomes of the hidden states.
-        changes: The number of differences from the model's own way.
-        mean: The mean of the cosines.
-    """
-
-    reading: Reading
-    pooled: Pooled
-    changes: int = 0
-    mean: float = 1.0
+    reading: Reading  # how inputs are made from texts
+    pooled: Pooled  # what becomes of the hidden states
+    changes: int = 0  # the number of differences from the model's own way
+    mean: float = 1.0  # the mean of the cosines
 
 
 class CauseSearch:
@@ -255,7 +248,6 @@ class CauseSearch:
             recipe: The recipe without a limit.
             left: The texts that it does not explain.
             poolings: The poolings to try.
-            ranges: The ranges of limits (see `_ranges`).
         """
         recipes: list[Recipe] = []
         for part in ("start", "end", "windows", "unclosed"):

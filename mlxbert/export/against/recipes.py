@@ -30,54 +30,38 @@ POOLER, LAST = "pooler", -1
 
 @dataclass(frozen=True)
 class Reading:
-    """How the input of the model is made from a text.
+    """How the input of the model is made from a text."""
 
-    Attributes:
-        limit: The maximum number of tokens, special tokens included; `None` for the embedding model's own limit.
-        part: The part of a longer text that is used: its `start` or `end`; all of it, in `windows` whose vectors are
-            averaged; or the start without the special token at the end, `unclosed`.
-        prompt: The name and the text of the prompt; the name is `None` for a prompt that the model does not have.
-        case: `as_is`; `lower` lowercases texts first; `kept` leaves out the lowercasing of the tokenizer.
-        special: Whether special tokens are added.
-        padded: To how many tokens inputs are padded with tokens that are attended to; 0 for no such padding, and a
-            negative number -n for the longest of each n texts in order.
-    """
-
+    # The maximum number of tokens, special tokens included; `None` for the embedding model's own limit.
     limit: int | None = None
+    # The part of a longer text that is used: its `start` or `end`; all of it, in `windows` whose vectors are averaged;
+    # or the start without the special token at the end, `unclosed`.
     part: str = "start"
+    # The name and the text of the prompt; the name is `None` for a prompt that the model does not have.
     prompt: tuple[str | None, str] = (None, "")
-    case: str = "as_is"
-    special: bool = True
+    case: str = "as_is"  # `as_is`; `lower` lowercases texts first; `kept` leaves out the lowercasing of the tokenizer
+    special: bool = True  # whether special tokens are added
+    # To how many tokens inputs are padded with tokens that are attended to; 0 for no such padding, and a negative
+    # number -n for the longest of each n texts in order.
     padded: int = 0
 
 
 @dataclass(frozen=True)
 class Pooled:
-    """What becomes of the hidden states.
+    """What becomes of the hidden states."""
 
-    Attributes:
-        pooling: A pooling such as `mean` or `cls+max`, or `pooler` for the pooler of BERT.
-        layer: The number of the layer whose hidden states are pooled, 0 for the embeddings; -1 for the last one.
-        later: Whether the layers after the pooling follow.
-        padding: Whether padding tokens that are attended to are also pooled.
-    """
-
-    pooling: str
+    pooling: str  # a pooling such as `mean` or `cls+max`, or `pooler` for the pooler of BERT
+    # The number of the layer whose hidden states are pooled, 0 for the embeddings; -1 for the last one.
     layer: int = LAST
-    later: bool = True
-    padding: bool = False
+    later: bool = True  # whether the layers after the pooling follow
+    padding: bool = False  # whether padding tokens that are attended to are also pooled
 
 
 class ReadText(NamedTuple):
-    """An input of the model.
+    """An input of the model."""
 
-    Attributes:
-        encoding: The tokens, perhaps with padding that is attended to.
-        real: The number of tokens without padding.
-    """
-
-    encoding: Encoding
-    real: int
+    encoding: Encoding  # the tokens, perhaps with padding that is attended to
+    real: int  # the number of tokens without padding
 
 
 @dataclass
@@ -89,13 +73,11 @@ class RecipeRunner:
     Args:
         model: The model.
         texts: The texts.
-
-    Attributes:
-        tried: The distinct combinations of a reading and a pooling that were computed.
     """
 
     model: Model
     texts: Sequence[str]
+    # The distinct combinations of a reading and a pooling that were computed.
     tried: set[tuple[Reading, Pooled]] = field(default_factory=set)
     _tokens: dict[tuple[str, str, int], Pieces] = field(default_factory=dict)
     _vectors: dict[Pooled, dict[tuple[object, ...], "Vectors"]] = field(default_factory=dict)

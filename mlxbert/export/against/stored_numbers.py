@@ -24,21 +24,14 @@ _ROUNDING = {"int8": 1e-3, "binary": 0.03}  # what rounding costs at least, as 1
 
 @dataclass(frozen=True)
 class StoredNumbers:
-    """Vectors of another program, and the format of their numbers.
+    """Vectors of another program, and the format of their numbers."""
 
-    Attributes:
-        rows: The vectors with a value for each dimension, (N, up to W); bits are 1 and -1.
-        kind: `float32`, `float16`, `bfloat16`, `int8` or `binary`.
-        lengths: The lengths of the vectors as they are stored, (N,).
-        convert: Makes `rows` of vectors as they are stored.
-        ranged: Whether each dimension of `int8` had a range of its own, as in sentence-transformers; `rows` are then
-            converted back.
-    """
-
-    rows: "Floats"
-    kind: str
-    lengths: "Floats"
-    convert: "Callable[[NDArray[Any]], Floats]"
+    rows: "Floats"  # the vectors with a value for each dimension, (N, up to W); bits are 1 and -1
+    kind: str  # `float32`, `float16`, `bfloat16`, `int8` or `binary`
+    lengths: "Floats"  # the lengths of the vectors as they are stored, (N,)
+    convert: "Callable[[NDArray[Any]], Floats]"  # makes `rows` of vectors as they are stored
+    # Whether each dimension of `int8` had a range of its own, as in sentence-transformers; `rows` are then converted
+    # back.
     ranged: bool = False
 
     @property

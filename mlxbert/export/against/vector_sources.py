@@ -41,23 +41,15 @@ _Rows = Iterable[tuple[str, Mapping[str, Any]]]  # where each row is, and its va
 
 @dataclass(frozen=True)
 class ForeignVectors:
-    """The vectors of another program, and what is known about them; there is a finite one, not 0, for each text.
+    """The vectors of another program, and what is known about them; there is a finite one, not 0, for each text."""
 
-    Attributes:
-        name: The URL or the file.
-        texts: The texts, in order.
-        vectors: The vectors, (N, values).
-        options: The options of `embed` with which they were made, if the file says so.
-        unit: Whether they were scaled to length 1 afterwards.
-        notes: Remarks, such as on texts that are left out.
-    """
-
-    name: str
-    texts: Sequence[str]
-    vectors: "NDArray[Any]"
+    name: str  # the URL or the file
+    texts: Sequence[str]  # the texts, in order
+    vectors: "NDArray[Any]"  # the vectors, (N, values)
+    # The options of `embed` with which they were made, if the file says so.
     options: Mapping[str, Any] = field(default_factory=dict)
-    unit: bool = False
-    notes: tuple[str, ...] = ()
+    unit: bool = False  # whether they were scaled to length 1 afterwards
+    notes: tuple[str, ...] = ()  # remarks, such as on texts that are left out
 
     def __post_init__(self) -> None:
         import numpy as np
@@ -101,21 +93,13 @@ def stacked(name: str, rows: Sequence[Any]) -> "NDArray[Any]":
 
 @dataclass(frozen=True)
 class VectorFile:
-    """Reads a file of vectors, with its texts unless they are given.
+    """Reads a file of vectors, with its texts unless they are given."""
 
-    Attributes:
-        path: `.npy`, a file of records, or an SQLite file: of `embed`, an index, or any table.
-        texts: The texts, if they are in another file.
-        text_column: The name of the column or field with the text; by default guessed.
-        vector_column: The name of the column or field with the vector; by default guessed.
-        width: The size of the model's vectors, which tells the dtype of bytes in a table.
-    """
-
-    path: Path
-    texts: Sequence[str] | None
-    text_column: str | None
-    vector_column: str | None
-    width: int
+    path: Path  # `.npy`, a file of records, or an SQLite file: of `embed`, an index, or any table
+    texts: Sequence[str] | None  # the texts, if they are in another file
+    text_column: str | None  # the name of the column or field with the text; by default guessed
+    vector_column: str | None  # the name of the column or field with the vector; by default guessed
+    width: int  # the size of the model's vectors, which tells the dtype of bytes in a table
 
     def read(self) -> ForeignVectors:
         """Returns the vectors and their texts."""

@@ -16,8 +16,6 @@ def write_gguf(source: str, file: Path, out: OutputOptions, folder_options: Sequ
 
     Args:
         source: The model.
-        file: The file to write.
-        out: The options for the report.
         folder_options: The options in the call that do not apply to a GGUF file.
         options: The arguments of `mlxbert.convert_to_gguf`.
     """

@@ -28,37 +28,24 @@ from mlxbert.weights.vector_kinds import KINDS, stated_kinds
 
 @dataclass(frozen=True, eq=False)
 class ComparedTensor:
-    """A tensor to compare.
+    """A tensor to compare."""
 
-    Attributes:
-        array: The numbers of the tensor in float32.
-        stored: The dtype of the tensor in the file.
-        storage: The quantized storage of the tensor in the file; `None` for plain floats.
-    """
-
-    array: mx.array
-    stored: str
-    storage: Storage | None = None
+    array: mx.array  # the numbers of the tensor in float32
+    stored: str  # the dtype of the tensor in the file
+    storage: Storage | None = None  # the quantized storage of the tensor in the file; `None` for plain floats
 
 
 @dataclass(frozen=True, eq=False)
 class OpenedModel:
-    """A model folder with its tokenizer; the network is built when it is first needed.
+    """A model folder with its tokenizer; the network is built when it is first needed."""
 
-    Attributes:
-        source: The name or path that the caller passed.
-        folder: The model folder.
-        checkpoint: The opened checkpoint.
-        tokenizer: The tokenizer of the model.
-        embedder: The embedder of dense vectors, or the error that explains why the model makes none.
-        others: The embedders, or errors in their place, of the other kinds of vectors that the model's files state.
-    """
-
-    source: str
+    source: str  # the name or path that the caller passed
     folder: ModelFolder
     checkpoint: Checkpoint
     tokenizer: Tokenizer
+    # The embedder of dense vectors, or the error that explains why the model makes none.
     embedder: Embedder | MlxbertError
+    # The embedders, or errors in their place, of the other kinds of vectors that the model's files state.
     others: Mapping[str, object] = field(default_factory=dict)
 
     @cached_property
@@ -173,7 +160,6 @@ def open_model(source: str, folder: ModelFolder) -> OpenedModel:
 
     Args:
         source: The name or path that the caller passed.
-        folder: The model folder.
     """
     checkpoint = open_checkpoint(folder)
     checkpoint = with_own_decoder(checkpoint, checkpoint.parts)

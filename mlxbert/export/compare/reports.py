@@ -37,19 +37,12 @@ class Difference(Shown):
 
 @dataclass(frozen=True)
 class TensorCounts(Shown):
-    """The number of tensors of two models that are equal or differ.
+    """The number of tensors of two models that are equal or differ."""
 
-    Attributes:
-        compared: The number of tensors that both models have.
-        equal: The number of tensors that are equal.
-        rounded: The number of tensors that become equal when both are rounded to the coarser dtype.
-        different: The number of tensors that differ even then.
-    """
-
-    compared: int
-    equal: int
-    rounded: int
-    different: int
+    compared: int  # the number of tensors that both models have
+    equal: int  # the number of tensors that are equal
+    rounded: int  # the number of tensors that become equal when both are rounded to the coarser dtype
+    different: int  # the number of tensors that differ even then
 
 
 @dataclass(frozen=True)
@@ -63,46 +56,34 @@ class VectorDifferences(Shown):
 
 @dataclass(frozen=True)
 class MaskDifferences(Shown):
-    """How the words that two models predict for masks differ.
+    """How the words that two models predict for masks differ."""
 
-    Attributes:
-        masks: The number of masks that were filled.
-        same_first_word: The share of masks whose most probable word is the same in both models.
-        kept_probability: How close the second model's probabilities are to the first model's: exp(-divergence),
-            averaged over masks; 1 if they are equal. Improbable words are lumped together.
-        largest_score_difference: The largest difference of a word's probabilities, among words that are probable in
-            both models.
-    """
-
-    masks: int
-    same_first_word: float
+    masks: int  # the number of masks that were filled
+    same_first_word: float  # the share of masks whose most probable word is the same in both models
+    # How close the second model's probabilities are to the first model's: exp(-divergence), averaged over masks; 1 if
+    # they are equal. Improbable words are lumped together.
     kept_probability: float
+    # The largest difference of a word's probabilities, among words that are probable in both models.
     largest_score_difference: float
 
 
 @dataclass(frozen=True)
 class OutputDifferences(Shown):
-    """How the outputs of two models on the fixed texts differ; `None` stands for outputs that cannot be compared.
+    """How the outputs of two models on the fixed texts differ; `None` stands for outputs that cannot be compared."""
 
-    Attributes:
-        texts: The number of compared texts and pairs, which are those with the same tokens in both models; `None` if a
-            model computes NaN or infinite numbers.
-        last_hidden_state: The largest difference of hidden states.
-        heads: The largest difference of logits for each head that both models have.
-        choices: How often each head makes the same choice in both models, from 0 to 1: the share of texts, tokens or
-            spans with the same best class. For a head with a single output, it is the correlation.
-        vectors: How the vectors of the texts differ.
-        fill_mask: How the words for masks differ.
-        tolerance: The allowed difference of outputs; `None` if the results were judged instead (see
-            `mlxbert.export.compare.quantized_outputs`).
-    """
-
+    # The number of compared texts and pairs, which are those with the same tokens in both models; `None` if a model
+    # computes NaN or infinite numbers.
     texts: int | None = None
-    last_hidden_state: float | None = None
+    last_hidden_state: float | None = None  # the largest difference of hidden states
+    # The largest difference of logits for each head that both models have.
     heads: FrozenDict[float] = field(default_factory=FrozenDict)
+    # How often each head makes the same choice in both models, from 0 to 1: the share of texts, tokens or spans with
+    # the same best class. For a head with a single output, it is the correlation.
     choices: FrozenDict[float] = field(default_factory=FrozenDict)
-    vectors: VectorDifferences | None = None
-    fill_mask: MaskDifferences | None = None
+    vectors: VectorDifferences | None = None  # how the vectors of the texts differ
+    fill_mask: MaskDifferences | None = None  # how the words for masks differ
+    # The allowed difference of outputs; `None` if the results were judged instead (see
+    # `mlxbert.export.compare.quantized_outputs`).
     tolerance: float | None = None
 
     @property

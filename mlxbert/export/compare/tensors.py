@@ -28,23 +28,15 @@ _Tensors = Mapping[str, ComparedTensor]
 
 @dataclass
 class TensorComparison:
-    """The results for the tensors that have been compared so far.
+    """The results for the tensors that have been compared so far."""
 
-    Attributes:
-        compared: The number of compared tensors.
-        equal: The number of tensors that are equal.
-        rounded: The number of tensors that are equal only after rounding.
-        coarsest: The coarsest dtype that tensors were rounded to.
-        differences: A difference for each tensor that differs or that only one model has.
-        with_nan: The tensors that have NaN in the first model.
-    """
-
-    compared: int = 0
-    equal: int = 0
-    rounded: int = 0
-    coarsest: str = "F32"
+    compared: int = 0  # the number of compared tensors
+    equal: int = 0  # the number of tensors that are equal
+    rounded: int = 0  # the number of tensors that are equal only after rounding
+    coarsest: str = "F32"  # the coarsest dtype that tensors were rounded to
+    # A difference for each tensor that differs or that only one model has.
     differences: list[Difference] = field(default_factory=list)
-    with_nan: list[str] = field(default_factory=list)
+    with_nan: list[str] = field(default_factory=list)  # the tensors that have NaN in the first model
 
     @property
     def counts(self) -> TensorCounts:

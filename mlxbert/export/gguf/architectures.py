@@ -70,23 +70,16 @@ _VALUES: Mapping[Any, str] = MappingProxyType({
 
 @dataclass(frozen=True)
 class GgufArchitecture:
-    """An architecture of llama.cpp.
+    """An architecture of llama.cpp."""
 
-    Attributes:
-        name: The name in the file.
-        titles: The families that it runs, for messages.
-        activations: The activations that it computes.
-        settings: The settings that it requires, by name, where they differ from `_USUAL`. A tuple lists choices.
-        fused: The layers whose matrices are stored as one, by the name of the fused matrix.
-        classifier: Whether it has a layer, an activation and the classes of a text classifier.
-    """
-
-    name: str
-    titles: tuple[str, ...]
-    activations: tuple[str, ...]
+    name: str  # the name in the file
+    titles: tuple[str, ...]  # the families that it runs, for messages
+    activations: tuple[str, ...]  # the activations that it computes
+    # The settings that it requires, by name, where they differ from `_USUAL`. A tuple lists choices.
     settings: Mapping[str, Any]
+    # The layers whose matrices are stored as one, by the name of the fused matrix.
     fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    classifier: bool = False
+    classifier: bool = False  # whether it has a layer, an activation and the classes of a text classifier
 
 
 _QKV = {"attn_qkv": ("attention.query", "attention.key", "attention.value")}

@@ -29,23 +29,16 @@ _TEMPLATE = "tokenizer.chat_template"
 
 @dataclass
 class Outputs:
-    """What llama.cpp computes from the hidden states.
+    """What llama.cpp computes from the hidden states."""
 
-    Attributes:
-        pooling: The pooling: one of the numbers in `architectures`.
-        values: The metadata, without the prefix with the architecture's name.
-        whole_values: The metadata by their whole names.
-        tensors: The tensors after the encoder.
-        left_out: A noun phrase for each thing in the model that the file does not give.
-        kept: The parts of the model that the file holds.
-    """
-
-    pooling: int
+    pooling: int  # the pooling: one of the numbers in `architectures`
+    # The metadata, without the prefix with the architecture's name.
     values: dict[str, Any] = field(default_factory=dict)
-    whole_values: dict[str, Any] = field(default_factory=dict)
-    tensors: list[GgufTensor] = field(default_factory=list)
+    whole_values: dict[str, Any] = field(default_factory=dict)  # the metadata by their whole names
+    tensors: list[GgufTensor] = field(default_factory=list)  # the tensors after the encoder
+    # A noun phrase for each thing in the model that the file does not give.
     left_out: list[str] = field(default_factory=list)
-    kept: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()  # the parts of the model that the file holds
 
 
 def check_task(task: str | None) -> None:

@@ -49,21 +49,13 @@ _PRECISE = re.compile(r"(position_embd|token_types|.*ffn_gate_inp|.*norm.*)\..*"
 
 @dataclass(frozen=True)
 class GgufTensor:
-    """A tensor to write.
+    """A tensor to write."""
 
-    Attributes:
-        name: The name in the file.
-        shape: The shape.
-        read: Returns the numbers in float32; called once.
-        source: The name, and the parameters that hold the numbers, for messages.
-        type: The type in the file: `F32`, `F16`, `BF16` or `Q8_0`.
-    """
-
-    name: str
+    name: str  # the name in the file
     shape: tuple[int, ...]
-    read: Callable[[], mx.array]
-    source: str
-    type: str
+    read: Callable[[], mx.array]  # returns the numbers in float32; called once
+    source: str  # the name, and the parameters that hold the numbers, for messages
+    type: str  # the type in the file: `F32`, `F16`, `BF16` or `Q8_0`
 
     @property
     def bytes(self) -> int:

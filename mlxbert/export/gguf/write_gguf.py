@@ -146,23 +146,14 @@ def convert_to_gguf(
 
 @dataclass(frozen=True)
 class _GgufPlan:
-    """What is written.
+    """What is written."""
 
-    Attributes:
-        architecture: The architecture of llama.cpp.
-        pooling: The number of the pooling in llama.cpp.
-        type: The type of the matrices.
-        values: The metadata by their whole names.
-        tensors: The tensors, in the order of the file.
-        left_out: What llama.cpp does not compute.
-    """
-
-    architecture: str
-    pooling: int
-    type: str
-    values: Mapping[str, Any]
-    tensors: tuple[GgufTensor, ...]
-    left_out: tuple[str, ...]
+    architecture: str  # the architecture of llama.cpp
+    pooling: int  # the number of the pooling in llama.cpp
+    type: str  # the type of the matrices
+    values: Mapping[str, Any]  # the metadata by their whole names
+    tensors: tuple[GgufTensor, ...]  # the tensors, in the order of the file
+    left_out: tuple[str, ...]  # what llama.cpp does not compute
 
     @property
     def bytes(self) -> int:

@@ -19,13 +19,9 @@ Values = NDArray[Any]
 
 @dataclass(frozen=True)
 class Size:
-    """A whole number that depends on the batch, as a polynomial of the number of rows B and the length L in tokens.
+    """A whole number that depends on the batch, as a polynomial of the number of rows B and the length L in tokens."""
 
-    Attributes:
-        factors: The factors of 1, B, L, B L and L².
-    """
-
-    factors: tuple[int, ...]
+    factors: tuple[int, ...]  # the factors of 1, B, L, B L and L²
 
     @staticmethod
     def terms(rows: int, length: int) -> tuple[int, ...]:
@@ -43,55 +39,33 @@ Shape = tuple[Number, ...]
 
 @dataclass(frozen=True)
 class Operation:
-    """A primitive of MLX.
+    """A primitive of MLX."""
 
-    Attributes:
-        name: The name of the primitive.
-        inputs: The names of the arrays that it takes.
-        outputs: The names of the arrays that it returns.
-        arguments: Its other arguments; sizes among them are of the class `Size`.
-    """
-
-    name: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    arguments: list[Any]
+    name: str  # the name of the primitive
+    inputs: tuple[str, ...]  # the names of the arrays that it takes
+    outputs: tuple[str, ...]  # the names of the arrays that it returns
+    arguments: list[Any]  # its other arguments; sizes among them are of the class `Size`
 
 
 @dataclass(frozen=True)
 class Constant:
-    """An array that does not depend on the inputs.
+    """An array that does not depend on the inputs."""
 
-    Attributes:
-        values: The values for the longest batch that was recorded.
-        start: Where the values of a batch start, if they are a part of `values`.
-        count: The number of values of a batch; `None` for all.
-    """
-
-    values: Values
-    start: Number = 0
-    count: Number | None = None
+    values: Values  # the values for the longest batch that was recorded
+    start: Number = 0  # where the values of a batch start, if they are a part of `values`
+    count: Number | None = None  # the number of values of a batch; `None` for all
 
 
 @dataclass(frozen=True)
 class Graph:
-    """What a function computes.
+    """What a function computes."""
 
-    Attributes:
-        inputs: The names of the inputs, (B, L) each.
-        outputs: The names of the outputs.
-        constants: The constants by name; a scalar that depends on the batch is a `Size`.
-        operations: The operations, in an order in which they can be computed.
-        shapes: The shape of each array.
-        dtypes: The dtype of each array.
-    """
-
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    constants: dict[str, Constant | Size]
-    operations: list[Operation]
-    shapes: dict[str, Shape]
-    dtypes: dict[str, mx.Dtype]
+    inputs: tuple[str, ...]  # the names of the inputs, (B, L) each
+    outputs: tuple[str, ...]  # the names of the outputs
+    constants: dict[str, Constant | Size]  # the constants by name; a scalar that depends on the batch is a `Size`
+    operations: list[Operation]  # the operations, in an order in which they can be computed
+    shapes: dict[str, Shape]  # the shape of each array
+    dtypes: dict[str, mx.Dtype]  # the dtype of each array
 
 
 def record(function: Callable[..., Sequence[mx.array]], inputs: int, longest: int) -> Graph:

@@ -77,12 +77,7 @@ def _lacks(model: OpenedModel, task: str) -> str | None:
 
 @dataclass(frozen=True)
 class OnnxExport:
-    """A model and the task that its file in ONNX does.
-
-    Attributes:
-        model: The model.
-        task: One of `TASKS`.
-    """
+    """A model and the task that its file in ONNX does."""
 
     model: OpenedModel
     task: str

@@ -30,28 +30,20 @@ class Head(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class OwnLayer:
-    """A layer that transformers does not have. It is stored in its own file, so that other programs can open the rest.
+    """A layer that transformers does not have, stored in its own file, so that other programs can open the rest."""
 
-    Attributes:
-        option: The field of `Labels` that enables the layer.
-        stem: The name of the layer's file without its extension; also the prefix of the tensor names in the file, and
-            the key of `config.json` that enables the layer.
-        problem: Returns what is expected of the labels, for an error message; `None` if they are valid.
-        content: A sentence for users about the content of the file.
-        others: A sentence about what other programs do with the folder if it is not quantized.
-        elsewhere: Which other program can open the folder, and as which kind of model.
-        instead: How to train a head that other programs can use, too.
-        alone: Whether the layer is the whole head. If so, the encoder is stored in a subfolder, because transformers
-            would open an encoder in the top folder with a random head.
-    """
-
-    option: str
+    option: str  # the field of `Labels` that enables the layer
+    # The name of the layer's file without its extension; also the prefix of the tensor names in the file, and the key
+    # of `config.json` that enables the layer.
     stem: str
+    # Returns what is expected of the labels, for an error message; `None` if they are valid.
     problem: Callable[[Labels], str | None]
-    content: str
-    others: str
-    elsewhere: str
-    instead: str
+    content: str  # a sentence for users about the content of the file
+    others: str  # a sentence about what other programs do with the folder if it is not quantized
+    elsewhere: str  # which other program can open the folder, and as which kind of model
+    instead: str  # how to train a head that other programs can use, too
+    # Whether the layer is the whole head. If so, the encoder is stored in a subfolder, because transformers would open
+    # an encoder in the top folder with a random head.
     alone: bool = False
 
     @property
@@ -75,38 +67,28 @@ class OwnLayer:
 
 @dataclass(frozen=True, kw_only=True)
 class HeadSpec:
-    """Everything that is specific to a head.
+    """Everything that is specific to a head."""
 
-    Attributes:
-        module: Builds the head's layers from the encoder's configuration and the head's own facts in it.
-        scope: What the head scores: the whole `text`, each `token`, the ends of a `span`, or each word of the
-            `vocabulary`. For `vocabulary`, the last layer is the word embedding table.
-        class_names: The suffixes of the transformers classes with this head, the most specific first.
-        facts: The head's facts in BERT, without dropout; other families state their differences.
-        stems: The names of the head's layers in the files of most families; other families state their differences.
-        pooler: Returns, from the head's facts and labels, whether it takes the pooler's output.
-        labelled: Whether the outputs are the classes that `config.json` names.
-        keys: The keys of `config.json` about labels that the head uses, if it is not `labelled`.
-        own: The head's layer that transformers does not have, if there is one.
-        peft_type: The `task_type` of the head's adapters in PEFT; a head without one cannot be fine-tuned.
-        task: The task of the command line that needs the head, if there is one.
-        title: The name of the head for users.
-        hint: The hint for users who lack the head: a model that has it, and how to make one.
-    """
-
+    # Builds the head's layers from the encoder's configuration and the head's own facts in it.
     module: Callable[[EncoderConfig, Any], Head]
+    # What the head scores: the whole `text`, each `token`, the ends of a `span`, or each word of the `vocabulary`. For
+    # `vocabulary`, the last layer is the word embedding table.
     scope: Literal["text", "token", "span", "vocabulary"]
-    class_names: tuple[str, ...]
-    title: str
+    class_names: tuple[str, ...]  # the suffixes of the transformers classes with this head, the most specific first
+    title: str  # the name of the head for users
+    # The head's facts in BERT, without dropout; other families state their differences.
     facts: HeadFacts = field(default_factory=HeadFacts)
+    # The names of the head's layers in the files of most families; other families state their differences.
     stems: dict[str, str] = field(default_factory=dict)
+    # Returns, from the head's facts and labels, whether it takes the pooler's output.
     pooler: Callable[[Any, Labels | None], bool] = lambda facts, labels: False
-    labelled: bool = False
-    keys: tuple[str, ...] = ()
-    own: OwnLayer | None = None
+    labelled: bool = False  # whether the outputs are the classes that `config.json` names
+    keys: tuple[str, ...] = ()  # the keys of `config.json` about labels that the head uses, if it is not `labelled`
+    own: OwnLayer | None = None  # the head's layer that transformers does not have, if there is one
+    # The `task_type` of the head's adapters in PEFT; a head without one cannot be fine-tuned.
     peft_type: str | None = None
-    task: str | None = None
-    hint: str = ""
+    task: str | None = None  # the task of the command line that needs the head, if there is one
+    hint: str = ""  # the hint for users who lack the head: a model that has it, and how to make one
 
     def is_own(self, labels: Labels | None) -> bool:
         """Whether transformers lacks the head with these labels."""

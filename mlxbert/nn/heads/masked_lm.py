@@ -13,17 +13,12 @@ _GELU = Transform("gelu", norm=True)
 
 @dataclass(frozen=True)
 class MaskedLMFacts(HeadFacts):
-    """The settings in which families differ.
+    """The settings in which families differ."""
 
-    Attributes:
-        transform: The layers before the product with the word embeddings; `None` if there are none.
-        bias: Whether the head's output has a bias for each token of the vocabulary.
-        tied: Whether the decoder is the word embedding table; otherwise it has its own matrix.
-    """
-
+    # The layers before the product with the word embeddings; `None` if there are none.
     transform: Transform | None = _GELU
-    bias: bool = True
-    tied: bool = True
+    bias: bool = True  # whether the head's output has a bias for each token of the vocabulary
+    tied: bool = True  # whether the decoder is the word embedding table; otherwise it has its own matrix
 
 
 class MaskedLM(nn.Module):

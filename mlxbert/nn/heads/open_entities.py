@@ -24,29 +24,19 @@ MAX_RNN_LAYERS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class OpenEntityFacts(HeadFacts):
-    """The settings of the head.
+    """The settings of the head."""
 
-    Attributes:
-        width: The size of the vectors of words and labels.
-        span_mode: How spans are scored. `markerV0` and `marker` score spans of up to `max_width` words; `token_level`
-            scores each word as the first, the last, and a word inside of an entity.
-        max_width: The maximum number of words in a span; `token_level` has no maximum.
-        max_words: The maximum number of words in an input.
-        rnn_layers: The number of layers of the LSTM over the words; 0 for no LSTM.
-        label_token: The token before each label, as in the vocabulary.
-        label_token_id: Its id, if the configuration states it.
-        end_token: The token between the labels and the words.
-        after_label_token: Whether a label is the hidden state after its label token instead of that of the label token.
-    """
-
-    width: int = 512
+    width: int = 512  # the size of the vectors of words and labels
+    # How spans are scored. `markerV0` and `marker` score spans of up to `max_width` words; `token_level` scores each
+    # word as the first, the last, and a word inside of an entity.
     span_mode: SpanMode = "markerV0"
-    max_width: int = 12
-    max_words: int = 384
-    rnn_layers: int = 1
-    label_token: str = "<<ENT>>"
-    label_token_id: int | None = None
-    end_token: str = "<<SEP>>"
+    max_width: int = 12  # the maximum number of words in a span; `token_level` has no maximum
+    max_words: int = 384  # the maximum number of words in an input
+    rnn_layers: int = 1  # the number of layers of the LSTM over the words; 0 for no LSTM
+    label_token: str = "<<ENT>>"  # the token before each label, as in the vocabulary
+    label_token_id: int | None = None  # its id, if the configuration states it
+    end_token: str = "<<SEP>>"  # the token between the labels and the words
+    # Whether a label is the hidden state after its label token instead of that of the label token.
     after_label_token: bool = False
 
 

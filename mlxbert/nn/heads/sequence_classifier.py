@@ -15,21 +15,15 @@ from mlxbert.nn.pooling import POOLINGS, pool
 
 @dataclass(frozen=True)
 class ClassifierFacts(HeadFacts):
-    """The settings in which families differ.
+    """The settings in which families differ."""
 
-    Attributes:
-        pooled_dropout: Rate of dropout on the pooled vector, before the transform.
-        pooling: How hidden states are pooled to one vector; `None` if the head takes the pooler's output.
-        late: Whether the head scores every token and pools the scores, instead of pooling hidden states.
-        bias: Whether the last layer has a bias.
-        skipped: A token id that is never pooled, not even within a text; `None` if there is none. In transformers,
-            classifiers of language models recognize padding only by its id.
-    """
-
-    pooled_dropout: float | None = None
+    pooled_dropout: float | None = None  # rate of dropout on the pooled vector, before the transform
+    # How hidden states are pooled to one vector; `None` if the head takes the pooler's output.
     pooling: str | None = None
-    late: bool = False
-    bias: bool = True
+    late: bool = False  # whether the head scores every token and pools the scores, instead of pooling hidden states
+    bias: bool = True  # whether the last layer has a bias
+    # A token id that is never pooled, not even within a text; `None` if there is none. In transformers, classifiers of
+    # language models recognize padding only by its id.
     skipped: int | None = None
 
 

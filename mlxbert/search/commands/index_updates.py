@@ -168,7 +168,6 @@ def update_index(index: "Index", paths: Sequence[str] | None, waits: Callable[[]
     """Updates an index, with a progress bar if anything has changed. After an interrupt, prints what is kept.
 
     Args:
-        index: The index.
         paths: What to update; `None` for everything that the index covers.
         waits: Whether to end the update before it is finished; what it has done is kept.
     """

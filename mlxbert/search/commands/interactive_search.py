@@ -185,7 +185,6 @@ def open_in_editor(editor: str, path: str, line: int | None) -> str:
 
     Args:
         editor: The command of the editor, perhaps with options.
-        path: The file.
         line: The line to show, for editors that are known to take one.
     """
     if not os.path.exists(path):

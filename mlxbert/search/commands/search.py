@@ -352,12 +352,7 @@ def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Ite
 
 
 def note_other_models(paths: Sequence[str], model: str) -> None:
-    """Says so if a new index gets another model than the index that one of its paths has already.
-
-    Args:
-        paths: The paths of the new index.
-        model: The model of the new index.
-    """
+    """Says so if a new index gets another model than the index that one of its paths has already."""
     from mlxbert.search import index_locations, index_stores
     from mlxbert.search.index import model_name
 

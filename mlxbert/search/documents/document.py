@@ -17,17 +17,11 @@ _PARTIAL_DATE = re.compile(r"[0-9]{4}(-[0-9]{2})?")
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A heading.
+    """A heading."""
 
-    Attributes:
-        start: The offset in the text at which the heading, and with it its section, begins.
-        level: The level, from 1.
-        text: The words of the heading.
-    """
-
-    start: int
+    start: int  # the offset in the text at which the heading, and with it its section, begins
     level: int
-    text: str
+    text: str  # the words of the heading
 
     @staticmethod
     def of(start: int, level: int, text: str) -> "Heading":
@@ -37,15 +31,11 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class ReadProblem:
-    """Something that a reader could not take over as it stands in the file.
+    """Something that a reader could not take over as it stands in the file."""
 
-    Attributes:
-        kind: What the reader did: it `left out` a part of the file, `cut` a text, or `guessed`.
-        reason: What it was, and why: `the row has 5 columns, but the header has 3`, `the encoding is probably cp949`.
-    """
-
+    # What the reader did: it `left out` a part of the file, `cut` a text, or `guessed`.
     kind: Literal["left out", "cut", "guessed"]
-    reason: str
+    reason: str  # what it was, and why: `the row has 5 columns, but the header has 3`, `the encoding is probably cp949`
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,28 +43,19 @@ class Document:
     """A text from a file, and its place in the file.
 
     A part of a file that a reader had to leave out is a document without a text, with a problem.
-
-    Attributes:
-        text: The text.
-        title: The title in the document: `<title>`, the subject of an e-mail; not the name of the file.
-        fields: Values to filter by: columns of a record, the date of an e-mail.
-        place: The part of the file: `row 3`, `line 17`, `message 2`; empty for the whole file.
-        headings: The headings, in order.
-        pages: The offset of each page in the text; empty if there are no pages.
-        first_line: The line of the file on which the text begins; `None` if the file does not consist of lines.
-        guessed: The name of the field or column that holds the text, if the name was guessed.
-        problems: What the reader left out, cut or guessed.
     """
 
     text: str
-    title: str = ""
+    title: str = ""  # the title in the document: `<title>`, the subject of an e-mail; not the name of the file
+    # Values to filter by: columns of a record, the date of an e-mail.
     fields: Mapping[str, Field] = field(default_factory=dict)
-    place: str = ""
-    headings: tuple[Heading, ...] = ()
-    pages: tuple[int, ...] = ()
+    place: str = ""  # the part of the file: `row 3`, `line 17`, `message 2`; empty for the whole file
+    headings: tuple[Heading, ...] = ()  # the headings, in order
+    pages: tuple[int, ...] = ()  # the offset of each page in the text; empty if there are no pages
+    # The line of the file on which the text begins; `None` if the file does not consist of lines.
     first_line: int | None = None
-    guessed: str | None = None
-    problems: tuple[ReadProblem, ...] = ()
+    guessed: str | None = None  # the name of the field or column that holds the text, if the name was guessed
+    problems: tuple[ReadProblem, ...] = ()  # what the reader left out, cut or guessed
 
 
 class UnreadableError(InputError):

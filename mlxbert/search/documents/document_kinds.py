@@ -40,22 +40,16 @@ from mlxbert.search.documents.web import read_html, read_web_archive
 
 @dataclass(frozen=True)
 class DocumentKind:
-    """A kind of document.
+    """A kind of document."""
 
-    Attributes:
-        read: Takes the bytes and the name of a file, and yields its documents; if `encoded`, takes the user's choice of
-            an encoding, too.
-        endings: The file extensions, in lower case.
-        apart: Whether `read` runs in a separate process with limits. If so, it must be a module-level function.
-        text: Whether the files are text; if so, a file that does not look like text is skipped.
-        encoded: Whether the files may be in an encoding that they do not name.
-    """
-
+    # Takes the bytes and the name of a file, and yields its documents; if `encoded`, takes the user's choice of an
+    # encoding, too.
     read: Callable[..., Iterator[Document]]
-    endings: tuple[str, ...]
+    endings: tuple[str, ...]  # the file extensions, in lower case
+    # Whether `read` runs in a separate process with limits. If so, it must be a module-level function.
     apart: bool = False
-    text: bool = False
-    encoded: bool = False
+    text: bool = False  # whether the files are text; if so, a file that does not look like text is skipped
+    encoded: bool = False  # whether the files may be in an encoding that they do not name
 
 
 RECORDS = "records"  # streamed from the file, which may be larger than memory
@@ -135,7 +129,6 @@ def read_documents(
     """Reads the documents of a file.
 
     Args:
-        path: The file.
         data: The content of the file; not used for records, which are read from the file as a stream.
         kind: The result of `kind_of`.
         columns: The columns to read from records.

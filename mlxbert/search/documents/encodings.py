@@ -47,7 +47,6 @@ def decode(data: bytes, declared: str | None = None, chosen: str | None = None) 
     not fit it; UTF-8, likewise; the chosen one; the most probable one, with a problem that names it.
 
     Args:
-        data: The bytes.
         declared: The encoding that the file, or a header, declares: any label that browsers or Python know.
         chosen: The encoding that the user chose for texts that neither declare one nor are UTF-8.
     """

@@ -30,18 +30,13 @@ _POLL, _POLL_TIMEOUT = 0.5, 5.0  # seconds between two checks of memory, and for
 
 @dataclass(frozen=True)
 class ParserLimits:
-    """The resources that reading a file may use.
+    """The resources that reading a file may use."""
 
-    Attributes:
-        seconds: Maximum time in seconds.
-        memory: Maximum memory of the whole process in bytes; on macOS, which cannot limit that, maximum resident
-            memory, checked twice a second.
-        text: Maximum size of the text in bytes.
-    """
-
-    seconds: float = 60.0
+    seconds: float = 60.0  # maximum time in seconds
+    # Maximum memory of the whole process in bytes; on macOS, which cannot limit that, maximum resident memory, checked
+    # twice a second.
     memory: int = 2**31
-    text: int = 2**30
+    text: int = 2**30  # maximum size of the text in bytes
 
 
 class _CrashedError(UnreadableError):
@@ -188,7 +183,6 @@ def read_apart(
 
     Args:
         read: A module-level function, which the process imports.
-        data: The bytes of the file.
         arguments: The other arguments of the function.
         limits: The resources that reading the file may use.
     """

@@ -75,17 +75,12 @@ def _documents(message: Message, place: str, encoding: str | None) -> Iterator[D
 
 @dataclass
 class _Contents:
-    """The contents of a message.
+    """The contents of a message."""
 
-    Attributes:
-        encoding: The encoding of texts that neither name theirs nor are UTF-8.
-        messages: The attached messages, with their numbers among the attachments.
-        skipped: The names of the attachments that are not read.
-    """
-
-    encoding: str | None
+    encoding: str | None  # the encoding of texts that neither name theirs nor are UTF-8
+    # The attached messages, with their numbers among the attachments.
     messages: list[tuple[int, Message]] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)  # the names of the attachments that are not read
 
     def problems(self) -> Iterator[ReadProblem]:
         """Yields a problem that names the attachments that are not read."""

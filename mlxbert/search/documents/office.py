@@ -211,15 +211,11 @@ class _WordPage:
     """Converts the contents of parts to a page.
 
     An element that is not known is read, as its text would be lost otherwise.
-
-    Attributes:
-        styles: The names of the styles by their id.
-        notes: The kinds and the ids of the notes, in order.
-        joined: The contents of paragraphs whose end was deleted: they are the beginning of the next one.
     """
 
-    styles: Mapping[str, str]
-    notes: list[tuple[str, str]] = field(default_factory=list)
+    styles: Mapping[str, str]  # the names of the styles by their id
+    notes: list[tuple[str, str]] = field(default_factory=list)  # the kinds and the ids of the notes, in order
+    # The contents of paragraphs whose end was deleted: they are the beginning of the next one.
     joined: list[str] = field(default_factory=list)
 
     def write(self, elements: Iterable[Element]) -> Iterator[str]:
@@ -482,7 +478,6 @@ def _text_page(element: Element, inside: str, notes: list[Element]) -> Iterator[
     """Converts the contents of an element to a page.
 
     Args:
-        element: The element.
         inside: The tag around its paragraphs, `li` or `td`, in which they are written as `span`; or "".
         notes: Gets the notes.
     """

@@ -30,16 +30,13 @@ _SEPARATORS = {";": "a semicolon", "\t": "a tab", "|": "a vertical bar"}
 
 @dataclass(frozen=True)
 class DocumentColumns:
-    """The columns to read from records.
+    """The columns to read from records."""
 
-    Attributes:
-        text: The field or column of the text, which alone is searched. By default, it is guessed as for training; if
-            several fit, the one with the longest texts is used. Then the other columns are searched, too.
-        fields: The fields to filter by and to search next to the text; by default all other fields whose values are not
-            lists, objects or bytes.
-    """
-
+    # The field or column of the text, which alone is searched. By default, it is guessed as for training; if several
+    # fit, the one with the longest texts is used. Then the other columns are searched, too.
     text: str | None = None
+    # The fields to filter by and to search next to the text; by default all other fields whose values are not lists,
+    # objects or bytes.
     fields: tuple[str, ...] | None = None
 
 
@@ -52,8 +49,6 @@ def read_record_documents(
     of the text and the encoding, if they had to be guessed.
 
     Args:
-        path: The file.
-        columns: The columns to read.
         opened: The file, if it is open already; the caller closes it.
         encoding: The encoding of a file that is not UTF-8; `None` to guess it.
     """

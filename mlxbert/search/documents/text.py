@@ -105,7 +105,6 @@ def markdown_headings(text: str, begin: int = 0) -> Iterator[Heading]:
     """Returns the headings of a text, of a very long one those of its beginning.
 
     Args:
-        text: The text.
         begin: The offset at which to begin.
     """
     from markdown_it.common.utils import unescapeAll

@@ -124,23 +124,14 @@ class _TextWriter:
 
 @dataclass(slots=True)
 class _Element:
-    """An element around the current node.
-
-    Attributes:
-        tag: The tag.
-        before: What the writer had before the element.
-        linked: The counter of characters in links before the element (see `_PageWalk`).
-        articles: The number of articles that began before the element.
-        rows: The number of rows that began before the element.
-        cells: The number of its cells that have text.
-    """
+    """An element around the current node."""
 
     tag: str
-    before: _TextState
-    linked: int
-    articles: int
-    rows: int
-    cells: int = 0
+    before: _TextState  # what the writer had before the element
+    linked: int  # the counter of characters in links before the element (see `_PageWalk`)
+    articles: int  # the number of articles that began before the element
+    rows: int  # the number of rows that began before the element
+    cells: int = 0  # the number of its cells that have text
 
 
 class _PageWalk:

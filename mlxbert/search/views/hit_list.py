@@ -15,19 +15,12 @@ _STYLES = ("bold", "dim", "underline")  # attributes of rich's styles that promp
 
 @dataclass
 class HitList:
-    """The hits of the latest search.
-
-    Attributes:
-        query: The query of the hits.
-        hits: The hits, best first.
-        selected: The index of the selected hit.
-        message: What the last line of the screen says.
-    """
+    """The hits of the latest search."""
 
     query: str = ""
-    hits: Sequence[Hit] = ()
-    selected: int = 0
-    message: str = ""
+    hits: Sequence[Hit] = ()  # the hits, best first
+    selected: int = 0  # the index of the selected hit
+    message: str = ""  # what the last line of the screen says
     _top: int = field(default=0, init=False)  # the index of the first hit on the screen
 
     def show(self, query: str, hits: Sequence[Hit]) -> None:

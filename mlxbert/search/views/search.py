@@ -30,23 +30,14 @@ _COUNTABLE = ("link", "broken link", "package")  # reasons that have a plural
 
 @dataclass(frozen=True)
 class DrawnPassage:
-    """A passage to draw.
+    """A passage to draw."""
 
-    Attributes:
-        hit: The hit of the search.
-        text: The text of the passage, with the requested lines of the document around it.
-        sentence: The start and end of the best sentence in the text.
-        lines: The maximum number of lines on the screen.
-        share: The length of the bar: the share of the best score, from 0 to 1.
-        line: The line of the file on which the best sentence begins, if it has lines.
-    """
-
-    hit: Hit
-    text: str
-    sentence: tuple[int, int]
-    lines: int
-    share: float
-    line: int | None
+    hit: Hit  # the hit of the search
+    text: str  # the text of the passage, with the requested lines of the document around it
+    sentence: tuple[int, int]  # the start and end of the best sentence in the text
+    lines: int  # the maximum number of lines on the screen
+    share: float  # the length of the bar: the share of the best score, from 0 to 1
+    line: int | None  # the line of the file on which the best sentence begins, if it has lines
 
 
 class QueryWords:
@@ -88,7 +79,6 @@ def draw(
     """Draws a passage: its rank, place and headings; its score; and the lines around its best sentence.
 
     Args:
-        passage: The passage.
         words: The words of the query, which are underlined.
         explain: The mode of the search, to explain the rank; `None` explains nothing.
         duplicates: Whether to list the places of equal passages.

@@ -17,21 +17,13 @@ _LARGE = 2  # the number of requests of the maximum size that fit at a time
 
 @dataclass(eq=False)
 class Claim:
-    """The memory that a request claims.
+    """The memory that a request claims."""
 
-    Attributes:
-        size: The size in bytes.
-        ready: Called when a waiting claim is granted.
-        lane: The part of the memory that the claim belongs to.
-        granted: Whether the claim has its memory.
-        over: Whether the memory was freed, or the claim was withdrawn.
-    """
-
-    size: int
-    ready: Callable[[], object]
-    lane: "_Lane"
-    granted: bool = False
-    over: bool = False
+    size: int  # the size in bytes
+    ready: Callable[[], object]  # called when a waiting claim is granted
+    lane: "_Lane"  # the part of the memory that the claim belongs to
+    granted: bool = False  # whether the claim has its memory
+    over: bool = False  # whether the memory was freed, or the claim was withdrawn
 
 
 @dataclass(eq=False)
@@ -78,7 +70,6 @@ class AnswerMemory:
 
         Args:
             size: The size in bytes.
-            ready: See `Claim`.
         """
         lane = self._small if size * _SMALL <= self.max_bytes else self._large
         claim = Claim(min(size, lane.size - self.max_bytes // 2), ready, lane)
@@ -112,15 +103,10 @@ class AnswerMemory:
 
 @dataclass(frozen=True)
 class Budget:
-    """The memory that a request of a server may use.
+    """The memory that a request of a server may use."""
 
-    Attributes:
-        room: The room that the memory comes from; it also limits the size of one answer.
-        claims: The claims of the request so far.
-    """
-
-    room: AnswerMemory
-    claims: list[Claim] = field(default_factory=list)
+    room: AnswerMemory  # the room that the memory comes from; it also limits the size of one answer
+    claims: list[Claim] = field(default_factory=list)  # the claims of the request so far
 
     def claim(self, size: int, ready: Callable[[], object]) -> Claim:
         """See `AnswerMemory.claim`."""

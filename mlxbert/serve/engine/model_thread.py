@@ -34,19 +34,12 @@ BATCH_SECONDS, OVERTAKEN_SECONDS = 0.15, 0.25  # duration of a batch; how long s
 
 @dataclass
 class Loaded:
-    """A model in memory.
-
-    Attributes:
-        model: The model.
-        size: The size of its weights in bytes; 0 if there is no memory limit.
-        used: The time of the last use, in seconds of the monotonic clock.
-        budget: The number of tokens in a batch that takes about `BATCH_SECONDS`; 0 if not measured yet.
-    """
+    """A model in memory."""
 
     model: Model
-    size: int
-    used: float = 0.0
-    budget: float = 0.0
+    size: int  # the size of its weights in bytes; 0 if there is no memory limit
+    used: float = 0.0  # the time of the last use, in seconds of the monotonic clock
+    budget: float = 0.0  # the number of tokens in a batch that takes about `BATCH_SECONDS`; 0 if not measured yet
 
 
 class ModelThread:

@@ -44,35 +44,20 @@ class Answered(Brief, Generic[_Result]):
 
 @dataclass(eq=False)
 class Request:
-    """A request of a caller.
+    """A request of a caller."""
 
-    Attributes:
-        key: The key, which is equal for requests that can share batches.
-        items: The items to compute.
-        served: The time when the request arrived, or when its last batch began, in seconds of the monotonic clock.
-        future: Receives the answer.
-        results: The results by item; `None` for an unfinished item.
-        unfinished: The number of unfinished items.
-        prepared: The number of items that have been tokenized.
-        tokens: See `Answered`.
-        truncated: See `Answered`.
-        budget: The memory that the results may take; `None` for no limit.
-        claim: The claimed memory, once the maximum size of the results is known.
-        size: The size of the results of the prepared items in bytes.
-    """
-
-    key: Key
-    items: Sequence[Any]
-    served: float
-    budget: Budget | None = None
-    future: "Future[Answered[Any]]" = field(default_factory=Future)
-    results: list[Any] = field(default_factory=list)
-    unfinished: int = 0
-    prepared: int = 0
-    tokens: int = 0
-    truncated: list[int] = field(default_factory=list)
-    claim: Claim | None = None
-    size: int = 0
+    key: Key  # the key, which is equal for requests that can share batches
+    items: Sequence[Any]  # the items to compute
+    served: float  # the time when the request arrived, or when its last batch began, in seconds of the monotonic clock
+    budget: Budget | None = None  # the memory that the results may take; `None` for no limit
+    future: "Future[Answered[Any]]" = field(default_factory=Future)  # receives the answer
+    results: list[Any] = field(default_factory=list)  # the results by item; `None` for an unfinished item
+    unfinished: int = 0  # the number of unfinished items
+    prepared: int = 0  # the number of items that have been tokenized
+    tokens: int = 0  # see `Answered`
+    truncated: list[int] = field(default_factory=list)  # see `Answered`
+    claim: Claim | None = None  # the claimed memory, once the maximum size of the results is known
+    size: int = 0  # the size of the results of the prepared items in bytes
 
     def __post_init__(self) -> None:
         self.results, self.unfinished = [None] * len(self.items), len(self.items)
@@ -89,23 +74,14 @@ class Request:
 
 @dataclass(frozen=True, eq=False)
 class QueuedItem:
-    """An item of a request, ready to be computed.
-
-    Attributes:
-        request: The request.
-        number: The index of the item in the request.
-        task: The task that computes the item.
-        job: The prepared item.
-        tokens: The number of tokens of its encodings.
-        size: The size of its result in bytes.
-    """
+    """An item of a request, ready to be computed."""
 
     request: Request
-    number: int
-    task: AnyTask
+    number: int  # the index of the item in the request
+    task: AnyTask  # the task that computes the item
     job: PreparedItem[Any]
-    tokens: int
-    size: int = 0
+    tokens: int  # the number of tokens of its encodings
+    size: int = 0  # the size of its result in bytes
 
 
 def choose(entries: Sequence[QueuedItem], budget: Callable[[QueuedItem], int], overdue: float) -> list[QueuedItem]:

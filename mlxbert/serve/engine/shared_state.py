@@ -18,30 +18,18 @@ from mlxbert.tasks.task import NotFiniteError
 
 @dataclass
 class EngineCounts:
-    """Counts of the work of an engine.
+    """Counts of the work of an engine."""
 
-    Attributes:
-        requests: The number of accepted requests.
-        refused: The number of requests refused because the queue was full.
-        abandoned: The number of requests cancelled by their callers.
-        failed: The number of requests that failed with an error that their input did not cause.
-        texts: The number of computed texts.
-        tokens: The number of computed tokens.
-        truncated: The number of truncated texts.
-        batches: The number of computed batches; a long text counts as one batch even if it takes several passes.
-        busy: The seconds spent on computing.
-        sizes: The number of batches by size: the key n counts batches of up to 2**n texts.
-    """
-
-    requests: int = 0
-    refused: int = 0
-    abandoned: int = 0
-    failed: int = 0
-    texts: int = 0
-    tokens: int = 0
-    truncated: int = 0
-    batches: int = 0
-    busy: float = 0.0
+    requests: int = 0  # the number of accepted requests
+    refused: int = 0  # the number of requests refused because the queue was full
+    abandoned: int = 0  # the number of requests cancelled by their callers
+    failed: int = 0  # the number of requests that failed with an error that their input did not cause
+    texts: int = 0  # the number of computed texts
+    tokens: int = 0  # the number of computed tokens
+    truncated: int = 0  # the number of truncated texts
+    batches: int = 0  # the number of computed batches; a long text counts as one batch even if it takes several passes
+    busy: float = 0.0  # the seconds spent on computing
+    # The number of batches by size: the key n counts batches of up to 2**n texts.
     sizes: Counter[int] = field(default_factory=Counter)
 
 

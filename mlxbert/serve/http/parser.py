@@ -36,23 +36,15 @@ class Refusal(Exception):
 
 @dataclass(eq=False, slots=True)
 class HttpRequest:
-    """A request whose head is parsed.
+    """A request whose head is parsed."""
 
-    Attributes:
-        scope: The head, as ASGI defines it.
-        persistent: Whether another request may follow on the connection.
-        expects: Whether the client waits for the status 100 before it sends the body.
-        body: The parsed bytes of the body that the application has not read yet.
-        complete: Whether the whole body is parsed.
-        taken: Whether the application has read the whole body.
-    """
-
-    scope: "Scope"
-    persistent: bool
-    expects: bool
+    scope: "Scope"  # the head, as ASGI defines it
+    persistent: bool  # whether another request may follow on the connection
+    expects: bool  # whether the client waits for the status 100 before it sends the body
+    # The parsed bytes of the body that the application has not read yet.
     body: bytearray = field(default_factory=bytearray)
-    complete: bool = False
-    taken: bool = False
+    complete: bool = False  # whether the whole body is parsed
+    taken: bool = False  # whether the application has read the whole body
 
 
 class RequestParser:

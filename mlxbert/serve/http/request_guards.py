@@ -91,17 +91,11 @@ _HEADER_NAMES = re.compile(r"[\w, -]{0,2000}", re.ASCII)  # names of headers
 
 @dataclass(frozen=True)
 class AccessPolicy:
-    """The rules for the host, origin and key of a request.
+    """The rules for the host, origin and key of a request."""
 
-    Attributes:
-        options: The options of the server.
-        port: The port that the server listens on.
-        key: The API key; left out of the `repr`.
-    """
-
-    options: ServeOptions
-    port: int
-    key: str | None = field(default=None, repr=False)
+    options: ServeOptions  # the options of the server
+    port: int  # the port that the server listens on
+    key: str | None = field(default=None, repr=False)  # the API key; left out of the `repr`
     _origins: re.Pattern[str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -40,24 +40,15 @@ _OLLAMA_FIELDS = ("model", "input", "truncate", "options", "keep_alive", "dimens
 
 
 class TaskBody(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The fields of all tasks.
+    """The fields of all tasks."""
 
-    Attributes:
-        model: The name of the model; by default the first one for the task.
-        on_error: `raise` makes an unusable text an error of the request; `return` puts `{"index", "error"}` in place of
-            its result.
-    """
-
-    model: str | None = None
+    model: str | None = None  # the name of the model; by default the first one for the task
+    # `raise` makes an unusable text an error of the request; `return` puts `{"index", "error"}` in place of its result.
     on_error: Literal["raise", "return"] = "raise"
 
 
 class TextsBody(TaskBody, kw_only=True):
-    """The body of a task that takes texts.
-
-    Attributes:
-        texts: The texts.
-    """
+    """The body of a task that takes texts."""
 
     texts: list[str]
 
@@ -67,11 +58,7 @@ class TextsBody(TaskBody, kw_only=True):
 
 
 class TextsOrPairsBody(TaskBody, kw_only=True):
-    """The body of a task that takes texts and pairs of texts.
-
-    Attributes:
-        texts: Texts, or pairs of texts.
-    """
+    """The body of a task that takes texts and pairs of texts."""
 
     texts: list[str | Pair]
 
@@ -81,11 +68,7 @@ class TextsOrPairsBody(TaskBody, kw_only=True):
 
 
 class PairsBody(TaskBody, kw_only=True):
-    """The body of a task that takes pairs of texts.
-
-    Attributes:
-        pairs: The pairs.
-    """
+    """The body of a task that takes pairs of texts."""
 
     pairs: list[Pair]
 
@@ -95,17 +78,11 @@ class PairsBody(TaskBody, kw_only=True):
 
 
 class QuestionsBody(TaskBody, kw_only=True):
-    """Questions about one context, or questions with a context each.
+    """Questions about one context, or questions with a context each."""
 
-    Attributes:
-        questions: Questions about `context`.
-        context: The text with the answers.
-        pairs: Instead of `questions` and `context`: pairs of a question and its context.
-    """
-
-    questions: list[str] | None = None
-    context: str | None = None
-    pairs: list[Pair] | None = None
+    questions: list[str] | None = None  # questions about `context`
+    context: str | None = None  # the text with the answers
+    pairs: list[Pair] | None = None  # instead of `questions` and `context`: pairs of a question and its context
 
     def items(self) -> Sequence[Any]:
         """Returns the questions, each with its context."""
@@ -117,35 +94,23 @@ class QuestionsBody(TaskBody, kw_only=True):
 
 
 class QueryBody(TaskBody, kw_only=True):
-    """A query and texts to rank.
-
-    Attributes:
-        query: The query.
-        texts: The texts.
-    """
+    """A query and texts to rank."""
 
     query: str
     texts: list[str]
 
 
 class TextsToEmbedBody(TaskBody, kw_only=True):
-    """Texts to embed, from our clients or ollama's.
-
-    Attributes:
-        texts: The texts.
-        encoding_format: `base64` returns the little-endian bytes of the vectors in base64.
-        input: Instead of `texts`, from ollama's clients: a text, or a list of texts. The answer has ollama's format.
-        truncate: With `input`: if false, texts that are too long are an error.
-        options: With `input`: ignored.
-        keep_alive: With `input`: ignored.
-    """
+    """Texts to embed, from our clients or ollama's."""
 
     shorten: ClassVar[str] = '"truncate": true truncates it'
     texts: list[str] | None = None
+    # Instead of `texts`, from ollama's clients: a text, or a list of texts. The answer has ollama's format.
     input: str | list[str] | None = None
-    truncate: bool | None = None
-    options: dict[str, Any] | None = None
-    keep_alive: str | int | float | None = None
+    truncate: bool | None = None  # with `input`: if false, texts that are too long are an error
+    options: dict[str, Any] | None = None  # with `input`: ignored
+    keep_alive: str | int | float | None = None  # with `input`: ignored
+    # `base64` returns the little-endian bytes of the vectors in base64.
     encoding_format: Literal["float", "base64"] = "float"
 
 
@@ -193,35 +158,24 @@ def read_options(entry: TaskEntry, body: TaskBody) -> Any:
 
 
 class SearchBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    """See `mlxbert.Index.search`.
-
-    Attributes:
-        index: The name of the index; by default the first one.
-    """
+    """See `mlxbert.Index.search`."""
 
     query: str
-    index: str | None = None
+    index: str | None = None  # the name of the index; by default the first one
     top_k: int = 10
     mode: Literal["hybrid", "vectors", "words"] = "hybrid"
     where: list[str] = []
 
 
 class Results(Struct):
-    """The results in the order of the texts, or by rank.
+    """The results in the order of the texts, or by rank."""
 
-    Attributes:
-        model: The name of the model.
-        results: The results as the command line prints them; `{"index", "error"}` in place of an unusable text.
-        tokens: The number of computed tokens.
-        truncated: The indices of the truncated texts.
-        only_unknown: The indices of the texts with only unknown tokens, if the task counts them.
-    """
-
-    model: str
+    model: str  # the name of the model
+    # The results as the command line prints them; `{"index", "error"}` in place of an unusable text.
     results: list[dict[str, Any]]
-    tokens: int
-    truncated: Sequence[int]
-    only_unknown: Sequence[int]
+    tokens: int  # the number of computed tokens
+    truncated: Sequence[int]  # the indices of the truncated texts
+    only_unknown: Sequence[int]  # the indices of the texts with only unknown tokens, if the task counts them
 
 
 class SearchResults(Struct):

@@ -42,7 +42,6 @@ def _evaluate(task: str, model: ModelOptions, out: OutputOptions, values: dict[s
 
     Args:
         task: The name of the task.
-        model: The options of the model.
         out: The options that say how the result is shown.
         values: The arguments to pass to the library.
     """

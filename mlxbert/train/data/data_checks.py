@@ -57,12 +57,7 @@ def check_label_column(records: Sequence[LabelledText], column: str) -> None:
 
 
 def check_labels(labels: Collection[str], records: Iterable[Named]) -> None:
-    """Raises `InputError` if validation records have labels that the training data do not have.
-
-    Args:
-        labels: The labels of the training data.
-        records: The validation records.
-    """
+    """Raises `InputError` if validation records have labels that the training data do not have."""
     unknown = find_unknown({*labels}.__contains__, records)
     if unknown is not None:
         listed = ", ".join(map(repr, sorted(labels)[:20])) + (", …" if len(labels) > 20 else "")
@@ -77,14 +72,10 @@ def check_labels(labels: Collection[str], records: Iterable[Named]) -> None:
 
 @dataclass(frozen=True)
 class Unknown:
-    """Unknown labels. In string form: `labels 'x' (3 records), 'y' (1 record)`.
+    """Unknown labels. In string form: `labels 'x' (3 records), 'y' (1 record)`."""
 
-    Attributes:
-        place: The location of the first record that has an unknown label.
-        labels: The number of records with each unknown label, keyed by label. The most frequent label comes first.
-    """
-
-    place: str
+    place: str  # the location of the first record that has an unknown label
+    # The number of records with each unknown label, keyed by label. The most frequent label comes first.
     labels: Mapping[str, int]
 
     def __str__(self) -> str:

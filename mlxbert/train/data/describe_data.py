@@ -13,21 +13,13 @@ from mlxbert.train.data.labelled_texts import LabelledText
 
 @dataclass(frozen=True, kw_only=True)
 class SplitSummary:
-    """One split of the data, for `describe`.
+    """One split of the data, for `describe`."""
 
-    Attributes:
-        name: `train`, `valid` or `test`.
-        files: The files that the split was read from.
-        records: The examples.
-        lengths: The length of each record in tokens before truncation, special tokens included.
-        truncated: The number of records that are truncated.
-    """
-
-    name: str
-    files: tuple[str, ...]
-    records: Sequence[LabelledText]
-    lengths: Sequence[int]
-    truncated: int
+    name: str  # `train`, `valid` or `test`
+    files: tuple[str, ...]  # the files that the split was read from
+    records: Sequence[LabelledText]  # the examples
+    lengths: Sequence[int]  # the length of each record in tokens before truncation, special tokens included
+    truncated: int  # the number of records that are truncated
 
 
 def describe(
@@ -43,11 +35,10 @@ def describe(
     """Makes the report on training and validation data.
 
     Args:
-        train: The training data.
-        valid: The validation data.
         warn: Yields the task's warnings about the labels of the training data.
         columns: The columns of the texts and labels.
-        split_off: The share of the training data that became validation data; `None` if validation data were given.
+        split_off: The share of the training data that became validation data; `None` if validation data were
+            given.
         max_length: The length in tokens to which inputs are truncated.
         unused: The columns that are not read.
     """

@@ -26,19 +26,12 @@ Label = str | tuple[str, ...] | float | None
 
 @dataclass(frozen=True, slots=True)
 class LabelledText:
-    """A text or a pair of texts, with the label that a model should predict.
-
-    Attributes:
-        text: The text.
-        pair: The second text.
-        label: The class, the classes, or the number to predict; `None` if labels are not read.
-        place: Where the record begins: `train.csv, line 17`.
-    """
+    """A text or a pair of texts, with the label that a model should predict."""
 
     text: str
-    pair: str | None
-    label: Label
-    place: str
+    pair: str | None  # the second text
+    label: Label  # the class, the classes, or the number to predict; `None` if labels are not read
+    place: str  # where the record begins: `train.csv, line 17`
 
     @property
     def key(self) -> tuple[str, str | None]:
@@ -62,10 +55,9 @@ def read_labelled(rows: Iterable[Record], columns: ColumnNames, kind: str) -> li
     are left out (see `labelled_rows`).
 
     Args:
-        rows: The rows.
-        columns: The columns to read.
-        kind: The kind of labels. `class`: one class. `classes`: a list of classes, or a string of names separated by
-            commas (by `;` or `|` if no value contains a comma); either may be empty. `number`: a number.
+        kind: The kind of labels. `class`: one class. `classes`: a list of classes, or a string of names
+            separated by commas (by `;` or `|` if no value contains a comma); either may be empty. `number`: a
+            number.
     """
     if kind not in KINDS:
         raise not_one_of("kind", kind, KINDS)

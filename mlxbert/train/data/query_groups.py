@@ -14,17 +14,11 @@ QUERY, POSITIVES, NEGATIVES = "query", "positives", "negatives"
 
 @dataclass(frozen=True, slots=True)
 class QueryGroup:
-    """A query, the texts that answer it, and texts that do not.
-
-    Attributes:
-        query: The query.
-        positives: Texts that answer the query.
-        negatives: Texts that do not answer the query.
-    """
+    """A query, the texts that answer it, and texts that do not."""
 
     query: str
-    positives: tuple[str, ...]
-    negatives: tuple[str, ...]
+    positives: tuple[str, ...]  # texts that answer the query
+    negatives: tuple[str, ...]  # texts that do not answer the query
 
 
 def has_groups(columns: Sequence[str]) -> bool:

@@ -17,23 +17,15 @@ _LOG = logging.getLogger("mlxbert")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question, the context that may answer it, and the right answers.
-
-    Attributes:
-        text: The question.
-        pair: The context.
-        answers: The texts of the right answers; empty if the context has no answer.
-        start: The start of the first answer that occurs in the context, in code points; `None` without an answer.
-        end: The end of that answer, exclusive.
-        place: Where the record begins: `train.jsonl, line 17`.
-    """
+    """A question, the context that may answer it, and the right answers."""
 
     text: str
-    pair: str
-    answers: tuple[str, ...]
+    pair: str  # the context
+    answers: tuple[str, ...]  # the texts of the right answers; empty if the context has no answer
+    # The start of the first answer that occurs in the context, in code points; `None` without an answer.
     start: int | None
-    end: int | None
-    place: str
+    end: int | None  # the end of that answer, exclusive
+    place: str  # where the record begins: `train.jsonl, line 17`
 
     @property
     def key(self) -> tuple[str, str]:

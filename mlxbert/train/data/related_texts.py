@@ -17,22 +17,14 @@ _SAMPLE, _LONG = 100, 20  # rows in which other columns of texts are looked for;
 
 @dataclass(frozen=True, slots=True)
 class Related:
-    """A text, texts that belong to it, and texts that do not.
+    """A text, texts that belong to it, and texts that do not."""
 
-    Attributes:
-        text: The text, or query.
-        positives: Texts that belong to the text. There are none if the data are single texts, and exactly one if there
-            is a score.
-        negatives: Texts that do not belong to the text.
-        label: The similarity of the text and its positive, if there is a score.
-        place: Where the record begins: `train.csv, line 17`.
-    """
-
-    text: str
+    text: str  # the text, or query
+    # Texts that belong to the text. There are none if the data are single texts, and exactly one if there is a score.
     positives: tuple[str, ...]
-    negatives: tuple[str, ...]
-    label: float | None
-    place: str
+    negatives: tuple[str, ...]  # texts that do not belong to the text
+    label: float | None  # the similarity of the text and its positive, if there is a score
+    place: str  # where the record begins: `train.csv, line 17`
 
     @property
     def key(self) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
@@ -59,8 +51,8 @@ def find_related_columns(rows: LabelledRows, **named: str | None) -> ColumnNames
     neither a column `positive` nor a column of negatives.
 
     Args:
-        rows: The data.
-        **named: The columns named by the user: `text_column`, `pair_column`, `negative_column` and `label_column`.
+        **named: The columns named by the user: `text_column`, `pair_column`, `negative_column` and
+            `label_column`.
     """
     search = Search(rows, "embed", named)
     roles = search.found

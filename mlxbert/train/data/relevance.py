@@ -33,19 +33,13 @@ class JudgedPair(LabelledText):
 
 @dataclass(frozen=True)
 class RelevanceColumns:
-    """The columns to read.
-
-    Attributes:
-        query: The column of the query.
-        text: The column of the text; `None` if rows have `positives` and `negatives` instead of a text and a label.
-        label: The column of the label; `None` if `text` is `None`.
-        guessed: The roles whose columns were guessed.
-    """
+    """The columns to read."""
 
     query: str
+    # The column of the text; `None` if rows have `positives` and `negatives` instead of a text and a label.
     text: str | None
-    label: str | None
-    guessed: tuple[str, ...] = ()
+    label: str | None  # the column of the label; `None` if `text` is `None`
+    guessed: tuple[str, ...] = ()  # the roles whose columns were guessed
 
     @property
     def groups(self) -> bool:
@@ -70,7 +64,6 @@ def find_relevance_columns(rows: LabelledRows, **named: str | None) -> Relevance
 
     Args:
         rows: The data.
-        **named: The columns named by the user: `query_column`, `text_column` and `label_column`.
     """
     search = Search(rows, "rerank", named)
     roles = search.found
@@ -90,8 +83,6 @@ def read_judged(rows: Sequence[Record], columns: RelevanceColumns, max_score: fl
     """Reads the pairs of rows. A query group yields a pair for each positive (label 1) and each negative (label 0).
 
     Args:
-        rows: The rows.
-        columns: The columns to read.
         max_score: The largest possible label; all labels are divided by it.
     """
     if columns.label is not None:

@@ -21,7 +21,6 @@ def read_beir(folder: Path, split: str) -> tuple[dict[str, str], dict[str, str],
     """Reads the documents (title and text, joined by a space), the queries and the judgements of a BEIR folder.
 
     Args:
-        folder: The BEIR folder.
         split: The split whose judgements are read: `test` for `qrels/test.tsv`.
 
     Returns:
@@ -109,20 +108,14 @@ _LOG = logging.getLogger("mlxbert")
 
 @dataclass(frozen=True)
 class Retrieval:
-    """Queries, documents and judgements.
+    """Queries, documents and judgements."""
 
-    Attributes:
-        queries: The queries by their identifiers.
-        documents: The documents by their identifiers.
-        judgements: The grades of relevance by query and document: above 0 for a relevant document, and higher for
-            a more relevant one. Documents without a judgement are not relevant.
-        files: The files that the data were read from.
-    """
-
-    queries: Mapping[str, str]
-    documents: Mapping[str, str]
+    queries: Mapping[str, str]  # the queries by their identifiers
+    documents: Mapping[str, str]  # the documents by their identifiers
+    # The grades of relevance by query and document: above 0 for a relevant document, and higher for a more relevant
+    # one. Documents without a judgement are not relevant.
     judgements: Mapping[str, Mapping[str, float]]
-    files: tuple[str, ...]
+    files: tuple[str, ...]  # the files that the data were read from
 
 
 def read_retrieval(source: str | Path | Iterable[Any], *, split: str = "test", **how: Any) -> Retrieval:

@@ -15,24 +15,17 @@ _MANY = 20  # with more tags than this, many tags that occur once look like the 
 
 @dataclass
 class TagReader:
-    """Recognizes the scheme of tags, and converts all tags to one scheme.
+    """Recognizes the scheme of tags, and converts all tags to one scheme."""
 
-    Attributes:
-        requested: The scheme that the caller requested; `None` for the scheme of the model or of the data.
-        crf: Whether a CRF learns the tags. `iob1` is then converted to `iob2`, in which every entity begins with a `B-`
-            tag.
-        source_labels: The labels of the model that training starts from.
-        scheme: The scheme to which all records are converted; known after the first `read`.
-        description: A phrase for reports that names the scheme of the first records, and the scheme to which they were
-            converted.
-        notes: Sentences about problems: tags that break the scheme, or tags that are numbers.
-    """
-
+    # The scheme that the caller requested; `None` for the scheme of the model or of the data.
     requested: str | None = None
+    # Whether a CRF learns the tags. `iob1` is then converted to `iob2`, in which every entity begins with a `B-` tag.
     crf: bool = False
-    source_labels: Labels | None = None
-    scheme: str | None = None
+    source_labels: Labels | None = None  # the labels of the model that training starts from
+    scheme: str | None = None  # the scheme to which all records are converted; known after the first `read`
+    # A phrase for reports that names the scheme of the first records, and the scheme to which they were converted.
     description: str = ""
+    # Sentences about problems: tags that break the scheme, or tags that are numbers.
     notes: list[str] = field(default_factory=list)
 
     def read(self, records: Sequence[TaggedSentence]) -> list[TaggedSentence]:
@@ -124,7 +117,6 @@ def check_tags(records: Sequence[TaggedSentence], column: str) -> None:
 
     Args:
         records: The training records, as returned by `TagReader.read`.
-        column: The column of the tags.
     """
     counts = Counter(name for record in records for name in record.names)
     tags = {tag for record in records for tag in record.tags}

@@ -24,23 +24,14 @@ _LOG = logging.getLogger("mlxbert")
 
 @dataclass(frozen=True, slots=True)
 class TaggedSentence:
-    """A sentence of W words with their tags.
+    """A sentence of W words with their tags."""
 
-    Attributes:
-        text: The original sentence if the data contain it, else the words joined by spaces.
-        words: The words, (W,).
-        offsets: `[start, end)` of each word in code points of the text, (W, 2).
-        tags: The tag of each word, (W,).
-        names: The labels that occur in the sentence: the types of its entities, or its plain tags.
-        place: Where the record begins: `train.conll, line 17`.
-    """
-
-    text: str
-    words: tuple[str, ...]
-    offsets: Offsets
-    tags: tuple[str, ...]
-    place: str
-    names: tuple[str, ...] = ()
+    text: str  # the original sentence if the data contain it, else the words joined by spaces
+    words: tuple[str, ...]  # the words, (W,)
+    offsets: Offsets  # `[start, end)` of each word in code points of the text, (W, 2)
+    tags: tuple[str, ...]  # the tag of each word, (W,)
+    place: str  # where the record begins: `train.conll, line 17`
+    names: tuple[str, ...] = ()  # the labels that occur in the sentence: the types of its entities, or its plain tags
 
     @property
     def key(self) -> str:
@@ -63,10 +54,6 @@ def read_tagged(rows: Iterable[Record], columns: ColumnNames) -> list[TaggedSent
 
     A warning counts the spans that begin or end between two letters of a word. Offsets in bytes or UTF-16 units cause
     such spans after an emoji or an accent.
-
-    Args:
-        rows: The rows.
-        columns: The columns to read.
     """
     sentences = read_each(rows, lambda row: _sentence(row, columns))
     split = [sentence.place for sentence, splits in sentences for _ in range(splits)]

@@ -10,19 +10,12 @@ from mlxbert.text.words import Span, words_of_tokens
 
 @dataclass(frozen=True)
 class WordToken:
-    """A token that belongs to a word.
+    """A token that belongs to a word."""
 
-    Attributes:
-        place: The index of the token in its window.
-        word: The number of the word.
-        first: Whether it is the word's first token.
-        best: Whether the token has more context in this window than in any other.
-    """
-
-    place: int
-    word: int
-    first: bool
-    best: bool
+    place: int  # the index of the token in its window
+    word: int  # the number of the word
+    first: bool  # whether it is the word's first token
+    best: bool  # whether the token has more context in this window than in any other
 
 
 def find_pieces(text: str, windows: Sequence[Encoding], words: Sequence[Span]) -> list[list[WordToken]]:

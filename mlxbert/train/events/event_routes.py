@@ -72,7 +72,6 @@ def send(events: Iterator[Event], sinks: list[Sink], begun: Callable[[], None], 
     If an interruption or an error occurs in a sink, training still saves its state.
 
     Args:
-        events: The events of the training.
         sinks: The destinations of the events.
         begun: Called before each event is passed on.
         kind: The name of the training command, which `models list` shows.

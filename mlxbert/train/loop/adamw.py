@@ -23,21 +23,16 @@ _LAYER = re.compile(r"encoder\.layers\.(\d+)\.")
 
 @dataclass(frozen=True)
 class AdamW:
-    """The state of the optimizer.
+    """The state of the optimizer."""
 
-    Attributes:
-        means: The decayed sums of gradients: every update multiplies them by the first beta, then adds the gradients.
-            They are the first moment of Adam divided by (1 - beta), which saves a pass over the numbers.
-        squares: The decayed sums of squared gradients, with the second beta. They are the second moment divided by
-            (1 - beta).
-        updates: The number of updates so far.
-        own: The parameters after the last update, if nothing else uses their memory or the memory of the moments;
-            otherwise `None`. On a Linux CPU, an update of these parameters may overwrite them and the moments.
-    """
-
+    # The decayed sums of gradients: every update multiplies them by the first beta, then adds the gradients. They are
+    # the first moment of Adam divided by (1 - beta), which saves a pass over the numbers.
     means: Arrays
+    # The decayed sums of squared gradients, with the second beta. They are the second moment divided by (1 - beta).
     squares: Arrays
-    updates: int = 0
+    updates: int = 0  # the number of updates so far
+    # The parameters after the last update, if nothing else uses their memory or the memory of the moments; otherwise
+    # `None`. On a Linux CPU, an update of these parameters may overwrite them and the moments.
     own: Arrays | None = field(default=None, repr=False)
 
     @classmethod
@@ -173,7 +168,6 @@ def learning_rate(step: int, steps: int, options: TrainingOptions) -> float:
     """Returns the learning rate of an update, as in transformers' schedules, with the number of warmup updates rounded.
 
     Args:
-        step: The number of the update, from 0.
         steps: The total number of updates.
         options: The peak learning rate, the share of warmup updates, and the schedule.
     """

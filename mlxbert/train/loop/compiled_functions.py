@@ -77,9 +77,8 @@ def split(tree: Any, arrays: list[mx.array]) -> Any:
     """Returns the structure of a tree, which is hashable, and appends the arrays and floats of the tree to `arrays`.
 
     Args:
-        tree: Nested dataclasses, dictionaries, lists and tuples of arrays, floats and other values. The other values
-            become part of the structure.
-        arrays: The list to which the arrays are appended.
+        tree: Nested dataclasses, dictionaries, lists and tuples of arrays, floats and other values. The other
+            values become part of the structure.
     """
     if isinstance(tree, mx.array | float):
         arrays.append(tree if isinstance(tree, mx.array) else mx.array(tree, mx.float32))

@@ -11,15 +11,10 @@ from mlxbert.train.options.loop_options import TrainingOptions
 
 
 class Order(Protocol):
-    """Determines the examples of each update of a run.
+    """Determines the examples of each update of a run."""
 
-    Attributes:
-        steps: The total number of updates.
-        epoch_steps: The number of updates between two evaluations, if `eval_every` is not set.
-    """
-
-    steps: int
-    epoch_steps: int
+    steps: int  # the total number of updates
+    epoch_steps: int  # the number of updates between two evaluations, if `eval_every` is not set
 
     def end_after(self, steps: int) -> None:
         """Sets the total number of updates."""
@@ -156,7 +151,6 @@ def shares(lengths: Sequence[int], parts: int) -> list[list[int]]:
     """Divides inputs into parts with similar numbers of tokens. The inputs in each part have similar lengths.
 
     Args:
-        lengths: The number of tokens of each input.
         parts: The maximum number of parts.
 
     Returns:

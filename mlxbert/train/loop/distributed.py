@@ -34,15 +34,10 @@ class LostError(MlxbertError):
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """The processes of a run.
+    """The processes of a run."""
 
-    Attributes:
-        rank: The number of this process, from 0.
-        size: The number of processes.
-    """
-
-    rank: int = 0
-    size: int = 1
+    rank: int = 0  # the number of this process, from 0
+    size: int = 1  # the number of processes
 
     def sum(self, arrays: Arrays) -> Arrays:
         """Sums each array, by name, over all processes; all arrays have the same dtype. The sums are evaluated."""

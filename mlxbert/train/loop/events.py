@@ -89,19 +89,12 @@ class Started(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate(Brief):
-    """The estimated time and memory of the training, measured on a few steps.
+    """The estimated time and memory of the training, measured on a few steps."""
 
-    Attributes:
-        seconds: The remaining time in seconds for updates, evaluations, and everything after the updates.
-        memory: The peak memory in bytes, which the largest batch needs.
-        available: The memory of the device in bytes.
-        free: The part of this memory that other programs do not hold.
-    """
-
-    seconds: float
-    memory: int
-    available: int | None
-    free: int | None
+    seconds: float  # the remaining time in seconds for updates, evaluations, and everything after the updates
+    memory: int  # the peak memory in bytes, which the largest batch needs
+    available: int | None  # the memory of the device in bytes
+    free: int | None  # the part of this memory that other programs do not hold
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -142,7 +142,6 @@ class DeviceStep:
         Args:
             parameters: The values of the parameters.
             optimizer: The moments.
-            gradients: The gradients of the update.
             counters: The result of `counters`, or the counters that the previous update returned.
             lr: The learning rate.
 

@@ -35,18 +35,12 @@ _CHECKED = KnownIds(frozenset([0]))  # replaces the ids in a trace after they we
 
 @dataclass(frozen=True)
 class Gradients:
-    """The loss and the gradients, summed over the parts of a batch.
+    """The loss and the gradients, summed over the parts of a batch."""
 
-    Attributes:
-        loss: The sum of the losses, float32.
-        weight: The number by which the sums are divided to get means, float32.
-        arrays: The sums of the gradients of `loss * scale`, float32, keyed by the names of the parameters.
-        terms: The sums of the terms of `loss`, float32, keyed by name; empty if there is only one term.
-    """
-
-    loss: mx.array
-    weight: mx.array
-    arrays: Arrays
+    loss: mx.array  # the sum of the losses, float32
+    weight: mx.array  # the number by which the sums are divided to get means, float32
+    arrays: Arrays  # the sums of the gradients of `loss * scale`, float32, keyed by the names of the parameters
+    # The sums of the terms of `loss`, float32, keyed by name; empty if there is only one term.
     terms: Arrays = field(default_factory=dict)
 
 
@@ -92,19 +86,12 @@ class _Sums:
 
 @dataclass(frozen=True)
 class Whole:
-    """A batch whose examples are compared with each other.
+    """A batch whose examples are compared with each other."""
 
-    Attributes:
-        compare: Takes the outputs of all parts, in order, and the targets; returns the loss and its weight.
-        targets: The second argument of `compare`.
-        total: Sums an array over the processes; `None` for a single process.
-        width: The number of values in each output.
-    """
-
-    compare: Compare
-    targets: Any
-    total: Callable[[mx.array], mx.array] | None
-    width: int
+    compare: Compare  # takes the outputs of all parts, in order, and the targets; returns the loss and its weight
+    targets: Any  # the second argument of `compare`
+    total: Callable[[mx.array], mx.array] | None  # sums an array over the processes; `None` for a single process
+    width: int  # the number of values in each output
 
 
 def dropout_key(*place: int) -> mx.array:
@@ -286,11 +273,10 @@ class Differentiator:
 
         Args:
             parameters: The trained parameters, float32, by name.
-            parts: Functions that return the batch of a part and the random key for its dropout; `None` for a part that
-                another process computes.
+            parts: Functions that return the batch of a part and the random key for its dropout; `None` for
+                a part that another process computes.
             rows: The number of outputs of each part.
             batch: The whole batch, with the function that computes the loss from the outputs of all parts.
-            scale: See `__call__`.
 
         Returns:
             The gradients of the parts of this process, with the loss and the weight of the whole batch.

@@ -18,28 +18,20 @@ _FORWARD = 1 / 3  # the share of the forward pass in the time of an update
 
 @dataclass(frozen=True)
 class Costs:
-    """The time and memory of a run.
+    """The time and memory of a run."""
 
-    Attributes:
-        update: The time of an update in seconds.
-        evaluation: The time of an evaluation in seconds.
-        once: The time in seconds of everything that is computed only once: a teacher's scores and the final evaluation.
-        memory: The peak memory in bytes.
-        free: The memory in bytes that other programs do not hold.
-    """
-
-    update: float
-    evaluation: float
+    update: float  # the time of an update in seconds
+    evaluation: float  # the time of an evaluation in seconds
+    # The time in seconds of everything that is computed only once: a teacher's scores and the final evaluation.
     once: float
-    memory: int
-    free: int | None
+    memory: int  # the peak memory in bytes
+    free: int | None  # the memory in bytes that other programs do not hold
 
     def estimate(self, run: Run, runs: int) -> Estimate:
         """Estimates the remaining time and the memory of all runs, which have the same number of updates.
 
         Args:
             run: The first run.
-            runs: The number of runs.
         """
         updates = runs * run.steps - run.state.progress.step
         seconds = updates * self.cycle(run) + runs * self.evaluation + self.once
@@ -68,7 +60,6 @@ def measure(run: Run, evaluated: int, after: int) -> Costs:
     """Times a few updates of a run. The results of these updates are discarded.
 
     Args:
-        run: The run.
         evaluated: The number of tokens in the validation data.
         after: The number of tokens that the final evaluation processes.
     """

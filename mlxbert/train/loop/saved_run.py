@@ -19,41 +19,27 @@ _MAX_LOSSES = 400  # number of stored losses: as many as a wide terminal can sho
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a run: its whole state, except for arrays.
+    """The progress of a run: its whole state, except for arrays."""
 
-    Attributes:
-        step: The number of updates so far.
-        evaluated: The step of the last evaluation; -1 for none.
-        updates: The number of updates of the optimizer, not counting updates that float16 skipped.
-        scale: The factor by which the loss is multiplied in float16.
-        calm: The number of updates since `scale` changed.
-        decay: The product of the weight decay factors of all updates, for parameters that never have a gradient.
-        best_step: The step of the best evaluation; -1 for none.
-        best_score: The score of the best evaluation.
-        worse: The number of evaluations since the last one that improved the score or the loss.
-        seconds: The time of the run in seconds, including earlier processes.
-        stopped: Whether the run ended early, because of `patience` or because another update would exceed `budget`.
-        steps: The total number of updates, if a time limit determined it; `None` if the options did.
-        budget: The time for all updates in seconds; `None` without a time limit.
-        history: The metrics of each evaluation: `{"step": 10, "epoch": 1.0, "accuracy": 0.9}`.
-        losses: For each part of the run so far, its last step and its mean loss. The run is divided into at most
-            `_MAX_LOSSES` equal parts.
-    """
-
-    step: int = 0
-    evaluated: int = -1
-    updates: int = 0
-    scale: float = 1.0
-    calm: int = 0
+    step: int = 0  # the number of updates so far
+    evaluated: int = -1  # the step of the last evaluation; -1 for none
+    updates: int = 0  # the number of updates of the optimizer, not counting updates that float16 skipped
+    scale: float = 1.0  # the factor by which the loss is multiplied in float16
+    calm: int = 0  # the number of updates since `scale` changed
+    # The product of the weight decay factors of all updates, for parameters that never have a gradient.
     decay: float = 1.0
-    best_step: int = -1
-    best_score: float = 0.0
-    worse: int = 0
-    seconds: float = 0.0
+    best_step: int = -1  # the step of the best evaluation; -1 for none
+    best_score: float = 0.0  # the score of the best evaluation
+    worse: int = 0  # the number of evaluations since the last one that improved the score or the loss
+    seconds: float = 0.0  # the time of the run in seconds, including earlier processes
+    # Whether the run ended early, because of `patience` or because another update would exceed `budget`.
     stopped: bool = False
-    steps: int | None = None
-    budget: float | None = None
+    steps: int | None = None  # the total number of updates, if a time limit determined it; `None` if the options did
+    budget: float | None = None  # the time for all updates in seconds; `None` without a time limit
+    # The metrics of each evaluation: `{"step": 10, "epoch": 1.0, "accuracy": 0.9}`.
     history: tuple[Mapping[str, float], ...] = ()
+    # For each part of the run so far, its last step and its mean loss. The run is divided into at most `_MAX_LOSSES`
+    # equal parts.
     losses: tuple[tuple[int, float], ...] = ()
 
     @classmethod
@@ -74,18 +60,12 @@ class Progress:
 
 @dataclass(frozen=True)
 class RunState:
-    """The state of a run after an update.
-
-    Attributes:
-        progress: The progress of the run.
-        parameters: The trained parameters, float32.
-        optimizer: The state of the optimizer.
-        best: The parameters at the best evaluation; `None` if they are already on disk, or do not exist yet.
-    """
+    """The state of a run after an update."""
 
     progress: Progress
-    parameters: Arrays
+    parameters: Arrays  # the trained parameters, float32
     optimizer: AdamW
+    # The parameters at the best evaluation; `None` if they are already on disk, or do not exist yet.
     best: Arrays | None = field(default=None, repr=False)
 
 

@@ -64,21 +64,13 @@ class SparseRows:
 
 @dataclass(frozen=True)
 class TrainedParameters:
-    """The division of a network into trained and frozen parameters; `RunState` holds the values of the trained ones.
-
-    Attributes:
-        frozen: The parameters that are not trained.
-        rows: The trained rows of the word embeddings; `None` if all rows, or no rows, are trained.
-        factors: The factor of each trained parameter's learning rate.
-        decays: The weight decay of each trained parameter.
-        count: The number of scalar parameters in the network, trained or not.
-    """
+    """The division of a network into trained and frozen parameters; `RunState` holds the values of the trained ones."""
 
     frozen: Arrays
-    rows: SparseRows | None
-    factors: dict[str, float]
-    decays: dict[str, float]
-    count: int
+    rows: SparseRows | None  # the trained rows of the word embeddings; `None` if all rows, or no rows, are trained
+    factors: dict[str, float]  # the factor of each trained parameter's learning rate
+    decays: dict[str, float]  # the weight decay of each trained parameter
+    count: int  # the number of scalar parameters in the network, trained or not
 
     @property
     def frozen_count(self) -> int:
@@ -90,7 +82,6 @@ class TrainedParameters:
 
         Args:
             parameters: The parameters of a state.
-            decay: See `SparseRows.whole`.
         """
         return parameters if self.rows is None else self.rows.whole(parameters, decay)
 

@@ -17,36 +17,22 @@ Evaluate = Callable[[], Mapping[str, float]]
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """The inputs of one run.
+    """The inputs of one run."""
 
-    Attributes:
-        network: The network, with float32 weights.
-        objective: The objective of the training.
-        examples: The training examples.
-        place: Returns the location of an example in the data, given its index. Errors name this location.
-        order: Determines the examples of each update.
-        options: The training options.
-        dtype: The dtype of computation.
-        evaluate: Computes the metrics of the current network; `None` without validation data.
-        show: Makes sample texts with the current network, to be shown with an evaluation.
-        trained: The names of the trained parameters; `None` for all parameters that `freeze` does not exclude.
-        streams: The number of parts of a batch that one process computes at the same time.
-        group: The processes that share the work.
-        run: The number of the run, for events.
-        times: Measures the phases of the call.
-    """
-
-    network: Network
+    network: Network  # the network, with float32 weights
     objective: LoopObjective[Any]
     examples: Sequence[Any]
+    # Returns the location of an example in the data, given its index. Errors name this location.
     place: Callable[[int], str]
-    order: Order
+    order: Order  # determines the examples of each update
     options: TrainingOptions
-    dtype: mx.Dtype
-    evaluate: Evaluate | None
+    dtype: mx.Dtype  # the dtype of computation
+    evaluate: Evaluate | None  # computes the metrics of the current network; `None` without validation data
+    # Makes sample texts with the current network, to be shown with an evaluation.
     show: Callable[[], tuple[str, ...]] = tuple
+    # The names of the trained parameters; `None` for all parameters that `freeze` does not exclude.
     trained: AbstractSet[str] | None = None
-    streams: int = 1
-    group: ProcessGroup = field(default_factory=ProcessGroup)
-    run: int = 0
-    times: Times = field(default_factory=Times)
+    streams: int = 1  # the number of parts of a batch that one process computes at the same time
+    group: ProcessGroup = field(default_factory=ProcessGroup)  # the processes that share the work
+    run: int = 0  # the number of the run, for events
+    times: Times = field(default_factory=Times)  # measures the phases of the call

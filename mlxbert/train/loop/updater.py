@@ -18,23 +18,17 @@ from mlxbert.train.objectives.objective import ContrastiveObjective
 
 @dataclass(frozen=True)
 class StartedUpdate:
-    """An update that was started. A GPU may still be computing it.
+    """An update that was started. A GPU may still be computing it."""
 
-    Attributes:
-        batches: The indices of the examples in each batch.
-        lr: The learning rate.
-        terms: The names of the terms of the loss.
-        gradients: The gradients, summed over the batches. On a GPU, they are `None` once the update has been applied.
-        numbers: The loss, its weight, the norm of the mean gradient, and the terms of the loss. On a GPU, they are
-            `None` until the update is applied.
-        before: The parameters and moments before the update; `None` on a CPU, and until a GPU applies the update.
-    """
-
-    batches: list[list[int]]
-    lr: float
-    terms: Sequence[str]
+    batches: list[list[int]]  # the indices of the examples in each batch
+    lr: float  # the learning rate
+    terms: Sequence[str]  # the names of the terms of the loss
+    # The gradients, summed over the batches. On a GPU, they are `None` once the update has been applied.
     gradients: Gradients | None
+    # The loss, its weight, the norm of the mean gradient, and the terms of the loss. On a GPU, they are `None` until
+    # the update is applied.
     numbers: mx.array | list[float] | None = None
+    # The parameters and moments before the update; `None` on a CPU, and until a GPU applies the update.
     before: tuple[Arrays, AdamW] | None = None
 
 

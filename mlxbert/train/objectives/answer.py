@@ -38,11 +38,7 @@ _PADDING = -1e9  # the logit of padding
 
 @dataclass(frozen=True)
 class Window(Example):
-    """A window of a question's context. Its target is the first and the last token of the answer.
-
-    Attributes:
-        record: The question.
-    """
+    """A window of a question's context. Its target is the first and the last token of the answer."""
 
     record: Question
 

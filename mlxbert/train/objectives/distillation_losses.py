@@ -31,15 +31,10 @@ Scores = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class DistillationExample:
-    """An example with the teacher's outputs for it.
+    """An example with the teacher's outputs for it."""
 
-    Attributes:
-        example: The example of the task.
-        compute: Computes `scores` when they are first needed.
-    """
-
-    example: Any
-    compute: Callable[[], Scores]
+    example: Any  # the example of the task
+    compute: Callable[[], Scores]  # computes `scores` when they are first needed
 
     def __len__(self) -> int:
         return len(self.example)
@@ -57,16 +52,11 @@ class DistillationExample:
 
 @dataclass(frozen=True)
 class TeacherTargets:
-    """The targets of a batch in training with a teacher.
+    """The targets of a batch in training with a teacher."""
 
-    Attributes:
-        labels: The targets of the task.
-        scores: The teacher's scores, float32: (N, C), or (B, L, 2) for question answering.
-        rows: The rows of the flattened batch to which the scores belong, int32 (N,); `None` for all rows.
-    """
-
-    labels: Any
-    scores: mx.array
+    labels: Any  # the targets of the task
+    scores: mx.array  # the teacher's scores, float32: (N, C), or (B, L, 2) for question answering
+    # The rows of the flattened batch to which the scores belong, int32 (N,); `None` for all rows.
     rows: mx.array | None = None
 
 

@@ -35,12 +35,9 @@ class FewShot(ContrastiveObjective[Example], Classify):
 
     Args:
         **options: See `Classify`. `label_smoothing` and `class_weights` must keep their defaults.
-
-    Attributes:
-        embedder: Computes the vectors of the trained model; set by `bind`.
     """
 
-    embedder: Embedder
+    embedder: Embedder  # computes the vectors of the trained model; set by `bind`
     _pooling = "mean"
 
     def __init__(self, **options: Any) -> None:

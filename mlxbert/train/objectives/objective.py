@@ -81,19 +81,12 @@ class TrainBatch:
 
 @dataclass(frozen=True)
 class Split:
-    """The training data or the validation data.
+    """The training data or the validation data."""
 
-    Attributes:
-        records: The N records.
-        examples: The M examples made from the records, in the same order.
-        owners: For each example, the index of its record.
-        places: For each example, the location of its record.
-    """
-
-    records: Sequence[Any]
-    examples: Sequence[Any]
-    owners: Sequence[int]
-    places: Sequence[str]
+    records: Sequence[Any]  # the N records
+    examples: Sequence[Any]  # the M examples made from the records, in the same order
+    owners: Sequence[int]  # for each example, the index of its record
+    places: Sequence[str]  # for each example, the location of its record
 
     @property
     def truncated(self) -> int:
@@ -113,26 +106,18 @@ AnyExample = TypeVar("AnyExample", bound=Example)
 
 
 class LoopObjective(ABC, Generic[AnyExample]):
-    """The part of an objective that the loop uses: batches and their losses.
+    """The part of an objective that the loop uses: batches and their losses."""
 
-    Attributes:
-        name: The name of the objective in reports.
-        metric: The name of the metric that selects the best checkpoint.
-        minimize: Whether a smaller value of the metric is better.
-        perfect: The best possible value of the metric; `None` if there is no such value.
-        all_words: Whether training may use any row of the word embeddings, not just the rows of the ids from `tokens`.
-        losses: The names of the losses that `terms` returns, if there are several.
-        pure: Whether losses depend only on the network and the arrays of the batch, and are built without evaluating
-            arrays. Only such losses are compiled on a GPU, because compilation freezes all other values. On a CPU,
-            intermediate results of such losses may be computed with numpy, and are missing until the loss is evaluated.
-    """
-
-    name: ClassVar[str]
-    metric: str
-    minimize: bool = False
-    perfect: float | None = None
+    name: ClassVar[str]  # the name of the objective in reports
+    metric: str  # the name of the metric that selects the best checkpoint
+    minimize: bool = False  # whether a smaller value of the metric is better
+    perfect: float | None = None  # the best possible value of the metric; `None` if there is no such value
+    # Whether training may use any row of the word embeddings, not just the rows of the ids from `tokens`.
     all_words: ClassVar[bool] = False
-    losses: tuple[str, ...] = ()
+    losses: tuple[str, ...] = ()  # the names of the losses that `terms` returns, if there are several
+    # Whether losses depend only on the network and the arrays of the batch, and are built without evaluating arrays.
+    # Only such losses are compiled on a GPU, because compilation freezes all other values. On a CPU, intermediate
+    # results of such losses may be computed with numpy, and are missing until the loss is evaluated.
     pure: bool = False
 
     def tokens(self, example: AnyExample) -> Iterable[int]:
@@ -309,14 +294,10 @@ class ContrastiveObjective(Objective[AnyExample]):
 
     Its `outputs` can still be computed in parts: on several cores, in several processes, or one by one to save memory
     (see `mlxbert.train.loop.gradients`).
-
-    Attributes:
-        chunk: The maximum number of examples to compute at a time; `None` for the whole batch.
-        width: The size of an output vector; set by `bind`.
     """
 
-    chunk: int | None = None
-    width: int
+    chunk: int | None = None  # the maximum number of examples to compute at a time; `None` for the whole batch
+    width: int  # the size of an output vector; set by `bind`
 
     @abstractmethod
     def outputs(self, network: Network, inputs: Batch) -> mx.array:

@@ -49,10 +49,6 @@ def as_new_gliner(folder: ModelFolder, name: str) -> ModelFolder:
 
     Its vocabulary gets the tokens that mark labels, and its embedding table gets rows for them where rows are missing.
     A folder that holds a GLiNER model is returned unchanged.
-
-    Args:
-        folder: The folder.
-        name: The name of the encoder.
     """
     if is_gliner(folder):
         return folder
@@ -79,33 +75,22 @@ _NO_WEIGHT = 1e-9  # the weight of a batch without words: its loss is 0
 
 @dataclass(frozen=True)
 class OpenTagExample(Example):
-    """A window of a sentence; its `target` has the first word, the last word and the type of each entity.
-
-    Attributes:
-        record: The sentence.
-        number: The index of this window among the sentence's windows.
-        words: The offsets of the window's words.
-        tokens: The token ids of each of these words.
-        judged: The first and the last index + 1 of the words with which predicted spans of this window may begin.
-    """
+    """A window of a sentence; its `target` has the first word, the last word and the type of each entity."""
 
     record: TaggedSentence
-    number: int
-    words: Sequence[Span]
-    tokens: Sequence[Sequence[int]]
+    number: int  # the index of this window among the sentence's windows
+    words: Sequence[Span]  # the offsets of the window's words
+    tokens: Sequence[Sequence[int]]  # the token ids of each of these words
+    # The first and the last index + 1 of the words with which predicted spans of this window may begin.
     judged: tuple[int, int]
 
 
 class OpenTag(Tag):
-    """Finding entities of any types.
-
-    Attributes:
-        types: The types of entities in the records.
-    """
+    """Finding entities of any types."""
 
     head = HEAD
     pure = False
-    types: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()  # the types of entities in the records
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)

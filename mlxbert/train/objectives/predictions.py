@@ -28,7 +28,6 @@ def predict(
     """Computes an objective's predictions for examples (see `compute`).
 
     Args:
-        network: The network.
         objective: The objective, whose `inputs` and `predict` are used.
         examples: Examples with N inputs.
         share: Divides the inputs among the processes of a run.
@@ -56,7 +55,6 @@ def compute(
     """Applies a function to batches of inputs, with the network in evaluation mode.
 
     Args:
-        network: The network.
         inputs: N inputs.
         function: Maps a batch of B inputs to a lazy array (B, …).
         share: Divides the inputs among the processes of a run. Each process gets all results.

@@ -40,13 +40,9 @@ _LABELS = Labels(("LABEL_0",))  # without a problem_type, as in sentence-transfo
 
 @dataclass(frozen=True)
 class Pair(Example):
-    """A query with a text. The target is the label.
+    """A query with a text. The target is the label."""
 
-    Attributes:
-        record: The query, the text and the label.
-    """
-
-    record: JudgedPair
+    record: JudgedPair  # the query, the text and the label
 
 
 class Rerank(TaskObjective[Pair]):

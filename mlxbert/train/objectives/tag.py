@@ -43,16 +43,11 @@ _LOG = logging.getLogger("mlxbert")
 
 @dataclass(frozen=True)
 class TagExample(Example):
-    """A window of a sentence. Its `target` pairs the positions of labelled tokens with the indices of their tags.
-
-    Attributes:
-        record: The sentence.
-        number: The index of this window among the sentence's windows.
-        best: The words whose tags are predicted from this window, with the positions of their first tokens.
-    """
+    """A window of a sentence. Its `target` pairs the positions of labelled tokens with the indices of their tags."""
 
     record: TaggedSentence
-    number: int
+    number: int  # the index of this window among the sentence's windows
+    # The words whose tags are predicted from this window, with the positions of their first tokens.
     best: tuple[tuple[int, int], ...]
 
 

@@ -219,8 +219,6 @@ class TaskObjective(Objective[AnyExample]):
 
         Args:
             model: The model before training, with its pooling.
-            train: The training records.
-            valid: The validation records.
         """
         return self.constant(train, valid)
 

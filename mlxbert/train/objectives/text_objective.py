@@ -35,21 +35,15 @@ _LOG = logging.getLogger("mlxbert")
 
 
 class TextObjective(TaskObjective[Example]):
-    """A sequence classifier over one text or two.
-
-    Attributes:
-        kind: The kind of label: `class`, `classes` or `number`.
-        renamed: The new name of each label of the data; empty if labels keep their names.
-        common: The name of the baseline that always predicts what is most common in the training data.
-        link: The link function of the linear baseline.
-    """
+    """A sequence classifier over one text or two."""
 
     head = HEAD
-    kind: ClassVar[Literal["class", "classes", "number"]]
+    kind: ClassVar[Literal["class", "classes", "number"]]  # the kind of label: `class`, `classes` or `number`
     columns: ColumnNames | None = None
+    # The new name of each label of the data; empty if labels keep their names.
     renamed: Mapping[str, str] = FrozenDict()
-    common: ClassVar[str]
-    link: ClassVar[Link]
+    common: ClassVar[str]  # the name of the baseline that always predicts what is most common in the training data
+    link: ClassVar[Link]  # the link function of the linear baseline
 
     @property
     def problem_type(self) -> str | None:

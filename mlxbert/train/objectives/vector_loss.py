@@ -29,19 +29,13 @@ KIND_NAMES = {"texts": "texts alone", "pairs": "texts that belong together", "sc
 
 @dataclass(frozen=True)
 class TextGroup(Example):
-    """The texts of a record.
+    """The texts of a record."""
 
-    Attributes:
-        others: The inputs after the first one: the positive, then the negatives. A single text is its own positive.
-        texts: All texts of the record as strings.
-        kind: The kind of the record: `texts`, `pairs` or `scored`.
-        halves: The two halves of a single text, which replace it in evaluations.
-    """
-
+    # The inputs after the first one: the positive, then the negatives. A single text is its own positive.
     others: tuple[Encoding, ...] = ()
-    texts: tuple[str, ...] = ()
-    kind: str = "pairs"
-    halves: tuple[Encoding, ...] = ()
+    texts: tuple[str, ...] = ()  # all texts of the record as strings
+    kind: str = "pairs"  # the kind of the record: `texts`, `pairs` or `scored`
+    halves: tuple[Encoding, ...] = ()  # the two halves of a single text, which replace it in evaluations
 
     def __len__(self) -> int:
         return sum(map(len, self.encodings))
@@ -59,25 +53,18 @@ class TextGroup(Example):
 
 @dataclass(frozen=True)
 class VectorLoss:
-    """A loss over the vectors of a batch.
+    """A loss over the vectors of a batch."""
 
-    Attributes:
-        name: The name of the loss in `LOSSES`. `None` chooses `cosent` for pairs with scores, and otherwise `in-batch`.
-        temperature: The number by which `in-batch` and `cosent` divide the cosines.
-        margin: For `triplet`: by how much the negative should be farther from the text than the positive.
-        symmetric: For `in-batch`: whether each positive must also find its text.
-        dimensions: Sizes to which vectors can be truncated later (Matryoshka). The loss is the sum over these sizes.
-        max_score: The score of the most similar pairs. Scores are divided by it.
-        dots: Whether `in-batch` compares vectors by dot product instead of by cosine.
-    """
-
+    # The name of the loss in `LOSSES`. `None` chooses `cosent` for pairs with scores, and otherwise `in-batch`.
     name: str | None
-    temperature: float = 0.05
-    margin: float = 5.0
-    symmetric: bool = False
+    temperature: float = 0.05  # the number by which `in-batch` and `cosent` divide the cosines
+    margin: float = 5.0  # for `triplet`: by how much the negative should be farther from the text than the positive
+    symmetric: bool = False  # for `in-batch`: whether each positive must also find its text
+    # Sizes to which vectors can be truncated later (Matryoshka). The loss is the sum over these sizes.
     dimensions: tuple[int, ...] | None = None
+    # The score of the most similar pairs. Scores are divided by it.
     max_score: float = 1.0
-    dots: bool = False
+    dots: bool = False  # whether `in-batch` compares vectors by dot product instead of by cosine
 
     def __post_init__(self) -> None:
         if self.name is not None and self.name not in LOSSES:

@@ -234,54 +234,39 @@ def options_of_variant(variant: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSpec:
-    """The declaration of a task.
+    """The declaration of a task."""
 
-    Attributes:
-        objective: Where to find the class of the objective: a module of `mlxbert.train.objectives`, and a name in
-            it.
-        variants: Alternative objectives, keyed by the option that chooses them, as in `few_shot` or `vectors=sparse`.
-        metrics: The metrics of the task. The first one is the main metric, which selects the best model.
-        by_data: A phrase that describes the main metric, if the main metric depends on the data.
-        formats: The file formats that the task reads, besides texts and tables.
-        minimized: Metrics for which lower is better.
-        shares: Metrics that are shares of independent examples. Their intervals are Wilson's; the intervals of other
-            metrics come from a bootstrap. Words are not independent, and neither are pairs if a threshold is tuned on
-            them.
-        data: The class of the data options, which training and evaluation share. The objective holds them as `data`.
-        learning: The class of the options that only training has. The objective holds them as `learning`.
-        teacher: The classes of the teacher options.
-        finetune: The help text of the command that trains.
-        evaluate: The help text of the command that evaluates.
-        needs: The `task` with which `mlxbert.load` loads a model for this task.
-        use: The command that uses a trained model.
-        arguments: Example arguments for the command that uses a trained model.
-        problem_type: The `problem_type` of the labels of trained models; `None` if the labels have no `problem_type`.
-        numeric: Whether the models predict numbers. The name of a model's only output is then meaningless.
-        of_words: Whether labels belong to words instead of whole examples.
-        mistakes: What `Mistake.score` measures. `class` and `answer` mean the confidence in the wrong prediction;
-            `labels`, the confidence in the prediction for a single label; `ranks`, the difference between two ranks
-            as a share of the number of ranks, or 1 - nDCG. If numbers are predicted, the field is not used, and the
-            score is the difference between the numbers.
-    """
-
+    # Where to find the class of the objective: a module of `mlxbert.train.objectives`, and a name in it.
     objective: tuple[str, str]
+    # Alternative objectives, keyed by the option that chooses them, as in `few_shot` or `vectors=sparse`.
     variants: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    # The metrics of the task. The first one is the main metric, which selects the best model.
     metrics: tuple[str, ...]
-    by_data: str = ""
-    formats: tuple[str, ...] = ()
-    minimized: tuple[str, ...] = ("log_loss", "mse", "mae")
+    by_data: str = ""  # a phrase that describes the main metric, if the main metric depends on the data
+    formats: tuple[str, ...] = ()  # the file formats that the task reads, besides texts and tables
+    minimized: tuple[str, ...] = ("log_loss", "mse", "mae")  # metrics for which lower is better
+    # Metrics that are shares of independent examples. Their intervals are Wilson's; the intervals of other metrics come
+    # from a bootstrap. Words are not independent, and neither are pairs if a threshold is tuned on them.
     shares: tuple[str, ...] = ()
+    # The class of the data options, which training and evaluation share. The objective holds them as `data`.
     data: type = TextData
+    # The class of the options that only training has. The objective holds them as `learning`.
     learning: type = NoOptions
-    teacher: tuple[type, ...] = (Guidance, TeacherOptions)
-    finetune: str
-    evaluate: str
-    needs: str = "classify"
-    use: str = "classify"
-    arguments: str = '"…"'
+    teacher: tuple[type, ...] = (Guidance, TeacherOptions)  # the classes of the teacher options
+    finetune: str  # the help text of the command that trains
+    evaluate: str  # the help text of the command that evaluates
+    needs: str = "classify"  # the `task` with which `mlxbert.load` loads a model for this task
+    use: str = "classify"  # the command that uses a trained model
+    arguments: str = '"…"'  # example arguments for the command that uses a trained model
+    # The `problem_type` of the labels of trained models; `None` if the labels have no `problem_type`.
     problem_type: str | None = None
+    # Whether the models predict numbers. The name of a model's only output is then meaningless.
     numeric: bool = False
-    of_words: bool = False
+    of_words: bool = False  # whether labels belong to words instead of whole examples
+    # What `Mistake.score` measures. `class` and `answer` mean the confidence in the wrong prediction; `labels`, the
+    # confidence in the prediction for a single label; `ranks`, the difference between two ranks as a share of the
+    # number of ranks, or 1 - nDCG. If numbers are predicted, the field is not used, and the score is the difference
+    # between the numbers.
     mistakes: Literal["class", "answer", "labels", "ranks"] = "answer"
 
     @property

@@ -28,15 +28,10 @@ _NEW_RATE = 5  # factor of the learning rate: new weights need larger steps than
 
 @dataclass(frozen=True)
 class Passes:
-    """The length of pre-training.
+    """The length of pre-training."""
 
-    Attributes:
-        steps: The number of updates; `None` if `epochs` decides.
-        epochs: The number of passes over the corpus.
-    """
-
-    steps: int | None
-    epochs: float
+    steps: int | None  # the number of updates; `None` if `epochs` decides
+    epochs: float  # the number of passes over the corpus
 
 
 def prepare_model(

@@ -24,23 +24,15 @@ OTHER = 1  # the class of pairs whose texts do not follow each other, in both he
 
 @dataclass(frozen=True)
 class PretrainingExample:
-    """A training example.
+    """A training example."""
 
-    Attributes:
-        ids: Token ids, some of them masked, (N,).
-        segments: The segment of each token, (N,).
-        places: The positions of the masked tokens, (M,).
-        clean: Token ids before masking, (N,).
-        label: For a pair, whether the second text follows the first (0) or not (1).
-        draws: For ELECTRA, two random numbers in [0, 1) per masked token, (M, 2). They decide which token the
-            generator samples for it.
-    """
-
-    ids: Ids
-    segments: Ids
-    places: Ids
-    clean: Ids
-    label: int | None = None
+    ids: Ids  # token ids, some of them masked, (N,)
+    segments: Ids  # the segment of each token, (N,)
+    places: Ids  # the positions of the masked tokens, (M,)
+    clean: Ids  # token ids before masking, (N,)
+    label: int | None = None  # for a pair, whether the second text follows the first (0) or not (1)
+    # For ELECTRA, two random numbers in [0, 1) per masked token, (M, 2). They decide which token the generator samples
+    # for it.
     draws: Draws | None = None
 
     def __len__(self) -> int:

@@ -21,25 +21,17 @@ from mlxbert.train.pretraining.examples import PretrainingExample
 
 @dataclass(frozen=True)
 class PretrainingTargets:
-    """The targets of a batch.
+    """The targets of a batch."""
 
-    Attributes:
-        rows: For each masked token, the number of its example in the batch, int32 (M,).
-        columns: For each masked token, its position in the example, int32 (M,).
-        originals: The original id of each masked token, int32 (M,).
-        counted: 1 for each masked token, 0 for padding, float32 (M,).
-        labels: Whether the second text of a pair follows the first (0) or not (1), int32 (B,); `None` without pairs.
-        clean: Token ids before masking, int32 (B, L).
-        draws: Two random numbers in [0, 1) per masked token, which decide the token that is sampled for it, float32
-            (M, 2); `None` if nothing is sampled.
-    """
-
-    rows: mx.array
-    columns: mx.array
-    originals: mx.array
-    counted: mx.array
+    rows: mx.array  # for each masked token, the number of its example in the batch, int32 (M,)
+    columns: mx.array  # for each masked token, its position in the example, int32 (M,)
+    originals: mx.array  # the original id of each masked token, int32 (M,)
+    counted: mx.array  # 1 for each masked token, 0 for padding, float32 (M,)
+    # Whether the second text of a pair follows the first (0) or not (1), int32 (B,); `None` without pairs.
     labels: mx.array | None
-    clean: mx.array
+    clean: mx.array  # token ids before masking, int32 (B, L)
+    # Two random numbers in [0, 1) per masked token, which decide the token that is sampled for it, float32 (M, 2);
+    # `None` if nothing is sampled.
     draws: mx.array | None = None
 
 
@@ -105,19 +97,12 @@ class TermInputs:
 
 
 class Term(ABC):
-    """A term of the training objective: one loss.
+    """A term of the training objective: one loss."""
 
-    Attributes:
-        name: The name in options and events.
-        head: The head that the loss trains, if any.
-        of_teacher: Whether the loss learns from a teacher.
-        shares: The names of the metrics that `counted` returns.
-    """
-
-    name: ClassVar[str]
-    head: ClassVar[str | None] = None
-    of_teacher: ClassVar[bool] = False
-    shares: ClassVar[tuple[str, ...]] = ()
+    name: ClassVar[str]  # the name in options and events
+    head: ClassVar[str | None] = None  # the head that the loss trains, if any
+    of_teacher: ClassVar[bool] = False  # whether the loss learns from a teacher
+    shares: ClassVar[tuple[str, ...]] = ()  # the names of the metrics that `counted` returns
 
     def total(self, examples: Sequence[PretrainingExample]) -> float:
         """Returns the divisor of the summed loss: by default the number of examples."""

@@ -16,21 +16,13 @@ _MASKED, _REPLACED = 0.8, 0.1  # of the masked tokens
 
 @dataclass(frozen=True)
 class Masking:
-    """The rule by which tokens are masked.
+    """The rule by which tokens are masked."""
 
-    Attributes:
-        mask: The id of the mask token.
-        words: The ids that random replacements are drawn from: all ids except special tokens.
-        share: The share of tokens that are masked.
-        whole_words: Whether all tokens of a word are masked together.
-        all_masked: Whether every masked token becomes the mask token, as in ELECTRA's generator.
-    """
-
-    mask: int
-    words: Ids
-    share: float = 0.15
-    whole_words: bool = False
-    all_masked: bool = False
+    mask: int  # the id of the mask token
+    words: Ids  # the ids that random replacements are drawn from: all ids except special tokens
+    share: float = 0.15  # the share of tokens that are masked
+    whole_words: bool = False  # whether all tokens of a word are masked together
+    all_masked: bool = False  # whether every masked token becomes the mask token, as in ELECTRA's generator
 
     def apply(self, ids: Ids, continues: Flags, usable: Flags, rng: np.random.Generator) -> tuple[Ids, Ids]:
         """Masks some of the `usable` tokens of a text, which are all but the special tokens.

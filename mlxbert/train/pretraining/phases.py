@@ -24,21 +24,13 @@ class Length:
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase of the schedule.
+    """A phase of the schedule."""
 
-    Attributes:
-        chunks: The chunks that become its examples.
-        tokens: The maximum number of tokens per example.
-        share: The share of all updates.
-        batch_size: The number of examples per batch.
-        others: The chunks from which the second text of a negative pair may be drawn.
-    """
-
-    chunks: Chunks
-    tokens: int
-    share: float
-    batch_size: int
-    others: Chunks
+    chunks: Chunks  # the chunks that become its examples
+    tokens: int  # the maximum number of tokens per example
+    share: float  # the share of all updates
+    batch_size: int  # the number of examples per batch
+    others: Chunks  # the chunks from which the second text of a negative pair may be drawn
 
     @property
     def batches(self) -> int:

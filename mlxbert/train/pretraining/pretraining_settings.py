@@ -23,18 +23,11 @@ _PAIRS: "dict[str, Pairs]" = {"nsp": "next", "sop": "order"}
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The settings that decide how a corpus becomes examples.
-
-    Attributes:
-        corpus: The text files to train on.
-        valid: Other text files to evaluate on; if empty, a part of the corpus is held out.
-        validation_fraction: The share of examples to hold out.
-        shards: The folder that holds the token ids; by default a folder inside the unfinished output.
-    """
+    """The settings that decide how a corpus becomes examples."""
 
     panel: ClassVar[str] = "Data"
-    corpus: tuple[Path, ...]
-    valid: tuple[Path, ...] = ()
+    corpus: tuple[Path, ...]  # the text files to train on
+    valid: tuple[Path, ...] = ()  # other text files to evaluate on; if empty, a part of the corpus is held out
     field: Annotated[str, Option("Field with the text, in .jsonl and .json files.")] = "text"
     encoding: Annotated[str, Option("Text encoding, such as latin-1.")] = UTF8
     documents: Annotated[
@@ -50,7 +43,7 @@ class Settings:
         ),
     ] = None
     mask_probability: Annotated[float, Option("Share of tokens to mask.", bounds=Bounds(SMALLEST, 0.9))] = 0.15
-    validation_fraction: float = 0.01
+    validation_fraction: float = 0.01  # the share of examples to hold out
     generator: Annotated[
         float,
         Option(
@@ -60,7 +53,7 @@ class Settings:
             bounds=Bounds(0.01, 1),
         ),
     ] = 0.25
-    shards: Path | None = None
+    shards: Path | None = None  # the folder that holds the token ids; by default a folder inside the unfinished output
 
     def __post_init__(self) -> None:
         if not self.corpus:

@@ -159,19 +159,13 @@ def distill_static(
 
 @dataclass(frozen=True)
 class _StaticVocabulary:
-    """The vocabulary of a static model.
+    """The vocabulary of a static model."""
 
-    Attributes:
-        tokens: The tokens, by their new ids.
-        ids: The teacher's id of each token; `None` for added words, and for tokens that never get a vector.
-        added: The words that were added.
-        file: The content of `tokenizer.json`.
-    """
-
-    tokens: tuple[str, ...]
+    tokens: tuple[str, ...]  # the tokens, by their new ids
+    # The teacher's id of each token; `None` for added words, and for tokens that never get a vector.
     ids: tuple[int | None, ...]
-    added: tuple[str, ...]
-    file: Mapping[str, Any]
+    added: tuple[str, ...]  # the words that were added
+    file: Mapping[str, Any]  # the content of `tokenizer.json`
 
 
 def _count_words(model: Model, paths: Sequence[Path], text_field: str, encoding: str) -> Counter[str]:

@@ -49,17 +49,11 @@ class Characters:
 
 @dataclass(frozen=True)
 class Subwords:
-    """A trained vocabulary.
+    """A trained vocabulary."""
 
-    Attributes:
-        files: The vocabulary files by name.
-        size: The number of tokens.
-        frequent: Some of the most frequent tokens that begin a word and have at least three characters.
-    """
-
-    files: dict[str, bytes]
-    size: int
-    frequent: tuple[str, ...]
+    files: dict[str, bytes]  # the vocabulary files by name
+    size: int  # the number of tokens
+    frequent: tuple[str, ...]  # some of the most frequent tokens that begin a word and have at least three characters
 
 
 def count_characters(texts: Iterable[str]) -> Characters:

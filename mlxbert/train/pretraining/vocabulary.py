@@ -40,21 +40,13 @@ _FAIRSEQ_TOKENS |= {"mask": "<mask>"}
 
 @dataclass(frozen=True)
 class _Kind:
-    """A kind of vocabulary.
+    """A kind of vocabulary."""
 
-    Attributes:
-        train: The function that trains such a vocabulary.
-        tokenizer: The class of the tokenizer in transformers.
-        model_type: The model family that uses such a vocabulary.
-        tokens: The special tokens by role.
-        config: The keys of `config.json` other than the sizes.
-    """
-
-    train: Callable[..., subword_training.Subwords]
-    tokenizer: str
-    model_type: str
-    tokens: Mapping[str, str]
-    config: Mapping[str, int]
+    train: Callable[..., subword_training.Subwords]  # the function that trains such a vocabulary
+    tokenizer: str  # the class of the tokenizer in transformers
+    model_type: str  # the model family that uses such a vocabulary
+    tokens: Mapping[str, str]  # the special tokens by role
+    config: Mapping[str, int]  # the keys of `config.json` other than the sizes
 
 
 KINDS = {

@@ -43,19 +43,12 @@ class Asked(Protocol):
 
 
 class Predicted(NamedTuple):
-    """The best span of a context.
+    """The best span of a context."""
 
-    Attributes:
-        text: The text of the span.
-        start: The index of the span's first character in the context.
-        score: The probability of the span, 0 to 1.
-        share: The probability of "no answer", divided by the sum of this probability and `score`, 0 to 1.
-    """
-
-    text: str
-    start: int
-    score: float
-    share: float
+    text: str  # the text of the span
+    start: int  # the index of the span's first character in the context
+    score: float  # the probability of the span, 0 to 1
+    share: float  # the probability of "no answer", divided by the sum of this probability and `score`, 0 to 1
 
 
 def normalized(text: str) -> str:
@@ -97,21 +90,13 @@ def _overlap(words: Sequence[str], right: Sequence[str]) -> float:
 
 @dataclass(frozen=True)
 class JudgedAnswers:
-    """The scores of N questions; each array is (N,).
+    """The scores of N questions; each array is (N,)."""
 
-    Attributes:
-        exact_match: The exact match of each best span.
-        f1: The F1 of each best span.
-        silence: The value of both metrics for each question if the model gives no answer.
-        answerable: Whether each question has an answer.
-        shares: The share of "no answer" for each question (see `Predicted`).
-    """
-
-    exact_match: Floats
-    f1: Floats
-    silence: Floats
-    answerable: Bools
-    shares: Floats
+    exact_match: Floats  # the exact match of each best span
+    f1: Floats  # the F1 of each best span
+    silence: Floats  # the value of both metrics for each question if the model gives no answer
+    answerable: Bools  # whether each question has an answer
+    shares: Floats  # the share of "no answer" for each question (see `Predicted`)
 
     @property
     def both(self) -> bool:

@@ -52,7 +52,6 @@ def baselines(
     the texts.
 
     Args:
-        task: The task.
         model: The model before training.
         train: Training records.
         valid: Validation records.

@@ -24,27 +24,19 @@ class LabelScore(Brief):
 
 @dataclass(frozen=True, kw_only=True)
 class Mistake(Brief):
-    """An example that the model gets wrong.
-
-    Attributes:
-        text: The text.
-        pair: The second text; `None` if there is none.
-        expected: The label to predict; several labels, joined by commas (empty if there are none); or the number to
-            predict.
-        predicted: The model's prediction, in the same form.
-        score: The model's confidence, 0 to 1: the probability of the predicted label or, if there may be several
-            labels, the confidence in the wrong presence or absence of `label`. If numbers are predicted, the distance
-            between the expected and the predicted number.
-        place: The location of the example: `test.csv, line 17`.
-        label: If there may be several labels, the one that was most confidently predicted or left out wrongly.
-    """
+    """An example that the model gets wrong."""
 
     text: str
-    pair: str | None
+    pair: str | None  # the second text; `None` if there is none
+    # The label to predict; several labels, joined by commas (empty if there are none); or the number to predict.
     expected: str
-    predicted: str
+    predicted: str  # the model's prediction, in the same form
+    # The model's confidence, 0 to 1: the probability of the predicted label or, if there may be several labels, the
+    # confidence in the wrong presence or absence of `label`. If numbers are predicted, the distance between the
+    # expected and the predicted number.
     score: float
-    place: str
+    place: str  # the location of the example: `test.csv, line 17`
+    # If there may be several labels, the one that was most confidently predicted or left out wrongly.
     label: str | None = None
 
 
@@ -121,27 +113,17 @@ class Evaluation(Shown):
 
 @dataclass(frozen=True, kw_only=True)
 class Summary(Brief):
-    """The comparison of a trained model with honest baselines, all on the same validation data.
+    """The comparison of a trained model with honest baselines, all on the same validation data."""
 
-    Attributes:
-        metric: The main metric.
-        score: The score of the model.
-        interval: The score's 95 % interval.
-        baselines: The same metric for simple methods, keyed by name: `largest class`, `frozen vectors`, …
-        weakest: A sentence about what the model does worst; `None` if nothing stands out.
-        deviation: The standard deviation of the score over the seeds; `None` for a single seed.
-        command: The command that uses the model.
-        advice: A suggestion for a better model, if a baseline is as good as this one; otherwise `None`.
-    """
-
-    metric: str
-    score: float
-    interval: tuple[float, float]
+    metric: str  # the main metric
+    score: float  # the score of the model
+    interval: tuple[float, float]  # the score's 95 % interval
+    # The same metric for simple methods, keyed by name: `largest class`, `frozen vectors`, …
     baselines: Mapping[str, float]
-    weakest: str | None
-    deviation: float | None
-    command: str
-    advice: str | None = None
+    weakest: str | None  # a sentence about what the model does worst; `None` if nothing stands out
+    deviation: float | None  # the standard deviation of the score over the seeds; `None` for a single seed
+    command: str  # the command that uses the model
+    advice: str | None = None  # a suggestion for a better model, if a baseline is as good as this one; otherwise `None`
 
 
 def weakest(evaluation: Evaluation) -> str | None:

@@ -218,8 +218,6 @@ def check_predictions(
         task: The name of the task.
         metric: The main metric.
         records: N records.
-        predictions: The predictions.
-        shape: The expected shape of the predictions.
     """
     check_metric(task, metric)
     if not records:

@@ -16,30 +16,20 @@ _STEPS, _TOLERANCE = 500, 1e-6
 
 @dataclass(frozen=True)
 class Link:
-    """The function that turns the scores of a linear model into predictions.
+    """The function that turns the scores of a linear model into predictions."""
 
-    Attributes:
-        function: Turns scores (N, C) into probabilities; if numbers are predicted, returns the scores (N,) unchanged.
-        curvature: An upper bound of the curvature of the cross-entropy; `None` for squared errors.
-    """
-
+    # Turns scores (N, C) into probabilities; if numbers are predicted, returns the scores (N,) unchanged.
     function: Callable[[Floats], Floats]
-    curvature: float | None
+    curvature: float | None  # an upper bound of the curvature of the cross-entropy; `None` for squared errors
 
 
 @dataclass(frozen=True)
 class LinearModel:
-    """A linear model on vectors.
+    """A linear model on vectors."""
 
-    Attributes:
-        weights: The weights, (D, C), or (D,) for numbers.
-        bias: The bias, (C,), or a single number.
-        link: Turns `vectors @ weights + bias` into predictions.
-    """
-
-    weights: Floats
-    bias: Floats
-    link: Callable[[Floats], Floats]
+    weights: Floats  # the weights, (D, C), or (D,) for numbers
+    bias: Floats  # the bias, (C,), or a single number
+    link: Callable[[Floats], Floats]  # turns `vectors @ weights + bias` into predictions
 
     def __call__(self, vectors: Numbers) -> Floats:
         """Turns vectors (M, D) into probabilities (M, C), or into numbers (M,)."""

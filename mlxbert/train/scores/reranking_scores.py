@@ -210,7 +210,6 @@ def reranking(
     Args:
         records: N pairs with labels from 0 to 1.
         scores: The scores of the pairs, (N,).
-        logits: See `rerank_metrics`.
         metric: The main metric, one of `metrics_of(records)`.
         **about: Further fields of the evaluation.
     """

@@ -23,17 +23,11 @@ RETRIEVAL = ("ndcg@10", "map", "mrr@10", "recall@10", "recall@100")  # the main 
 
 @dataclass(frozen=True)
 class RetrievalScores:
-    """The retrieval scores of each query.
+    """The retrieval scores of each query."""
 
-    Attributes:
-        queries: The Q queries that have relevant documents.
-        values: The scores of the queries, (Q,), keyed by the names in `RETRIEVAL`.
-        left_out: The number of queries without relevant documents, which no ranking can answer.
-    """
-
-    queries: tuple[str, ...]
-    values: Mapping[str, Floats]
-    left_out: int
+    queries: tuple[str, ...]  # the Q queries that have relevant documents
+    values: Mapping[str, Floats]  # the scores of the queries, (Q,), keyed by the names in `RETRIEVAL`
+    left_out: int  # the number of queries without relevant documents, which no ranking can answer
 
     def means(self) -> dict[str, float]:
         """Returns the mean of every metric over the queries, keyed by name."""

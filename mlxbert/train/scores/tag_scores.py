@@ -40,36 +40,22 @@ class Sentence(Protocol):
 
 @dataclass(frozen=True)
 class Prediction:
-    """A model's prediction for a sentence.
+    """A model's prediction for a sentence."""
 
-    Attributes:
-        tags: The tag of each word, (W,).
-        confidences: The probability of each of these tags, (W,).
-    """
-
-    tags: Sequence[str]
-    confidences: Sequence[float]
+    tags: Sequence[str]  # the tag of each word, (W,)
+    confidences: Sequence[float]  # the probability of each of these tags, (W,)
 
 
 @dataclass(frozen=True)
 class Tally:
-    """For each sentence, the counts of its entities by type (or of its words by plain tag), and of all its words.
+    """For each sentence, the counts of its entities by type (or of its words by plain tag), and of all its words."""
 
-    Attributes:
-        names: The K types or plain tags.
-        right: The numbers of right predictions, (N, K).
-        predicted: The numbers of predictions, (N, K).
-        expected: The numbers of expected entities or words, (N, K).
-        right_words: The number of words with the right tag in each sentence, (N,).
-        words: The number of words in each sentence, (N,).
-    """
-
-    names: tuple[str, ...]
-    right: Floats
-    predicted: Floats
-    expected: Floats
-    right_words: Floats
-    words: Floats
+    names: tuple[str, ...]  # the K types or plain tags
+    right: Floats  # the numbers of right predictions, (N, K)
+    predicted: Floats  # the numbers of predictions, (N, K)
+    expected: Floats  # the numbers of expected entities or words, (N, K)
+    right_words: Floats  # the number of words with the right tag in each sentence, (N,)
+    words: Floats  # the number of words in each sentence, (N,)
 
     def counts(self) -> Counts:
         """Returns the counts summed over all sentences, (K,) each."""
@@ -113,7 +99,6 @@ def tally(
     Args:
         expected: The tags of N sentences.
         predicted: The predicted tags of the same words.
-        scheme: The scheme of the expected and the predicted tags.
         names: Types or tags that get a column even if they do not occur.
     """
     pairs = [(units(gold, scheme), units(guess, scheme)) for gold, guess in zip(expected, predicted, strict=True)]

@@ -62,21 +62,13 @@ def metrics_of(records: Sequence[RelatedRecord]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class VectorScores:
-    """The scores of the vectors of some examples.
+    """The scores of the vectors of some examples."""
 
-    Attributes:
-        expected: The expected similarities of scored pairs; empty for other examples.
-        scores: The similarities of the vectors of scored pairs; empty for other examples.
-        ranked: The retrieval scores of each text's ranking; `None` for scored pairs.
-        nearest: The highest-ranked text for each text; empty for scored pairs.
-        triplets: 1 for every triplet whose positive is nearer than its negative, 0 for every other triplet.
-    """
-
-    expected: Floats
-    scores: Floats
-    ranked: RetrievalScores | None
-    nearest: Mapping[str, str]
-    triplets: Floats
+    expected: Floats  # the expected similarities of scored pairs; empty for other examples
+    scores: Floats  # the similarities of the vectors of scored pairs; empty for other examples
+    ranked: RetrievalScores | None  # the retrieval scores of each text's ranking; `None` for scored pairs
+    nearest: Mapping[str, str]  # the highest-ranked text for each text; empty for scored pairs
+    triplets: Floats  # 1 for every triplet whose positive is nearer than its negative, 0 for every other triplet
 
     def means(self) -> dict[str, float]:
         """Returns all metrics, keyed by name."""
@@ -175,8 +167,6 @@ def evaluation(
     """Evaluates the vectors of some records.
 
     Args:
-        records: The records.
-        examples: The examples of the records.
         vectors: The vectors of all evaluated texts, (T, W).
         metric: The main metric.
         similarity: The similarity function.

@@ -27,19 +27,12 @@ _SAVE_AGAIN = "save the model again with a current torch, or as safetensors"
 
 @dataclass(frozen=True)
 class Content:
-    """The content of a checkpoint file.
+    """The content of a checkpoint file."""
 
-    Attributes:
-        tensors: The tensors by name, checked against the storages.
-        skipped: The names of the other entries.
-        spans: The range of bytes of each storage, by the key of the storage.
-        size: The size of the file in bytes.
-    """
-
-    tensors: dict[str, TorchTensor]
-    skipped: tuple[str, ...]
-    spans: dict[str, Member]
-    size: int
+    tensors: dict[str, TorchTensor]  # the tensors by name, checked against the storages
+    skipped: tuple[str, ...]  # the names of the other entries
+    spans: dict[str, Member]  # the range of bytes of each storage, by the key of the storage
+    size: int  # the size of the file in bytes
 
 
 def _kind(value: object) -> str:

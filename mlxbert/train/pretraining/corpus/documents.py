@@ -31,38 +31,24 @@ _PIECE = re.compile(rf".{{1,{MAX_SENTENCE}}}(?!\S)|.{{1,{MAX_SENTENCE}}}", re.DO
 
 @dataclass(frozen=True)
 class FilePart:
-    """A document, or a part of a long one.
+    """A document, or a part of a long one."""
 
-    Attributes:
-        sentences: The sentences of the part, none of them blank.
-        continues: Whether the next part belongs to the same document.
-        resumable: Whether reading can resume after this part. It cannot if the part ends in the middle of a line.
-    """
-
-    sentences: list[str]
-    continues: bool
+    sentences: list[str]  # the sentences of the part, none of them blank
+    continues: bool  # whether the next part belongs to the same document
+    # Whether reading can resume after this part. It cannot if the part ends in the middle of a line.
     resumable: bool
 
 
 @dataclass(frozen=True)
 class CorpusPosition:
-    """The position up to which the files of a corpus have been read.
+    """The position up to which the files of a corpus have been read."""
 
-    Attributes:
-        file: The number of the current file.
-        records: The number of lines or records of the current file that were read.
-        usable: The number of these lines or records that have text.
-        skipped: The number of unusable lines and records in all files.
-        empty: The number of empty files.
-        problems: Messages about the first problems (skipped lines and records, and empty files).
-    """
-
-    file: int = 0
-    records: int = 0
-    usable: int = 0
-    skipped: int = 0
-    empty: int = 0
-    problems: tuple[str, ...] = ()
+    file: int = 0  # the number of the current file
+    records: int = 0  # the number of lines or records of the current file that were read
+    usable: int = 0  # the number of these lines or records that have text
+    skipped: int = 0  # the number of unusable lines and records in all files
+    empty: int = 0  # the number of empty files
+    problems: tuple[str, ...] = ()  # messages about the first problems (skipped lines and records, and empty files)
 
     def with_problem(self, text: str, *, skipped: int = 0, empty: int = 0) -> "CorpusPosition":
         """Returns a copy of the position that also counts and lists this problem."""

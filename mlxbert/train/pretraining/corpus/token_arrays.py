@@ -14,17 +14,11 @@ from mlxbert.weights.tokenizers.library_guards import largest_id
 
 @dataclass(frozen=True)
 class Sentences:
-    """The T tokens of N sentences.
+    """The T tokens of N sentences."""
 
-    Attributes:
-        ids: (T,) token ids of type `ids_dtype`; the highest bit is set if the token continues a word.
-        lengths: (N,) number of tokens in each sentence.
-        unknown: The number of unknown tokens.
-    """
-
-    ids: NDArray[Any]
-    lengths: NDArray[np.int64]
-    unknown: int
+    ids: NDArray[Any]  # (T,) token ids of type `ids_dtype`; the highest bit is set if the token continues a word
+    lengths: NDArray[np.int64]  # (N,) number of tokens in each sentence
+    unknown: int  # the number of unknown tokens
 
 
 def ids_dtype(tokenizer: Tokenizer) -> np.dtype[Any]:

@@ -35,50 +35,30 @@ _LOCK = ".lock"
 
 @dataclass(frozen=True)
 class CorpusReport:
-    """A report on the contents of a corpus.
+    """A report on the contents of a corpus."""
 
-    Attributes:
-        files: The paths of the text files.
-        sha256: The SHA-256 of each file.
-        bytes: The total size of the files in bytes, before decompression.
-        documents: The number of documents with at least one token.
-        sentences: The number of sentences with at least one token.
-        tokens: The number of tokens, not counting special tokens.
-        unknown: The number of unknown tokens.
-        skipped: The number of unusable lines and records.
-        empty: The number of empty files.
-        problems: Messages about the first problems (skipped lines and records, and empty files).
-        seconds: The time that reading took, summed over all runs.
-    """
-
-    files: tuple[str, ...]
-    sha256: Mapping[str, str]
-    bytes: int
-    documents: int
-    sentences: int
-    tokens: int
-    unknown: int
-    skipped: int
-    empty: int
-    problems: tuple[str, ...]
-    seconds: float
+    files: tuple[str, ...]  # the paths of the text files
+    sha256: Mapping[str, str]  # the SHA-256 of each file
+    bytes: int  # the total size of the files in bytes, before decompression
+    documents: int  # the number of documents with at least one token
+    sentences: int  # the number of sentences with at least one token
+    tokens: int  # the number of tokens, not counting special tokens
+    unknown: int  # the number of unknown tokens
+    skipped: int  # the number of unusable lines and records
+    empty: int  # the number of empty files
+    problems: tuple[str, ...]  # messages about the first problems (skipped lines and records, and empty files)
+    seconds: float  # the time that reading took, summed over all runs
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """The tokens of a corpus with T tokens, S sentences and D documents.
+    """The tokens of a corpus with T tokens, S sentences and D documents."""
 
-    Attributes:
-        ids: (T,) token ids; the highest bit marks a token that continues the word of the previous token.
-        sentences: (S,) the number of tokens up to the end of each sentence.
-        documents: (D,) the number of sentences up to the end of each document.
-        report: The report on the contents of the corpus.
-    """
-
+    # (T,) token ids; the highest bit marks a token that continues the word of the previous token.
     ids: Numbers = field(repr=False)
-    sentences: Numbers = field(repr=False)
-    documents: Numbers = field(repr=False)
-    report: CorpusReport
+    sentences: Numbers = field(repr=False)  # (S,) the number of tokens up to the end of each sentence
+    documents: Numbers = field(repr=False)  # (D,) the number of sentences up to the end of each document
+    report: CorpusReport  # the report on the contents of the corpus
 
     def tokens(self, start: int, end: int) -> NDArray[np.int32]:
         """Returns the ids of the tokens from `start` to `end` (exclusive)."""

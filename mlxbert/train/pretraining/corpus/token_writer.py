@@ -23,34 +23,21 @@ _STATE = "corpus.json"
 
 @dataclass(frozen=True)
 class CommittedTokens:
-    """The state of a corpus on disk after the last committed block.
+    """The state of a corpus on disk after the last committed block."""
 
-    Attributes:
-        key: The sources and options of the corpus, and the size of an id in bytes as `width`. A corpus with a
-            different key is read from the beginning.
-        place: The position up to which the files were read.
-        tokens: The number of tokens on disk.
-        sentences: The number of sentences on disk.
-        documents: The number of documents on disk.
-        closed: The number of sentences in complete documents.
-        unknown: The number of unknown tokens.
-        longest: The number of tokens of the longest sentence.
-        seconds: The time that reading took, summed over all runs.
-        sha256: The hash of the committed bytes of each file.
-        complete: Whether all files were read.
-    """
-
+    # The sources and options of the corpus, and the size of an id in bytes as `width`. A corpus with a different key is
+    # read from the beginning.
     key: Mapping[str, Any]
-    place: CorpusPosition = field(default_factory=CorpusPosition)
-    tokens: int = 0
-    sentences: int = 0
-    documents: int = 0
-    closed: int = 0
-    unknown: int = 0
-    longest: int = 0
-    seconds: float = 0.0
-    sha256: Mapping[str, str] = field(default_factory=dict)
-    complete: bool = False
+    place: CorpusPosition = field(default_factory=CorpusPosition)  # the position up to which the files were read
+    tokens: int = 0  # the number of tokens on disk
+    sentences: int = 0  # the number of sentences on disk
+    documents: int = 0  # the number of documents on disk
+    closed: int = 0  # the number of sentences in complete documents
+    unknown: int = 0  # the number of unknown tokens
+    longest: int = 0  # the number of tokens of the longest sentence
+    seconds: float = 0.0  # the time that reading took, summed over all runs
+    sha256: Mapping[str, str] = field(default_factory=dict)  # the hash of the committed bytes of each file
+    complete: bool = False  # whether all files were read
 
     @property
     def sizes(self) -> dict[str, int]:
