@@ -28,6 +28,7 @@ from mlxbert.readers.vector_files import (
     read_texts,
     read_vectors,
     stored_texts,
+    unstated,
 )
 from mlxbert.results.text_relations import Similarity
 from mlxbert.tasks.options import RankingOptions, deciding_options
@@ -54,6 +55,8 @@ def _similarity(
     if pairs:
         return _pairs(model, source, values, out, arguments, top_k)
     stored = None if vectors is None else read_vectors(vectors)
+    if vectors and stored and (note := unstated(vectors, stored)):
+        console.say("note", note)
     records = _opened(arguments, source, vectors, stored)
     loaded = session.load_or_ask("embed", model)
     if stored is not None and not session.is_remote(loaded):

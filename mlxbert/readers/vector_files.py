@@ -62,6 +62,13 @@ def read_vectors(path: Path) -> StoredVectors:
     return StoredVectors(_checked_rows(path, rows), about, ending in _RECORDS)
 
 
+def unstated(path: Path, stored: StoredVectors) -> str | None:
+    """Returns a note on what a file does not state about its vectors, and nobody can check; `None` if it states all."""
+    if path.suffix.lower() == ARRAY:
+        return f"{path} states neither texts nor model: its rows must be the vectors of the input, in the same order"
+    return None if "model" in stored.about else f"{path} does not state the model that made its vectors"
+
+
 def read_texts(path: Path, keep: Sequence[str] | None = ()) -> RecordSource:
     """Opens the texts that an SQLite file stores with their vectors; a missing text is empty.
 

@@ -70,6 +70,14 @@ def test_vectors_of_whole_numbers_are_ranked_and_bits_refused(
     assert refused.out == ""
 
 
+def test_what_a_file_of_vectors_does_not_state_is_noted(
+    run: Callable[..., Outcome], texts: Path, tmp_path: Path
+) -> None:
+    for ending, noted in ((".npy", True), (".sqlite", False)):
+        run("embed", "-i", texts, "-o", stored := tmp_path / f"e{ending}")
+        assert (stored.name in run("similarity", QUERY, "--vectors", stored, "-i", texts).err) == noted
+
+
 def test_what_does_not_belong_together_is_refused(run: Callable[..., Outcome], texts: Path, tmp_path: Path) -> None:
     stored, output = tmp_path / "e.npy", tmp_path / "x.jsonl"
     run("embed", "-i", texts, "-o", stored)

@@ -70,9 +70,11 @@ def collect(
         return found
     stored: Iterator[Any] | None = None
     if options.vectors is not None:
-        from mlxbert.readers.vector_files import read_vectors
+        from mlxbert.readers.vector_files import ARRAY, read_vectors, unstated
 
         opened = read_vectors(options.vectors)
+        if options.vectors.suffix.lower() == ARRAY:
+            console.say("note", unstated(options.vectors, opened) or "")
         stored = opened.rows
         if options.input is None and not arguments and opened.has_texts:
             options = replace(options, input=[str(options.vectors)])

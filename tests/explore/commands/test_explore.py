@@ -191,6 +191,7 @@ def test_a_hint_if_a_topic_has_most_of_the_texts(tmp_path: Path) -> None:
     arguments = ["cluster", "--input", str(tmp_path / "t.txt"), "--vectors", vectors_of(tmp_path / "v.npy", near)]
     outcome = call(*arguments, "--clusters", "2")
     assert outcome.status == 0 and "hint: topic 0 has 24 of 30 texts" in outcome.err and "--clusters" in outcome.err
+    assert "v.npy" in outcome.err  # the note that the file states no texts
     page = tmp_path / "map.html"
     drawn = call("map", *arguments[1:], "--clusters", "2", "--output", str(page), "--method", "pca")
     assert drawn.status == 0 and "hint: topic 0 has 24 of 30 texts" in drawn.err
