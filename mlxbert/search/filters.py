@@ -100,7 +100,8 @@ def as_paths(values: str | Path | Sequence[str | Path]) -> Sequence[str | Path]:
 def make_filter(where: Mapping[str, Any] | Sequence[str], paths: str | Path | Sequence[str | Path] = ()) -> Filter:
     """Makes a filter from conditions: `["lang=de", "date>=2026-01-01"]`, or `{"lang": "de"}` for equality."""
     if isinstance(where, str):
-        raise ArgumentError(f"where is {where!r:.60}, expected a list of conditions or a dict")
+        hint = f"give a list: where={[where]!r:.80}"
+        raise ArgumentError(f"where is {where!r:.60}, expected a list of conditions or a dict", hint=hint)
     paths = as_list(paths)
     for name, values in (("where", where), ("paths", paths)):
         if len(values) > _MAX_VALUES:
