@@ -51,11 +51,17 @@ _HALVES = re.compile(f"[\ud800-\udfff{_HALF}]")
 
 @dataclass(frozen=True)
 class Excerpt(Passage):
-    """A passage in the answer of a tool. Values that do not apply are null."""
+    """A passage in the answer of a tool. Values that do not apply are null.
 
-    chunk: int  # the number of the passage, which the tool `read` takes
-    score: float | None = None  # how well the passage matches the query
-    fields: Mapping[str, Any] = field(default_factory=dict)  # the fields of the document, which conditions can test
+    Attributes:
+        chunk: The number of the passage, which the tool `read` takes.
+        score: How well the passage matches the query.
+        fields: The fields of the document, which conditions can test.
+    """
+
+    chunk: int
+    score: float | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         where = f"{self.path or ''}{'' if self.first_line is None else f':{self.first_line}'}"

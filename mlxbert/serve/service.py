@@ -34,36 +34,64 @@ _PRETRAINED = ("fill-mask", "embed-sparse", "embed")  # in reverse order if the 
 
 @dataclass(frozen=True)
 class VectorFacts:
-    """The facts about a model's vectors, from its files."""
+    """The facts about a model's vectors, from its files.
 
-    stated: bool  # whether the files define the pooling; if not, the pooling of the model's family is assumed
-    poolings: tuple[str, ...]  # the poolings of token vectors
-    unit: bool  # whether vectors have length 1
-    similarity: str  # how vectors are compared
+    Attributes:
+        stated: Whether the files define the pooling; if not, the pooling of the model's family is assumed.
+        poolings: The poolings of token vectors.
+        unit: Whether vectors have length 1.
+        similarity: How vectors are compared.
+    """
+
+    stated: bool
+    poolings: tuple[str, ...]
+    unit: bool
+    similarity: str
 
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """The facts about a served model."""
+    """The facts about a served model.
 
-    name: str  # the name that clients use
-    main: str  # the task that the model was trained for
-    tasks: tuple[str, ...]  # all tasks that the model can do, by their names on the command line
-    any_labels: tuple[str, ...]  # the tasks that it can do with labels of the request
-    max_length: int  # the maximum number of tokens of a text
-    size: int  # the size of the vectors; 0 for a model without vectors
-    pooling: str  # how token vectors are combined into one vector
-    hidden: int  # the size of the hidden states
-    vocabulary: int  # the number of word embeddings
-    prompts: Mapping[str, str]  # the model's own prompts by their names
-    labels: tuple[str, ...]  # the names of the classes
-    type: str  # the name of the model's family
-    dtype: str  # the data type of the weights
-    parameters: int  # the number of parameters
-    fingerprint: str  # see `mlxbert.folders.fingerprint.hash_model`
-    vectors: VectorFacts | None  # the facts about the vectors; `None` for a model without vectors
-    thresholds: tuple[float, ...]  # the thresholds of the classes in multi-label classification, if the model has them
-    probabilities: bool  # whether the scores of `rerank` are probabilities
+    Attributes:
+        name: The name that clients use.
+        main: The task that the model was trained for.
+        tasks: All tasks that the model can do, by their names on the command line.
+        any_labels: The tasks that it can do with labels of the request.
+        max_length: The maximum number of tokens of a text.
+        size: The size of the vectors; 0 for a model without vectors.
+        pooling: How token vectors are combined into one vector.
+        hidden: The size of the hidden states.
+        vocabulary: The number of word embeddings.
+        prompts: The model's own prompts by their names.
+        labels: The names of the classes.
+        type: The name of the model's family.
+        dtype: The data type of the weights.
+        parameters: The number of parameters.
+        fingerprint: See `mlxbert.folders.fingerprint.hash_model`.
+        vectors: The facts about the vectors; `None` for a model without vectors.
+        thresholds: The thresholds of the classes in multi-label classification, if the model has them.
+        probabilities: Whether the scores of `rerank` are probabilities.
+    """
+
+    name: str
+    main: str
+    tasks: tuple[str, ...]
+    any_labels: tuple[str, ...]
+    max_length: int
+    size: int
+    pooling: str
+    hidden: int
+    vocabulary: int
+    prompts: Mapping[str, str]
+    labels: tuple[str, ...]
+    type: str
+    dtype: str
+    parameters: int
+    fingerprint: str
+    vectors: VectorFacts | None
+    thresholds: tuple[float, ...]
+    probabilities: bool
 
     def tokenizer(self, model: Model) -> Tokenizer:
         """Returns the tokenizer for the model's main task."""
@@ -72,17 +100,26 @@ class ModelFacts:
 
 @dataclass(eq=False)
 class Service:
-    """The engine and its models, for the routes."""
+    """The engine and its models, for the routes.
+
+    Attributes:
+        engine: The engine.
+        options: The options and limits of the server.
+        facts: The facts about each model, by its name; complete before the server is ready.
+        indexes: The files of the indexes or the locations of their Lance tables, by their names.
+        opened: The open indexes.
+        ready: Whether requests are accepted.
+        metrics: The counts of requests.
+        room: The memory for answers.
+    """
 
     engine: Engine
-    options: ServeOptions = field(default_factory=ServeOptions)  # the options and limits of the server
-    # The facts about each model, by its name; complete before the server is ready.
+    options: ServeOptions = field(default_factory=ServeOptions)
     facts: dict[str, ModelFacts] = field(default_factory=dict)
-    # The files of the indexes or the locations of their Lance tables, by their names.
     indexes: Mapping[str, str | Path] = field(default_factory=dict)
     opened: OpenIndexes = field(default_factory=OpenIndexes)
-    ready: bool = False  # whether requests are accepted
-    metrics: Metrics = field(default_factory=Metrics)  # the counts of requests
+    ready: bool = False
+    metrics: Metrics = field(default_factory=Metrics)
     room: AnswerMemory = field(init=False)
 
     def __post_init__(self) -> None:
@@ -136,6 +173,9 @@ class Service:
 
         Args:
             model: The name of a model, as `find` returns it for the task.
+            entry: The task.
+            items: See `Engine.submit`.
+            options: The options of the task.
             on_error: `raise`, or `return` a Failure in place of an unusable item.
         """
         self.check_size(*measure(items, options, self.facts[model].max_length))
@@ -180,6 +220,8 @@ def measure(items: Sequence[Any], options: TaskOptions, max_length: int) -> tupl
     """Returns how many texts and characters a model computes for a request, including labels, prompts, and overlaps.
 
     Args:
+        items: The items of the request.
+        options: The options of the request.
         max_length: The maximum number of tokens of a text for the model.
     """
     values = vars(options)

@@ -28,33 +28,52 @@ Document = str | dict[str, Any]
 
 
 class CohereRerankBody(Struct):
-    """Documents to rank."""
+    """Documents to rank.
+
+    Attributes:
+        query: The query.
+        documents: Texts, or objects with fields.
+        model: The name of a model; by default the first reranker.
+        top_n: The maximum number of results.
+        rank_fields: If documents are objects, the fields to rank them by; by default `text`.
+        return_documents: Whether each result contains its document.
+        max_tokens_per_doc: Ignored if it is at least the limit of the model; otherwise an error.
+        truncation: If false, documents that are too long are an error (Jina); otherwise they are truncated.
+    """
 
     shorten: ClassVar[str] = '"truncation": true truncates it'
     query: str
-    documents: list[Document]  # texts, or objects with fields
-    model: str | None = None  # the name of a model; by default the first reranker
-    top_n: Annotated[int, Meta(ge=1)] | None = None  # the maximum number of results
-    rank_fields: list[str] | None = None  # if documents are objects, the fields to rank them by; by default `text`
-    return_documents: bool | None = None  # whether each result contains its document
-    max_tokens_per_doc: int | None = None  # ignored if it is at least the limit of the model; otherwise an error
-    # If false, documents that are too long are an error (Jina); otherwise they are truncated.
+    documents: list[Document]
+    model: str | None = None
+    top_n: Annotated[int, Meta(ge=1)] | None = None
+    rank_fields: list[str] | None = None
+    return_documents: bool | None = None
+    max_tokens_per_doc: int | None = None
     truncation: bool | None = None
 
 
 class CohereEmbedBody(Struct, kw_only=True):
-    """Texts to embed."""
+    """Texts to embed.
+
+    Attributes:
+        texts: The texts.
+        images: Not supported.
+        inputs: Not supported.
+        model: The name of a model; by default the first one with vectors.
+        input_type: The kind of the texts, such as `search_query` or `search_document`.
+        embedding_types: The formats of the vectors.
+        truncate: What to do with texts that are too long: `NONE` refuses them, `END` truncates them.
+        output_dimension: The number of leading values to keep; the shorter vectors are scaled to length 1.
+    """
 
     shorten: ClassVar[str] = '"truncate": "END" truncates it'
     texts: list[str] = []
-    images: list[Any] | None = None  # not supported
-    inputs: list[Any] | None = None  # not supported
-    model: str | None = None  # the name of a model; by default the first one with vectors
-    input_type: str | None = None  # the kind of the texts, such as `search_query` or `search_document`
-    embedding_types: list[Form] | None = None  # the formats of the vectors
-    # What to do with texts that are too long: `NONE` refuses them, `END` truncates them.
+    images: list[Any] | None = None
+    inputs: list[Any] | None = None
+    model: str | None = None
+    input_type: str | None = None
+    embedding_types: list[Form] | None = None
     truncate: Truncate | None = "END"
-    # The number of leading values to keep; the shorter vectors are scaled to length 1.
     output_dimension: int | None = None
 
 

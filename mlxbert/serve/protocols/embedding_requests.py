@@ -86,8 +86,12 @@ async def compare(
     """Embeds a query and texts; returns both answers, and the similarities as in `mlxbert.similarity`.
 
     Args:
+        service: The service.
         model: The name of the model.
+        query: The query.
+        texts: The texts.
         options: The options for embedding the query and the texts.
+        on_error: See `Service.run`.
     """
     asking, task = await asyncio.wrap_future(
         service.engine.call(model, lambda loaded: embed_tasks(loaded, options, None))

@@ -34,16 +34,24 @@ from mlxbert.tasks.options import (
 
 
 class Features(Struct, kw_only=True, forbid_unknown_fields=True):
-    """The parameters for vectors. They are also accepted next to `inputs`, unlike the parameters of other pipelines."""
+    """The parameters for vectors. They are also accepted next to `inputs`, unlike the parameters of other pipelines.
 
-    normalize: bool | None = None  # whether vectors are scaled to length 1; by default as in the model's files
-    prompt_name: str | None = None  # the name of one of the model's own prompts
-    # Whether texts that are too long are truncated; if false, they are an error. By default, the server's option
-    # decides.
+    Attributes:
+        normalize: Whether vectors are scaled to length 1; by default as in the model's files.
+        prompt_name: The name of one of the model's own prompts.
+        truncate: Whether texts that are too long are truncated; if false, they are an error. By default, the server's
+            option decides.
+        truncation_direction: The end of a text that is dropped.
+        dimensions: The number of leading values to keep.
+        encoding_format: `base64` returns little-endian float32 in base64.
+    """
+
+    normalize: bool | None = None
+    prompt_name: str | None = None
     truncate: bool | None = None
-    truncation_direction: Literal["right"] | None = None  # the end of a text that is dropped
-    dimensions: int | None = None  # the number of leading values to keep
-    encoding_format: Literal["float", "base64"] | None = None  # `base64` returns little-endian float32 in base64
+    truncation_direction: Literal["right"] | None = None
+    dimensions: int | None = None
+    encoding_format: Literal["float", "base64"] | None = None
 
 
 class Classes(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -102,28 +110,42 @@ class QuestionWithContext(Struct, forbid_unknown_fields=True):
 
 
 class PipelineBody(Features, kw_only=True, forbid_unknown_fields=False):
-    """Inputs of a pipeline."""
+    """Inputs of a pipeline.
+
+    Attributes:
+        inputs: An input of the pipeline, or a list of inputs: a text; a question with its context; or a sentence with
+            sentences to compare.
+        parameters: The parameters of the pipeline.
+        model: The name of a model; by default the first that can do the task.
+    """
 
     shorten: ClassVar[str] = (
         'for vectors, "truncate": true truncates it; /api/classify and /api/similarity truncate, too'
     )
-    # An input of the pipeline, or a list of inputs: a text; a question with its context; or a sentence with sentences
-    # to compare.
     inputs: str | list[Any] | dict[str, Any]
     parameters: dict[str, Any] | None = None
-    model: str | None = None  # the name of a model; by default the first that can do the task
+    model: str | None = None
 
 
 @dataclass(frozen=True)
 class _Pipeline:
-    """A pipeline."""
+    """A pipeline.
 
-    entry: TaskEntry  # the task that computes the results
-    inputs: Any  # the type of the inputs
+    Attributes:
+        entry: The task that computes the results.
+        inputs: The type of the inputs.
+        parameters: The type of the parameters.
+        options: Converts parameters to the options of the task.
+        show: Converts results to the values of the answer.
+        always: Whether the answer to a single input is a list of one value.
+    """
+
+    entry: TaskEntry
+    inputs: Any
     parameters: type[Struct]
-    options: Callable[[Service, Any], TaskOptions]  # converts parameters to the options of the task
-    show: Callable[[Sequence[Any], Any, ModelFacts], Any]  # converts results to the values of the answer
-    always: bool = False  # whether the answer to a single input is a list of one value
+    options: Callable[[Service, Any], TaskOptions]
+    show: Callable[[Sequence[Any], Any, ModelFacts], Any]
+    always: bool = False
 
 
 def _show_vectors(results: Sequence[Any], params: Features, facts: ModelFacts) -> Any:

@@ -40,15 +40,24 @@ _OLLAMA_FIELDS = ("model", "input", "truncate", "options", "keep_alive", "dimens
 
 
 class TaskBody(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The fields of all tasks."""
+    """The fields of all tasks.
 
-    model: str | None = None  # the name of the model; by default the first one for the task
-    # `raise` makes an unusable text an error of the request; `return` puts `{"index", "error"}` in place of its result.
+    Attributes:
+        model: The name of the model; by default the first one for the task.
+        on_error: `raise` makes an unusable text an error of the request; `return` puts `{"index", "error"}` in place of
+            its result.
+    """
+
+    model: str | None = None
     on_error: Literal["raise", "return"] = "raise"
 
 
 class TextsBody(TaskBody, kw_only=True):
-    """The body of a task that takes texts."""
+    """The body of a task that takes texts.
+
+    Attributes:
+        texts: The texts.
+    """
 
     texts: list[str]
 
@@ -58,7 +67,11 @@ class TextsBody(TaskBody, kw_only=True):
 
 
 class TextsOrPairsBody(TaskBody, kw_only=True):
-    """The body of a task that takes texts and pairs of texts."""
+    """The body of a task that takes texts and pairs of texts.
+
+    Attributes:
+        texts: Texts, or pairs of texts.
+    """
 
     texts: list[str | Pair]
 
@@ -68,7 +81,11 @@ class TextsOrPairsBody(TaskBody, kw_only=True):
 
 
 class PairsBody(TaskBody, kw_only=True):
-    """The body of a task that takes pairs of texts."""
+    """The body of a task that takes pairs of texts.
+
+    Attributes:
+        pairs: The pairs.
+    """
 
     pairs: list[Pair]
 
@@ -78,11 +95,17 @@ class PairsBody(TaskBody, kw_only=True):
 
 
 class QuestionsBody(TaskBody, kw_only=True):
-    """Questions about one context, or questions with a context each."""
+    """Questions about one context, or questions with a context each.
 
-    questions: list[str] | None = None  # questions about `context`
-    context: str | None = None  # the text with the answers
-    pairs: list[Pair] | None = None  # instead of `questions` and `context`: pairs of a question and its context
+    Attributes:
+        questions: Questions about `context`.
+        context: The text with the answers.
+        pairs: Instead of `questions` and `context`: pairs of a question and its context.
+    """
+
+    questions: list[str] | None = None
+    context: str | None = None
+    pairs: list[Pair] | None = None
 
     def items(self) -> Sequence[Any]:
         """Returns the questions, each with its context."""
@@ -94,23 +117,35 @@ class QuestionsBody(TaskBody, kw_only=True):
 
 
 class QueryBody(TaskBody, kw_only=True):
-    """A query and texts to rank."""
+    """A query and texts to rank.
+
+    Attributes:
+        query: The query.
+        texts: The texts.
+    """
 
     query: str
     texts: list[str]
 
 
 class TextsToEmbedBody(TaskBody, kw_only=True):
-    """Texts to embed, from our clients or ollama's."""
+    """Texts to embed, from our clients or ollama's.
+
+    Attributes:
+        texts: The texts.
+        encoding_format: `base64` returns the little-endian bytes of the vectors in base64.
+        input: Instead of `texts`, from ollama's clients: a text, or a list of texts. The answer has ollama's format.
+        truncate: With `input`: if false, texts that are too long are an error.
+        options: With `input`: ignored.
+        keep_alive: With `input`: ignored.
+    """
 
     shorten: ClassVar[str] = '"truncate": true truncates it'
     texts: list[str] | None = None
-    # Instead of `texts`, from ollama's clients: a text, or a list of texts. The answer has ollama's format.
     input: str | list[str] | None = None
-    truncate: bool | None = None  # with `input`: if false, texts that are too long are an error
-    options: dict[str, Any] | None = None  # with `input`: ignored
-    keep_alive: str | int | float | None = None  # with `input`: ignored
-    # `base64` returns the little-endian bytes of the vectors in base64.
+    truncate: bool | None = None
+    options: dict[str, Any] | None = None
+    keep_alive: str | int | float | None = None
     encoding_format: Literal["float", "base64"] = "float"
 
 
@@ -158,24 +193,35 @@ def read_options(entry: TaskEntry, body: TaskBody) -> Any:
 
 
 class SearchBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    """See `mlxbert.Index.search`."""
+    """See `mlxbert.Index.search`.
+
+    Attributes:
+        index: The name of the index; by default the first one.
+    """
 
     query: str
-    index: str | None = None  # the name of the index; by default the first one
+    index: str | None = None
     top_k: int = 10
     mode: Literal["hybrid", "vectors", "words"] = "hybrid"
     where: list[str] = []
 
 
 class Results(Struct):
-    """The results in the order of the texts, or by rank."""
+    """The results in the order of the texts, or by rank.
 
-    model: str  # the name of the model
-    # The results as the command line prints them; `{"index", "error"}` in place of an unusable text.
+    Attributes:
+        model: The name of the model.
+        results: The results as the command line prints them; `{"index", "error"}` in place of an unusable text.
+        tokens: The number of computed tokens.
+        truncated: The indices of the truncated texts.
+        only_unknown: The indices of the texts with only unknown tokens, if the task counts them.
+    """
+
+    model: str
     results: list[dict[str, Any]]
-    tokens: int  # the number of computed tokens
-    truncated: Sequence[int]  # the indices of the truncated texts
-    only_unknown: Sequence[int]  # the indices of the texts with only unknown tokens, if the task counts them
+    tokens: int
+    truncated: Sequence[int]
+    only_unknown: Sequence[int]
 
 
 class SearchResults(Struct):

@@ -22,21 +22,34 @@ _STARTED = datetime.now(UTC).isoformat()
 
 
 class PromptBody(Struct):
-    """A text to embed, as old clients send it."""
+    """A text to embed, as old clients send it.
+
+    Attributes:
+        model: The name of a model; by default the first one with vectors.
+        prompt: The text.
+        options: Ignored, since these options are for text generation.
+        keep_alive: Ignored, since the server decides how long models stay in memory.
+    """
 
     shorten: ClassVar[str] = "/api/embed truncates it"
-    prompt: str  # the text
-    model: str | None = None  # the name of a model; by default the first one with vectors
-    options: dict[str, Any] | None = None  # ignored, since these options are for text generation
-    keep_alive: Any = None  # ignored, since the server decides how long models stay in memory
+    prompt: str
+    model: str | None = None
+    options: dict[str, Any] | None = None
+    keep_alive: Any = None
 
 
 class ShowBody(Struct):
-    """A model to describe."""
+    """A model to describe.
 
-    model: str | None = None  # the name of the model
-    name: str | None = None  # the name of the model, as old clients send it
-    verbose: bool | None = None  # ignored
+    Attributes:
+        model: The name of the model.
+        name: The name of the model, as old clients send it.
+        verbose: Ignored.
+    """
+
+    model: str | None = None
+    name: str | None = None
+    verbose: bool | None = None
 
 
 class ModelDetails(Struct):

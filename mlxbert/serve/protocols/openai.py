@@ -28,25 +28,37 @@ _KINDS = {
 
 
 class EmbeddingsBody(Struct):
-    """Texts to embed, with the extensions of vLLM, Jina and TEI; other fields are ignored, since clients send many."""
+    """Texts to embed, with the extensions of vLLM, Jina and TEI; other fields are ignored, since clients send many.
+
+    Attributes:
+        input: A text, or a list of texts; token ids are an error.
+        model: The name of a model; by default the first one with vectors.
+        encoding_format: `base64` returns little-endian float32 in base64.
+        dimensions: The number of leading values to keep; the shorter vectors are scaled to length 1.
+        input_type: The kind of the texts, such as `query` or `document`, which selects the model's own prompt.
+        task: The kind of the texts in Jina's terms, such as `retrieval.query`.
+        prompt_name: The name of one of the model's own prompts.
+        truncate: What to do with texts that are too long: true or `END` truncates them, false or `NONE` refuses them.
+            By default, the server's option decides.
+        truncate_prompt_tokens: If it is -1, or at least the limit of the model, texts that are too long are truncated.
+        normalized: Whether vectors are scaled to length 1; by default as in the model's files.
+        embedding_type: `binary` returns eight dimensions per value.
+        late_chunking: Not supported.
+    """
 
     shorten: ClassVar[str] = '"truncate": true truncates it'
-    input: Texts  # a text, or a list of texts; token ids are an error
-    model: str | None = None  # the name of a model; by default the first one with vectors
-    encoding_format: Literal["float", "base64"] | None = "float"  # `base64` returns little-endian float32 in base64
-    dimensions: int | None = None  # the number of leading values to keep; the shorter vectors are scaled to length 1
-    # The kind of the texts, such as `query` or `document`, which selects the model's own prompt.
+    input: Texts
+    model: str | None = None
+    encoding_format: Literal["float", "base64"] | None = "float"
+    dimensions: int | None = None
     input_type: str | None = None
-    task: str | None = None  # the kind of the texts in Jina's terms, such as `retrieval.query`
-    prompt_name: str | None = None  # the name of one of the model's own prompts
-    # What to do with texts that are too long: true or `END` truncates them, false or `NONE` refuses them. By default,
-    # the server's option decides.
+    task: str | None = None
+    prompt_name: str | None = None
     truncate: bool | Truncate | None = None
-    # If it is -1, or at least the limit of the model, texts that are too long are truncated.
     truncate_prompt_tokens: int | None = None
-    normalized: bool | None = None  # whether vectors are scaled to length 1; by default as in the model's files
-    embedding_type: Literal["float", "base64", "binary"] | None = None  # `binary` returns eight dimensions per value
-    late_chunking: bool | None = None  # not supported
+    normalized: bool | None = None
+    embedding_type: Literal["float", "base64", "binary"] | None = None
+    late_chunking: bool | None = None
 
 
 class OpenAIEmbedding(Struct):

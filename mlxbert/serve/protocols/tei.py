@@ -41,18 +41,25 @@ _ID_BYTES = 30  # the memory of the text of an id
 
 
 class OfModel(Struct, kw_only=True):
-    """The model of a request, which TEI itself, a server of one model, does not have."""
+    """The model of a request, which TEI itself, a server of one model, does not have.
 
-    model: str | None = None  # the name of the model; by default, the first one that can do the task
+    Attributes:
+        model: The name of the model; by default, the first one that can do the task.
+    """
+
+    model: str | None = None
 
 
 class Truncation(Struct, kw_only=True):
-    """What to do with texts that are too long."""
+    """What to do with texts that are too long.
+
+    Attributes:
+        truncate: Whether they are truncated; if false, they are an error. By default, the server's option decides.
+        truncation_direction: The end of a text that is dropped; only `right` is supported.
+    """
 
     shorten: ClassVar[str] = '"truncate": true truncates it'
-    # Whether they are truncated; if false, they are an error. By default, the server's option decides.
     truncate: bool | None = None
-    # The end of a text that is dropped; only `right` is supported.
     truncation_direction: Literal["right", "Right", "left", "Left"] | None = "right"
 
     def overflow(self, service: Service) -> Literal["truncate", "error"]:
@@ -62,16 +69,25 @@ class Truncation(Struct, kw_only=True):
 
 
 class TruncatingBody(Truncation, kw_only=True):
-    """Texts for a model, which may be too long for it."""
+    """Texts for a model, which may be too long for it.
 
-    model: str | None = None  # the name of the model; by default, the first one that can do the task
+    Attributes:
+        model: The name of the model; by default, the first one that can do the task.
+    """
+
+    model: str | None = None
 
 
 class EmbedAllBody(TruncatingBody, kw_only=True):
-    """Texts to embed token by token."""
+    """Texts to embed token by token.
 
-    inputs: Texts  # a text, or a list of texts
-    prompt_name: str | None = None  # the name of one of the model's own prompts
+    Attributes:
+        inputs: A text, or a list of texts.
+        prompt_name: The name of one of the model's own prompts.
+    """
+
+    inputs: Texts
+    prompt_name: str | None = None
 
 
 class SparseValue(Struct):
@@ -82,10 +98,15 @@ class SparseValue(Struct):
 
 
 class TeiEmbedBody(EmbedAllBody, kw_only=True):
-    """Texts to embed."""
+    """Texts to embed.
 
-    normalize: bool | None = True  # whether vectors are scaled to length 1
-    dimensions: int | None = None  # the number of leading values to keep
+    Attributes:
+        normalize: Whether vectors are scaled to length 1.
+        dimensions: The number of leading values to keep.
+    """
+
+    normalize: bool | None = True
+    dimensions: int | None = None
 
 
 class SimilarityParameters(Truncation, kw_only=True):
@@ -103,12 +124,19 @@ class SimilarityBody(OfModel, kw_only=True):
 
 
 class TeiRerankBody(TruncatingBody, kw_only=True):
-    """Texts to rank."""
+    """Texts to rank.
+
+    Attributes:
+        query: The query.
+        texts: The texts.
+        raw_scores: Whether scores are the raw outputs of the model.
+        return_text: Whether each result contains its text.
+    """
 
     query: str
     texts: list[str]
-    raw_scores: bool = False  # whether scores are the raw outputs of the model
-    return_text: bool = False  # whether each result contains its text
+    raw_scores: bool = False
+    return_text: bool = False
 
 
 class Rank(Struct):
@@ -120,11 +148,15 @@ class Rank(Struct):
 
 
 class PredictBody(TruncatingBody, kw_only=True):
-    """Texts to label."""
+    """Texts to label.
 
-    # A text, a pair of texts, or a batch: a list of lists with one or two texts each.
+    Attributes:
+        inputs: A text, a pair of texts, or a batch: a list of lists with one or two texts each.
+        raw_scores: Whether scores are the raw outputs of the model.
+    """
+
     inputs: str | list[str | list[str]]
-    raw_scores: bool = False  # whether scores are the raw outputs of the model
+    raw_scores: bool = False
 
 
 class PredictedLabel(Struct):
@@ -295,7 +327,9 @@ async def _with_tokenizer(
     """Runs a function with a model's tokenizer on a separate thread, so that no other request waits.
 
     Args:
+        service: The service.
         model: The name of the model; by default, the first one.
+        work: The function.
         items: Texts, or lists of ids.
         unit: The maximum number of bytes that a character or an id takes in the result.
     """
