@@ -33,11 +33,10 @@ _ABOUT = "BERT encoders on Apple's MLX: embed, fill masks, fine-tune, look insid
 # importing all of them takes longer than most commands run.
 _TASKS = [name for name, entry in CATALOGUE.items() if entry.about is not None]
 _HERE = "mlxbert.cli.commands"
-_SEPARATE = ("embed", "rerank")  # tasks whose commands have their own modules
+_ALIKE = {*_TASKS} - {"embed", "rerank"}  # tasks whose commands do nothing but show one result per item
 _PANELS = {
     "Use a model": {
-        name: f"{_HERE}.{name if name in (*_SEPARATE, 'similarity') else 'tasks'}"
-        for name in (_TASKS[0], "similarity", *_TASKS[1:])
+        name: f"{_HERE}.{'tasks' if name in _ALIKE else name}" for name in (_TASKS[0], "similarity", *_TASKS[1:])
     },
     "Explore many texts": {},
     "Serve other programs": {},
@@ -88,7 +87,7 @@ def make_app(first: str | None = None) -> typer.Typer:
     needed = [first] if first in {*_NAMES} - {"help"} else [] if first in ("--version", "-V") else [*_NAMES]
     panels = {name: panel for panel, modules in _PANELS.items() for name in modules}
     for name in needed:
-        if name in _TASKS and name not in _SEPARATE:
+        if name in _ALIKE:
             _add(app, name, _module(name).task_command(name), panels[name])
         elif name != "help":
             _add_own(app, name, panels[name])

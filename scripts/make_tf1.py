@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-GOLDENS = Path(__file__).parents[1] / "mlxbert" / "bench" / "goldens" / "tf1"
+GOLDENS = Path(__file__).parents[1] / "mlxbert" / "goldens" / "tf1"
 _STEP = 7
 _SMALL = {  # eps and padding are Google's defaults, because Google's configurations omit them
     "hidden_size": 12,

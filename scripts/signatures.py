@@ -1,6 +1,6 @@
 """Writes the signatures of the functions with options, for type checkers and docs: `python scripts/signatures.py`.
 
-The functions are those in `mlxbert.tasks` and `mlxbert.explore` that are decorated with `takes_keywords`. Their
+The functions are those in `mlxbert.tasks` and in the rooms that are decorated with `takes_keywords`. Their
 signatures and docstrings go into mlxbert/__init__.pyi, with an overload for each kind of result; their names go into
 `Model`, which has them as methods; their options go into the table in docs/python.md. The results of the tasks go into
 `Engine.submit`. A test checks that all four are up to date.
@@ -8,7 +8,6 @@ signatures and docstrings go into mlxbert/__init__.pyi, with an overload for eac
 
 import importlib
 import inspect
-import pkgutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,10 +16,9 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-import mlxbert.explore
-import mlxbert.tasks
 from mlxbert.errors import InputError
 from mlxbert.results.result import Failure
+from mlxbert.rooms import ROOMS
 from mlxbert.tasks.catalogue import CATALOGUE
 from mlxbert.tasks.keywords import describe, groups_of, keywords_of
 
@@ -39,8 +37,9 @@ _WIDTH, _SPACE = 120, "\0"  # characters of a line; stands for a space within a 
 
 def functions() -> list[Callable[..., Any]]:
     """The functions with options, sorted by name."""
-    packages = (mlxbert.tasks, mlxbert.explore)
-    names = [f"{each.__name__}.{module.name}" for each in packages for module in pkgutil.iter_modules(each.__path__)]
+    files = [path for package in ("tasks", *ROOMS) for path in (ROOT / "mlxbert" / package).glob("*.py")]
+    marked = [path for path in files if "\n@takes_keywords\n" in path.read_text(encoding="utf-8")]
+    names = [f"mlxbert.{path.parent.name}.{path.stem}" for path in marked]
     values = {
         value for name in names for value in vars(importlib.import_module(name)).values() if inspect.isfunction(value)
     }

@@ -151,7 +151,7 @@ def test_a_table_in_a_pipe_is_texts_and_says_so(small: str) -> None:
 
 def test_several_processes_do_not_wait_for_stdin(small: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mlxbert.cli.inputs.first_line", None)
-    call("embed", "--model", small, stdin=b"the\n", MLX_RANK="0").fails(2, "stdin", "hint: ")
+    call("embed", "--model", small, stdin=b"the\n", MLX_RANK="0").fails(2, "mlx.launch", "hint: ")
 
 
 def test_several_inputs_are_read_one_after_the_other(small: str, tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ GIT = [
     (["a/b", "b"], {"_": "/**/"}, ["b"]),
     (["a/b", "b"], {"_": "/**\n!a"}, []),
     (["a/b", "a/b.log", "c"], {"_": "a/*.log", "a": "/*\n!/b"}, ["a/b", "c"]),
-    (["a/b/x", "a/b/x.log", "a/c"], {"_": "*.log", "a": "/*\n!/b"}, ["a/b/x"]),  # what is in `b` is no match of `!/b`
+    (["a/b/x", "a/b/x.log", "a/c"], {"_": "*.log", "a": "/*\n!/b"}, ["a/b/x"]),  # `!/b` does not match what is in `b`
     (["foo/x", "foo/x.log"], {"_": "!foo/\n*.log\n!foo/"}, ["foo/x"]),
     (["#a", "!a", "b ", "b", "c"], {"_": "\\#a\n\\!a\nb\\ \n#c\n\nc   "}, ["b"]),
     (["a.pyc", "a.pyo", "a.pyx"], {"_": "*.py[!x]\r\n"}, ["a.pyx"]),

@@ -11,7 +11,7 @@ from mlxbert.cli.views import console
 from mlxbert.doctor.views import bench as view
 from tests.helpers.measured import measured
 
-TABLE = Path(__file__).parents[2] / "benchmarks" / "machines.md"
+TABLE = Path(__file__).parents[3] / "benchmarks" / "machines.md"
 
 
 def _cells(row: str) -> list[str]:

@@ -13,7 +13,7 @@ from mlxbert.folders.written_models import remember, written_models
 from mlxbert.machine.user_folders import VARIABLE
 from tests.helpers.program import Outcome, call, unprivileged
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)
