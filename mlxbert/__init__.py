@@ -17,15 +17,19 @@ import sys
 from types import FunctionType
 
 _homes: dict[str, str] = {}  # the module of each name; read when the first name is used
+_absent: dict[str, str] = {}  # and of each name of a room that was taken out
 
 
 def _read_homes() -> dict[str, str]:
     if not _homes:
         from pathlib import Path
 
-        stub = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
+        here = Path(__file__)
+        stub = here.with_suffix(".pyi").read_text(encoding="utf-8")
+        there = {path.stem for path in here.parent.iterdir()}
         for module, names in re.findall(r"^(?:# )?from (\S+) import (\([^)]*\)|.*)$", stub, re.MULTILINE):
-            _homes.update(dict.fromkeys(re.findall(r"\b(\w+) as \1\b", names), module))
+            found = dict.fromkeys(re.findall(r"\b(\w+) as \1\b", names), module)
+            (_homes if not found or module.split(".")[1] in there else _absent).update(found)
     return _homes
 
 
@@ -33,6 +37,8 @@ def __getattr__(name: str) -> object:
     homes = _read_homes()
     if name == "__all__":
         return sorted(homes)
+    if name in _absent:
+        raise AttributeError(f"this installation of mlxbert has no {name!r}, because {_absent[name]} is missing")
     if name not in homes:
         from importlib.util import find_spec
 
