@@ -24,7 +24,6 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 import mlxbert
 from mlxbert.cpu import cores
-from mlxbert.export import verify
 from mlxbert.machine import device
 from mlxbert.text.sample_texts import sample
 from tests.helpers.cases import ALL
@@ -289,7 +288,7 @@ MEASURED, UNMEASURED = (
 @functools.cache
 def _agreement(folder: Path) -> object:
     """Returns the result of comparing a model with itself."""
-    return verify.verify(folder, folder)
+    return mlxbert.verify(folder, folder)
 
 
 @pytest.fixture(params=["unmeasured", pytest.param("measured", marks=pytest.mark.slow)])
