@@ -29,21 +29,20 @@ from mlxbert.errors import (
     TooLongError as TooLongError,
     UnknownArgumentError as UnknownArgumentError,
 )
-from mlxbert.explore.results.attention import Attention as Attention
-from mlxbert.explore.results.explain import Explanation as Explanation, Share as Share
-from mlxbert.explore.results.groups import (
+from mlxbert.explore.results import (
+    Attention as Attention,
     DoubleGroup as DoubleGroup,
     Doubles as Doubles,
-    SimilarPair as SimilarPair,
-    Topic as Topic,
-    Topics as Topics,
-    TopicWord as TopicWord,
-)
-from mlxbert.explore.results.senses import (
+    Explanation as Explanation,
     Occurrence as Occurrence,
     Sense as Sense,
     Senses as Senses,
+    Share as Share,
+    SimilarPair as SimilarPair,
     Substitute as Substitute,
+    Topic as Topic,
+    Topics as Topics,
+    TopicWord as TopicWord,
     TypicalLine as TypicalLine,
 )
 from mlxbert.export.against.verify_vectors import verify_vectors as verify_vectors

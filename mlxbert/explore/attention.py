@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.explore.results.attention import Attention
+from mlxbert.explore.results import Attention
 from mlxbert.machine.device import mx
 from mlxbert.machine.device_errors import device_errors
 from mlxbert.model import Model

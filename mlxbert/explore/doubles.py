@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from mlxbert.explore.options import DedupeOptions, ParaphraseOptions
-from mlxbert.explore.results.groups import DoubleGroup, Doubles, SimilarPair
+from mlxbert.explore.results import DoubleGroup, Doubles, SimilarPair
 from mlxbert.explore.text_vectors import checked_texts, unit_vectors
 from mlxbert.model import Model
 from mlxbert.progress import OnProgress

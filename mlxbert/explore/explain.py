@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from mlxbert.errors import ArgumentError, InputError, MissingHeadError
-from mlxbert.explore.results.explain import SIMILARITY, Explanation, Share
+from mlxbert.explore.results import SIMILARITY, Explanation, Share
 from mlxbert.machine.device import mx, nn
 from mlxbert.machine.device_errors import device_errors
 from mlxbert.model import Model

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.explore.results.senses import Occurrence, Sense, Senses, Substitute, TypicalLine
+from mlxbert.explore.results import Occurrence, Sense, Senses, Substitute, TypicalLine
 from mlxbert.model import Model
 from mlxbert.nn.spherical_kmeans import spherical_kmeans
 from mlxbert.nn.unit_length import unit_length

@@ -8,8 +8,8 @@ import typer
 from mlxbert.cli import session
 from mlxbert.cli.shared_options import ComputingOptions, OutputOptions
 from mlxbert.errors import ArgumentError
+from mlxbert.explore import views
 from mlxbert.explore.pages.attention import check, write
-from mlxbert.explore.views import attention as view
 from mlxbert.option_declarations import Bounds, Option, Written
 from mlxbert.tasks.options import TokenizeOptions
 
@@ -59,6 +59,6 @@ def attention(
 
     weights = task(loaded, text, layers=layer, heads=head, rollout=rollout, **vars(chosen))
     if output is None:
-        session.show_object(weights.to_dict(), lambda: view.draw(weights), out)
+        session.show_object(weights.to_dict(), lambda: views.draw_attention(weights), out)
     else:
         write(weights, output, str(loaded.source))

@@ -8,8 +8,8 @@ import typer
 from mlxbert.cli import session
 from mlxbert.cli.shared_options import ComputingOptions, OutputOptions
 from mlxbert.cli.views import console
+from mlxbert.explore import views
 from mlxbert.explore.pages import explanation
-from mlxbert.explore.views import explain as view
 from mlxbert.option_declarations import Option, Written
 from mlxbert.tasks.options import ExplainOptions
 
@@ -41,6 +41,6 @@ def explain(
     if result.truncated:
         console.say("note", "the text is longer than the model's maximum, so only its beginning is explained")
     if output is None:
-        session.show_object(result.to_dict(), lambda: view.draw(result), out)
+        session.show_object(result.to_dict(), lambda: views.draw_explanation(result), out)
     else:
         explanation.write(result, output, str(loaded.source))

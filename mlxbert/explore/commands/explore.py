@@ -8,15 +8,15 @@ import typer
 from mlxbert.cli import session
 from mlxbert.cli.shared_options import FileOptions, ModelOptions
 from mlxbert.cli.views import console, json_lines, progress, rich
+from mlxbert.explore import views
 from mlxbert.explore.commands.row_files import ROWS, check_columns, check_rows, write_rows
 from mlxbert.explore.commands.text_collection import CollectionOptions, collect, computing, report
 from mlxbert.explore.options import ClusterOptions, DedupeOptions
-from mlxbert.explore.views import explore as view
 from mlxbert.readers.text_collection import TextCollection
 from mlxbert.results.json import to_json
 
 if TYPE_CHECKING:
-    from mlxbert.explore.results.groups import Topics
+    from mlxbert.explore.results import Topics
 
 _FEW = 10  # texts from which a large topic is worth a hint
 _MORE_TOPICS = "--clusters N finds N topics by k-means; a smaller --min-size finds smaller topics"
@@ -55,7 +55,7 @@ def dedupe(
             console.say("note", f"{dropped} in {console.counted(groups, 'group')} left out; omit --output to see them")
         session.show_object(value, lambda: [rich.Text(console.visible(summary))], out)
     else:
-        _show(view.draw_doubles(doubles, collection), [_group(group, collection) for group in doubles.groups], out)
+        _show(views.draw_doubles(doubles, collection), [_group(group, collection) for group in doubles.groups], out)
     report(collection)
 
 
@@ -106,7 +106,7 @@ def cluster(
         topics = find_topics(loaded, collection.texts, **vars(chosen), **arguments, on_progress=update)
     if out.output is not None:
         write_rows(out.output, out.overwrite, collection, range(len(collection.texts)), {"cluster": topics.labels})
-    _show(view.draw_topics(topics, collection), [_topic(topic, collection) for topic in topics.topics], out)
+    _show(views.draw_topics(topics, collection), [_topic(topic, collection) for topic in topics.topics], out)
     advise(topics, chosen)
     report(collection)
 

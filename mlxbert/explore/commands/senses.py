@@ -10,7 +10,7 @@ from mlxbert.cli.inputs import open_input
 from mlxbert.cli.shared_options import InputOptions, ModelOptions, OutputOptions
 from mlxbert.cli.views import progress
 from mlxbert.errors import ArgumentError
-from mlxbert.explore.views import senses as view
+from mlxbert.explore import views
 from mlxbert.tasks.options import SensesOptions
 
 
@@ -45,4 +45,4 @@ def senses(
                 yield record.text
 
         result = task(loaded, word, texts(), **vars(chosen))
-    session.show_object(result.to_dict(), lambda: view.draw(result), out)
+    session.show_object(result.to_dict(), lambda: views.draw_senses(result), out)

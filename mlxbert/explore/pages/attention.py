@@ -12,7 +12,7 @@ from mlxbert.durable_files import atomic_write, writing
 from mlxbert.results.json import to_json
 
 if TYPE_CHECKING:
-    from mlxbert.explore.results.attention import Attention
+    from mlxbert.explore.results import Attention
 
 _EXTENSIONS = (".html", ".json", ".npz")
 _LEAST = (0, 0.01, 0.02, 0.05)  # weights below the first of these that makes a page small enough are left out

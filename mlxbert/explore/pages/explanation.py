@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from mlxbert.cli.output.resumable_file import check_ending
 from mlxbert.cli.views import console
 from mlxbert.durable_files import atomic_write, writing
-from mlxbert.explore.views.explain import summary
+from mlxbert.explore.views import summary
 from mlxbert.results.json import to_json
 
 if TYPE_CHECKING:
-    from mlxbert.explore.results.explain import Explanation, Share
+    from mlxbert.explore.results import Explanation, Share
 
 _PAGE = """<!doctype html>
 <html lang="en">

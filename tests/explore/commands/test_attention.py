@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mlxbert.explore.pages.attention import write
-from mlxbert.explore.results.attention import Attention
+from mlxbert.explore.results import Attention
 from mlxbert.results.tokens import Token
 from tests.helpers.browser import chromium
 from tests.helpers.program import call, terminal
