@@ -97,11 +97,7 @@ def our_step(
     later call times the update that it starts.
 
     Args:
-        model: A model with float32 weights.
         batches: Batches with the same number of examples; after the last batch, the first follows again.
-        dtype: The dtype to compute in.
-        trained: The names of the parameters to train; `None` for all.
-        checkpointing: Whether activations are recomputed in the backward pass.
     """
     from mlxbert.machine.device import mx, on_gpu
 
@@ -195,9 +191,7 @@ def their_step(model: Any, batches: Sequence[Mapping[str, Any]], dtype: str) -> 
     The time includes waiting until the device has finished.
 
     Args:
-        model: A model of transformers with float32 weights, in training mode.
         batches: The keyword arguments of the model for each batch; after the last batch, the first follows again.
-        dtype: The dtype to compute in.
     """
     import torch
 
@@ -242,11 +236,7 @@ def checked(step: Step, checks: list[Callable[[], None]]) -> Step:
 
 
 def wait_for(device: str) -> None:
-    """Waits until torch has finished all work on a device; does nothing for a CPU.
-
-    Args:
-        device: The device type in torch: `mps`, `cuda` or `cpu`.
-    """
+    """Waits until torch has finished all work on a device; does nothing for a CPU."""
     import torch
 
     if device == "mps":

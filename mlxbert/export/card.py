@@ -88,12 +88,7 @@ _LIBRARY = re.compile(r"^library_name: *(.*)\n", re.MULTILINE)
 
 
 def library_of(*, own: bool, embeds: bool) -> str:
-    """Returns the name of the library that can use every part of a model, for the card's field `library_name`.
-
-    Args:
-        own: Whether the model has a head that does not exist in transformers.
-        embeds: Whether the model's files define how it makes vectors.
-    """
+    """Returns the name of the library that can use every part of a model, for the card's field `library_name`."""
     return "mlxbert" if own else "sentence-transformers" if embeds else "transformers"
 
 
@@ -102,10 +97,6 @@ def opened_by(model: Model, *, embeds: bool, adapter: bool) -> str:
 
     If the model has a head that other programs lack, the text also says what these programs can open, and suggests an
     alternative.
-
-    Args:
-        embeds: Whether the model's files define how it makes vectors.
-        adapter: Whether the folder holds only an adapter.
     """
     if adapter:
         return "mlxbert, PEFT"
@@ -126,10 +117,7 @@ def changes(
     """Yields a sentence for each difference between a conversion and its source.
 
     Args:
-        checkpoint: The opened source.
-        files: The number of weight files that are written.
         config: The changed keys of `config.json` (see `mlxbert.weights.save.config_changes`).
-        how: The quantization of the tensors, if any.
     """
     if checkpoint.weights.format != "safetensors":
         yield f"weights: {checkpoint.weights.format} → safetensors"
@@ -167,8 +155,6 @@ def describe(source: str, sentences: tuple[str, ...], opener: str | None) -> str
     """Returns the section of the model card that describes the conversion.
 
     Args:
-        source: The name of the source.
-        sentences: The sentences that `changes` yielded.
         opener: The library that alone opens the folder, `mlx` or `onnx`, if there is one.
     """
     lines = [
@@ -189,9 +175,6 @@ def write(
 
     Args:
         source: The folder of the source; if an adapter was merged, the folder of the adapter.
-        title: The name of the new folder.
-        note: The section on the conversion, in Markdown.
-        library: The library that opens the model.
         opener: The library that alone opens the model, if there is one. Then the note comes first, and the card
             names the library.
         base: The folder of the model into which an adapter was merged, whose license and languages the card
@@ -230,12 +213,7 @@ def trained(title: str, text: str, library: str, source: str, base: Path, scores
     """Returns the card of a trained model, whose front matter tells the hub what the model is.
 
     Args:
-        title: The name of the model.
-        text: The description of the model, in Markdown.
-        library: The library that opens the model.
-        source: The name of the model that training started from.
         base: The folder of that model, whose card may state a license and languages, which the new model inherits.
-        scores: What the model was trained for, and how well it does it.
     """
     from huggingface_hub import ModelCardData
 
@@ -250,14 +228,7 @@ def trained(title: str, text: str, library: str, source: str, base: Path, scores
 
 
 def examples(task: str | None, title: str, library: str, mask: str = "[MASK]") -> list[str]:
-    """Returns the lines of a model card that show how to use the model.
-
-    Args:
-        task: The task of the model in the catalogue, if it has one.
-        title: The name of the model.
-        library: The library that opens the model.
-        mask: The mask token of the model.
-    """
+    """Returns the lines of a model card that show how to use the model."""
     if task not in _CALLS:
         return []
     call = _CALLS[task].replace("MASK", mask)

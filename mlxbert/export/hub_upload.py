@@ -96,9 +96,7 @@ def _without_bars(hub: Any) -> Iterator[None]:
 def find_target(name: str, revision: str | None) -> UploadTarget:
     """Asks the hub who the user is and what the repository holds; nothing is changed.
 
-    Args:
-        name: The name of the repository. Without a namespace, the user's own is added.
-        revision: The branch; `None` means the main branch.
+    A `name` without a namespace is in the user's own.
 
     Raises:
         HubError: There is no token, the hub refuses it or it may only read, or the hub cannot be reached.
@@ -144,19 +142,14 @@ def _check_role(name: str, user: Any) -> None:
 def send(
     target: UploadTarget, files: Mapping[str, Path], message: str, *, public: bool, on_progress: OnProgress | None
 ) -> str:
-    """Sends files in one commit, and compares what the hub then has with the files.
+    """Sends files in one commit, compares what the hub then has with them, and returns the hash of the commit.
 
     A repository or a branch that does not exist is created. Other files of the branch remain.
 
     Args:
-        target: The repository (see `find_target`).
         files: The files to send, by their path in the repository. Without files there is no new commit, which
             is possible only if `target.commit` is known.
-        public: Whether everybody can read a repository that is created here.
         on_progress: Called with the number of sent bytes and the total, for files in Xet in another thread.
-
-    Returns:
-        The hash of the commit.
 
     Raises:
         HubError: The hub refuses or cannot be reached, the repository has changed since `find_target`, or the hub has
@@ -196,11 +189,7 @@ def _commit(hub: Any, api: Any, target: UploadTarget, sending: "_Sending", messa
 
 
 class _CallbackError(BaseException):
-    """Carries an exception of `on_progress` through huggingface_hub, which converts or retries after every `Exception`.
-
-    Attributes:
-        problem: The exception.
-    """
+    """Carries an exception of `on_progress` through huggingface_hub, which would convert or retry it."""
 
     def __init__(self, problem: Exception) -> None:
         super().__init__()
@@ -208,12 +197,7 @@ class _CallbackError(BaseException):
 
 
 class _Sending:
-    """Counts the bytes of files while they are sent.
-
-    Attributes:
-        files: The files, by their path in the repository.
-        total: The size of all files in bytes.
-    """
+    """Counts the bytes of files while they are sent."""
 
     def __init__(self, hub: Any, files: Mapping[str, Path], on_progress: OnProgress | None) -> None:
         self._hub, self.files, self._on_progress = hub, files, on_progress

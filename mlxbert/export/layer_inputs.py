@@ -28,9 +28,6 @@ class LayerInputs:
     def take(self, name: str) -> "NDArray[np.float32] | None":
         """Returns the summed products for a matrix, (I, I) for I inputs, and forgets them.
 
-        Args:
-            name: The name of the matrix in the network.
-
         Returns:
             The products; `None` if the matrix was not measured, or its inputs were not finite.
         """

@@ -140,13 +140,7 @@ def exported_file(folder: Path) -> Path | None:
 
 
 def verify_export(export: "OnnxExport", folder: Path, file: Path, tolerance: float | None = None) -> Verification:
-    """Compares a model with the file in ONNX that was written from it.
-
-    Args:
-        export: The model and the task of the file.
-        folder: The folder that holds the file.
-        tolerance: The allowed difference of outputs, by default 1e-4.
-    """
+    """Compares a model with the file in ONNX that was written from it."""
     model, allowed = export.model, TOLERANCES["F32"] if tolerance is None else float(tolerance)
     files = ModelFolder(folder)
     config, tokenizer = read_architecture(files.config_json).config, load_tokenizer(files, model.config)

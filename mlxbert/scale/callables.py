@@ -42,7 +42,6 @@ class _TextColumns(ABC):
     """Loads a model, and computes a task for the texts in one or two columns of tables.
 
     Attributes:
-        texts: The names of the columns with the texts.
         schema: The columns with the results, as a schema of pyarrow. The column `error` is null unless the row failed.
     """
 
@@ -96,8 +95,6 @@ class _TextColumns(ABC):
         """Returns a table with the results of the rows of a table, without its own columns.
 
         Args:
-            table: A table of pyarrow with the text columns.
-            file: The name of the file in errors.
             first: The number of the first row in errors, from 1; `None` if errors name no rows.
             strict: Whether an unusable row is an error.
         """

@@ -85,8 +85,6 @@ def run(job: Job, parts: Sequence[JobPart], address: str, cpus: int | None, on_p
     """Computes parts of a job; returns the number of nodes that computed any.
 
     Args:
-        job: The job, whose manifest is written.
-        parts: The parts to compute.
         cpus: The CPUs of a process; by default 1, or all CPUs of the smallest node if models compute on a GPU.
         on_progress: Called with the number of rows that are done, and of all rows.
     """

@@ -94,18 +94,7 @@ class PartWriter:
 
 
 class PlannedJob:
-    """A job with its parts, and the decision which of them are missing.
-
-    Args:
-        job: The job.
-        sources: Files, folders and patterns of the input.
-        wanted: The columns to read.
-        part_rows: The maximum number of rows of a part.
-
-    Attributes:
-        job: The job, with fingerprint and key.
-        parts: All parts.
-    """
+    """A job with its parts, and the decision which of them are missing."""
 
     def __init__(self, job: Job, sources: Sequence[str], wanted: Wanted, part_rows: int) -> None:
         output = locate(job.output)

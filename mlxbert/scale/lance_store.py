@@ -99,7 +99,6 @@ class LanceStore:
 
     Args:
         location: `lance:DIR` or `s3://BUCKET/PATH`; created if it is missing and `about` is given.
-        about: The settings of a new index.
     """
 
     seconds_per_transaction = 3.0  # each of them is a part of the table
@@ -860,8 +859,6 @@ def _merged(before: Mapping[str, Any], after: Mapping[str, Any], present: Mappin
     """Returns the settings to store: the present ones, with the changes of this transaction.
 
     Args:
-        before: The settings at the beginning of the transaction.
-        after: The settings at its end.
         present: The settings that are stored, which another process may have changed.
     """
     merged = {**present, **{name: value for name, value in after.items() if value != before[name]}}

@@ -157,9 +157,6 @@ class Transaction:
     """The changes of a transaction, which wait in memory or on disk until they are committed.
 
     New rows belong to groups, which are removed or get another key as a whole.
-
-    Args:
-        dimensions: The size of vectors.
     """
 
     def __init__(self, dimensions: int) -> None:
@@ -232,11 +229,7 @@ class Transaction:
         self._file.close()
 
     def batches(self, first: int) -> Iterator["pa.RecordBatch"]:
-        """Yields the rows to insert.
-
-        Args:
-            first: The first free number of the table.
-        """
+        """Yields the rows to insert."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -264,11 +257,7 @@ def _shifted(batch: "pa.RecordBatch", by: int) -> "pa.RecordBatch":
 class LanceTable:
     """A table at one of its versions.
 
-    Args:
-        uri: The address of the table.
-
     Attributes:
-        dataset: The version that is read.
         session: The name of this writer, whose spare vectors no other one removes.
     """
 
@@ -301,11 +290,7 @@ class LanceTable:
         return dict(json.loads(rows[0]))
 
     def commit(self, changes: Transaction, settings: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
-        """Commits a transaction. If another one was faster, applies the changes to its result.
-
-        Args:
-            settings: Returns the new settings from the present ones.
-        """
+        """Commits a transaction. If another one was faster, applies the changes to its result."""
         changes.finish()
         for attempt in range(_ATTEMPTS):
             try:

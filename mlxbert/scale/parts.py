@@ -52,11 +52,7 @@ def plan(files: Iterable[PlannedFile], part_rows: int) -> list[JobPart]:
 
 
 def read_inputs(sources: Sequence[str], wanted: Wanted) -> tuple[list[PlannedFile], Any]:
-    """Finds the input files and checks that all have the same wanted columns.
-
-    Returns:
-        The files, and the schema of the columns, as pyarrow has it.
-    """
+    """Finds the input files and checks that all have the same wanted columns."""
     with ThreadPoolExecutor(REQUESTS) as threads:
         described = list(threads.map(lambda found: _describe(found[0], found[1], wanted), find(sources)))
     (first, schema), *others = described

@@ -14,13 +14,7 @@ _NO_RESULT = {"task", "overwrite", "dry_run", "check", "on_progress", "on_phase"
 
 
 def command_line(call: Callable[..., Any], task: str, given: Mapping[str, Any]) -> str | None:
-    """Returns the command that equals a call to `finetune`; `None` if the data are not files.
-
-    Args:
-        call: The function `finetune`, whose signature has the defaults.
-        task: The name of the task.
-        given: The arguments.
-    """
+    """Returns the command that equals a call to `finetune`; `None` if the data are not files."""
     if not all(_is_files(given.get(name)) for name in ("train", "valid")):
         return None
     defaults = {name: parameter.default for name, parameter in inspect.signature(call).parameters.items()}

@@ -32,16 +32,7 @@ class Distillation:
 
     The teacher is a model that was trained for the same task and labels.
 
-    Args:
-        ref: The teacher. It computes the scores of each example only once.
-        task: The objective of the task, bound to the student.
-        train: The training data.
-        valid: The validation data.
-        options: The options of distillation, such as the weight of the teacher.
-        on_progress: See `mlxbert.load`.
-
     Attributes:
-        name: The name or the folder of the teacher.
         objective: The objective for the loop, which combines the task with the distance from the teacher.
     """
 

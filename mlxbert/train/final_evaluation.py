@@ -29,16 +29,7 @@ class Assessment:
 def assess(
     base: BaseModel, model: Model, plan: TrainingPlan, results: Sequence[Mapping[str, Any]], target: Path, times: Times
 ) -> Assessment:
-    """Evaluates a trained model on the validation data. Thresholds, if the task has any, are first tuned on these data.
-
-    Args:
-        base: The model that training started from.
-        model: The trained model, with the weights of the best run.
-        plan: The data and the objective.
-        results: The result of every run, with its `step`, `score` and `history`.
-        target: The folder that will hold the model.
-        times: Measures the phases of the call.
-    """
+    """Evaluates a trained model on the validation data, on which any thresholds of the task are first tuned."""
     objective, valid = plan.objective, plan.valid
     predictions = predict(model.network, objective, valid.examples)
     metrics = objective.metrics(valid.examples, predictions)

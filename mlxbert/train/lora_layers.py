@@ -32,11 +32,7 @@ class Adapters:
     heads: tuple[str, ...] | None = None  # the names of the trained heads; `None` if all heads are trained
 
     def writer(self, model: Model, base: BaseModel) -> Callable[[Path], None]:
-        """Returns a function that writes the adapters and heads of a trained model into a folder, in PEFT's format.
-
-        Args:
-            base: The model that training started from.
-        """
+        """Returns a function that writes the adapters and heads of a trained model into a folder, in PEFT's format."""
         on_disk = base.name != BUILTIN and local_folder(base.name) is not None
         names = {
             "base_model_name_or_path": str(base.folder.resolve()) if on_disk else base.name,
@@ -48,12 +44,7 @@ class Adapters:
 
 
 def adapt_model(model: Model, options: TrainingOptions, heads: tuple[str, ...] | None = None) -> Adapters | None:
-    """Adds adapters to the network of a model; returns `None` if the options ask for none.
-
-    Args:
-        options: The layers that get adapters, and the rank of the adapters.
-        heads: The names of the heads that are trained in addition; `None` for all heads.
-    """
+    """Adds adapters to the network of a model; returns `None` if the options ask for none."""
     settings = options.adapters
     if settings is None:
         return None
@@ -102,7 +93,6 @@ def choose(architecture: Architecture, options: TrainingOptions) -> tuple[Target
     """Returns the modules of an encoder that get adapters, in the order of the network.
 
     Args:
-        architecture: The architecture of the model.
         options: Their field `lora_layers` is `all-linear`, or a list of names separated by commas. A name selects every
             module whose full name equals the name or ends with it.
     """

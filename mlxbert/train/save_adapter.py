@@ -43,10 +43,6 @@ def write_adapter(
     """Writes `adapter_model.safetensors` and `adapter_config.json`.
 
     Args:
-        folder: An existing folder.
-        architecture: The model whose family decides the names.
-        network: The adapted network.
-        targets: The modules that are adapted.
         base: Holds the name (`base_model_name_or_path`) and the `revision` of the base model.
         heads: The heads that were trained, or `None` for all heads. The other heads are the same as in the base
             model.

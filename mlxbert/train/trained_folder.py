@@ -50,10 +50,6 @@ def write_folder(
     """Writes the model and everything that belongs to it into an empty folder.
 
     Args:
-        base: The model that training started from.
-        target: The final path of the folder.
-        manifest: Everything that determined the result.
-        line: The command that repeats the call; `None` if it is not known.
         adapters: The trained adapters, which are written instead of all weights; `None` if there are none.
 
     Returns:

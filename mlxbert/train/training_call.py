@@ -350,9 +350,6 @@ class RunModels:
     """Provides the model of each run. Only one model is in memory at a time.
 
     If the last run is requested again, its model is reused, with the trained weights.
-
-    Args:
-        call: The training call.
     """
 
     def __init__(self, call: TrainingCall) -> None:

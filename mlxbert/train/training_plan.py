@@ -25,12 +25,6 @@ class FreshModels:
     """Untrained models with the heads to train.
 
     The first model is loaded for the plan and then trained by the first run, so that it is loaded only once.
-
-    Args:
-        base: The model that training starts from.
-        heads: The labels of each head to train.
-        seed: The seed for the new weights of the first model.
-        needs: See `Objective.needs`.
     """
 
     def __init__(self, base: BaseModel, heads: Mapping[str, Labels | None], seed: int, needs: str) -> None:

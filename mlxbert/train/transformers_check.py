@@ -38,11 +38,7 @@ def require_packages() -> None:
 
 
 def require_counterpart(heads: Mapping[str, Labels | None], config_json: ConfigJson) -> None:
-    """Raises `ArgumentError` before training if transformers cannot compute the model that training will produce.
-
-    Args:
-        config_json: The configuration of the model.
-    """
+    """Raises `ArgumentError` before training if transformers cannot compute the model that training will produce."""
     if not [*heads]:
         raise ArgumentError("check needs a head that computes logits, but a model for vectors has no head")
     if len([*heads]) != 1 or not {*heads} <= {*FINE_TUNED}:
@@ -66,10 +62,7 @@ def check(folder: Path, network: Network, examples: Sequence[Example], head: str
     Both compute in float32 on the CPU.
 
     Args:
-        folder: The finished folder.
-        network: The network that was saved in the folder.
         examples: Validation examples, of which the first 32 are compared.
-        head: The head that was trained.
     """
     encodings = [example.encoding for example in examples[:_MAX_EXAMPLES]]
     with evaluation_mode(network), on_cpu():

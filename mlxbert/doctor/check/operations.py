@@ -53,7 +53,6 @@ class RandomInputs:
     """Draws random inputs in a dtype, and the same values in float64, so that only the operation's error counts.
 
     Args:
-        dtype: The dtype of the inputs.
         few: Whether a check with few shapes is enough.
     """
 

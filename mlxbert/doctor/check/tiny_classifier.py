@@ -118,11 +118,7 @@ def batch() -> TrainBatch:
 
 
 def trained(folder: Path) -> tuple[Gradients, list[float]]:
-    """Trains the classifier on this device, in the same way as `finetune` trains a model.
-
-    Returns:
-        The gradients of the first update, and the loss of each update.
-    """
+    """Trains the classifier as `finetune` does; returns the first gradients, and the loss of each update."""
     shapes = {name: parameter["shape"] for name, parameter in golden()["parameters"].items()}
     network = load_network(write(folder, shapes))
     network.train()

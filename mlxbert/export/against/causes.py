@@ -65,11 +65,7 @@ class CauseSearch:
     """Compares recipes with the vectors of another program.
 
     Args:
-        runner: Computes vectors.
-        theirs: The other vectors.
-        own: The model's own recipe.
         allowed: The largest value of 1 - cosine of equal vectors.
-        on_step: Called with a word for each step.
     """
 
     def __init__(
@@ -242,13 +238,7 @@ class CauseSearch:
     def _limits(
         self, recipe: Recipe, left: Sequence[int], poolings: Sequence[Pooled], ranges: Sequence[_Range]
     ) -> list[Recipe]:
-        """Returns recipes with a limit or with another part of long texts that explain all vectors.
-
-        Args:
-            recipe: The recipe without a limit.
-            left: The texts that it does not explain.
-            poolings: The poolings to try.
-        """
+        """Returns recipes with a limit or with another part of long texts that explain all vectors."""
         recipes: list[Recipe] = []
         for part in ("start", "end", "windows", "unclosed"):
             if recipes or (part == "unclosed" and not recipe.reading.special):
@@ -311,11 +301,7 @@ def find_order(
     """Returns for each text the index of its vector among the other ones, and the cosine, if the order is another one.
 
     Args:
-        vectors: The model's vectors of some texts, (N, W).
-        numbers: The indices of these texts.
-        theirs: The format of the other vectors.
         everything: The other vectors of all texts as they are stored. They are read in blocks.
-        allowed: The largest value of 1 - cosine of equal vectors.
     """
     import numpy as np
 

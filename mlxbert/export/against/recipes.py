@@ -69,10 +69,6 @@ class RecipeRunner:
     """Computes vectors of texts by any reading; remembers tokens and vectors.
 
     Vectors are not normalized, and not shortened.
-
-    Args:
-        model: The model.
-        texts: The texts.
     """
 
     model: Model

@@ -63,11 +63,7 @@ class StoredNumbers:
         return max(tolerance, _ROUNDING.get(self.kind, 0.0))
 
     def with_ranges(self, vectors: "Floats") -> "StoredNumbers":
-        """Returns int8 vectors converted back, if each of their dimensions has a range of its own; or else `self`.
-
-        Args:
-            vectors: The model's vectors of the same texts, (N, W), by which the ranges are estimated.
-        """
+        """Returns int8 vectors converted back, if each of their dimensions has a range of its own; or else `self`."""
         import numpy as np
 
         if self.kind != "int8" or len(vectors) < _MIN_FITTED or self._fits(vectors):
@@ -89,12 +85,7 @@ class StoredNumbers:
 
 
 def read_numbers(vectors: "NDArray[Any]", width: int) -> StoredNumbers:
-    """Finds out how the numbers of vectors are stored.
-
-    Args:
-        vectors: The vectors, (N, values).
-        width: The size of the model's vectors.
-    """
+    """Finds out how the numbers of vectors are stored."""
     import numpy as np
 
     rows = np.asarray(vectors, np.float32)

@@ -259,7 +259,6 @@ def _dtype(value: Any, width: int) -> str:
     """Guesses the dtype of a vector in bytes: the first with which it has a usual length.
 
     Args:
-        value: The bytes. Of other values, the dtype does not matter.
         width: The size of the model's vectors; a vector of this size is likelier than others.
     """
     import numpy as np
@@ -276,13 +275,7 @@ def _dtype(value: Any, width: int) -> str:
 
 
 def _vector(value: Any, width: int, dtype: str | None = None) -> Any:
-    """Returns a value of a record as a vector; `None` for anything else.
-
-    Args:
-        value: A list of numbers, the same as JSON, or bytes.
-        width: The size of the model's vectors.
-        dtype: The dtype of bytes; by default guessed.
-    """
+    """Returns a value of a record as a vector; `None` for anything else."""
     import numpy as np
 
     if isinstance(value, bytes):

@@ -156,16 +156,7 @@ def _own_recipe(model: Model, stated: Mapping[str, Any], prompt_name: str | None
 
 
 class _Comparison:
-    """Compares vectors with those of a recipe.
-
-    Args:
-        model: The model.
-        foreign: The other vectors of all texts.
-        own: The recipe of the model's vectors.
-        max_texts: The maximum number of texts to compare.
-        tolerance: The allowed value of 1 - cosine.
-        on_step: Called with a few words for each step.
-    """
+    """Compares vectors with those of a recipe."""
 
     def __init__(
         self, model: Model, foreign: ForeignVectors, own: Recipe, max_texts: int, tolerance: float, on_step: OnStep

@@ -15,9 +15,7 @@ def write_gguf(source: str, file: Path, out: OutputOptions, folder_options: Sequ
     """Writes the file, shows the report, and says what the file does not give.
 
     Args:
-        source: The model.
         folder_options: The options in the call that do not apply to a GGUF file.
-        options: The arguments of `mlxbert.convert_to_gguf`.
     """
     from mlxbert.export.gguf.write_gguf import convert_to_gguf
 

@@ -156,11 +156,7 @@ class OpenedModel:
 
 
 def open_model(source: str, folder: ModelFolder) -> OpenedModel:
-    """Opens a model folder; the network is built later.
-
-    Args:
-        source: The name or path that the caller passed.
-    """
+    """Opens a model folder; the network is built later."""
     checkpoint = open_checkpoint(folder)
     checkpoint = with_own_decoder(checkpoint, checkpoint.parts)
     tokenizer = load_tokenizer(folder, checkpoint.config)

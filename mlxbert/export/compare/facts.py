@@ -249,13 +249,7 @@ def layers_of(embedder: Embedder | TokenEmbedder) -> list[str]:
 
 
 def same_layers(a: OpenedModel, b: OpenedModel, kind: str = "dense") -> bool:
-    """Whether both models have the same kinds of layers for a kind of vectors, so that their tensors can be compared.
-
-    Args:
-        a: The first model.
-        b: The second model.
-        kind: `dense` or `tokens`.
-    """
+    """Whether both models have the same kinds of layers for a kind of vectors, whose tensors can then be compared."""
     first, second = (each.embedder if kind == "dense" else each.others.get(kind) for each in (a, b))
     layered = (Embedder, TokenEmbedder)
     return isinstance(first, layered) and isinstance(second, layered) and layers_of(first) == layers_of(second)

@@ -52,10 +52,6 @@ def outputs_of(model: OpenedModel, architecture: GgufArchitecture, table: Tensor
 
     Without a task, a file gives the scores of the model's classifier, if llama.cpp computes it, else vectors: a
     classifier exists because somebody trained it, also in the folder of an embedding model.
-
-    Raises:
-        ArgumentError: The task is `classify`, and the model has no classifier.
-        ConfigError: llama.cpp does not compute the classifier for `classify`, or the pooling.
     """
     config, parts = model.checkpoint.config, model.checkpoint.parts
     layers = _classifier_layers(architecture, config) if CLASSIFIER in parts and task != "embed" else None

@@ -74,7 +74,6 @@ def record(function: Callable[..., Sequence[mx.array]], inputs: int, longest: in
     Args:
         function: Takes arrays and returns arrays. It may branch on sizes, but must take the same branches for all
             batches that are recorded.
-        inputs: The number of arrays that it takes.
         longest: The length of the longest batch to record, at least 6. For constants that depend on the length, this
             is the longest batch for which the graph is valid.
 

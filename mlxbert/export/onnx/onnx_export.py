@@ -50,11 +50,7 @@ def import_package(name: str) -> Any:
 
 
 def choose_task(model: OpenedModel, task: str | None) -> str:
-    """Returns the task to export: by default that of a fine-tuned head, else `embed` for embedding models.
-
-    Raises:
-        ArgumentError: There is no such task, or the model cannot do it.
-    """
+    """Returns the task to export: by default that of a fine-tuned head, else `embed` for embedding models."""
     able = [name for name in TASKS if _lacks(model, name) is None]
     if task is None:
         stated = isinstance(model.embedder, Embedder) and model.embedder.config.stated
@@ -137,11 +133,7 @@ class OnnxExport:
         return changed
 
     def run(self, input_ids: mx.array, attention_mask: mx.array, token_type_ids: mx.array | None = None) -> Any:
-        """Computes the outputs with MLX, for arrays (B, L).
-
-        Returns:
-            A list of float32 arrays in the order of `outputs`.
-        """
+        """Computes the outputs with MLX, for arrays (B, L)."""
         network, embedder = self.network, self.model.embedder
         pools = self.head is None and isinstance(embedder, Embedder)
         output = network.encoder(
@@ -191,11 +183,7 @@ class OnnxExport:
         return dict(zip(self.inputs, (ids, *filled), strict=False))
 
     def compare(self, path: Path) -> OutputDifferences:
-        """Runs the file with onnxruntime and the model with MLX on the fixed texts, and measures the differences.
-
-        Raises:
-            CheckpointError: onnxruntime cannot run the file.
-        """
+        """Runs the file with onnxruntime and the model with MLX on the fixed texts, and measures the differences."""
         session = open_session(path)
         if (names := tuple(output.name for output in session.get_outputs())) != self.outputs:
             raise CheckpointError(f"{path}: has the outputs {', '.join(names)}, expected {', '.join(self.outputs)}")

@@ -35,12 +35,6 @@ _SAME = ("Contiguous", "Copy", "StopGradient")
 def write(graph: Graph, inputs: Sequence[str], outputs: Sequence[str], about: str) -> onnx.ModelProto:
     """Writes a graph.
 
-    Args:
-        graph: The graph; its inputs are integers (B, L).
-        inputs: The names of the inputs in the file.
-        outputs: The names of the outputs in the file.
-        about: A sentence on what the file holds.
-
     Returns:
         The model; its dimensions `rows` and `length` may have any size.
     """

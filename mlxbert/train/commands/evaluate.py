@@ -38,13 +38,7 @@ class RetrievalOptions:
 
 
 def _evaluate(task: str, model: ModelOptions, out: OutputOptions, values: dict[str, Any]) -> None:
-    """Evaluates a model, and shows the result.
-
-    Args:
-        task: The name of the task.
-        out: The options that say how the result is shown.
-        values: The arguments to pass to the library.
-    """
+    """Evaluates a model, and shows the result."""
     check_data(values["data"], values["encoding"])
     try:
         loaded = session.load(TASKS[task].needs, model)

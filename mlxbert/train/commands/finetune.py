@@ -37,13 +37,7 @@ COMMANDS = {task: _command(task) for task in TASKS}
 
 
 def _train(task: str, out: training_options.EventOptions, values: dict[str, Any]) -> None:
-    """Trains a model, and shows the events.
-
-    Args:
-        task: The name of the task.
-        out: The options that say where events are shown and written.
-        values: The arguments to pass to the library.
-    """
+    """Trains a model, and shows the events."""
     sources = [*values["train"], *(values["valid"] or ())]
     if sources.count(STDIN) > 1:
         raise ArgumentError("stdin is given twice, but can be read only once")

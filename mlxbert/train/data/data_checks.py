@@ -39,12 +39,7 @@ def first_place(records: Sequence[LabelledText]) -> str:
 
 
 def check_label_column(records: Sequence[LabelledText], column: str) -> None:
-    """Raises `InputError` if the label column seems to hold texts instead of class names.
-
-    Args:
-        records: All records of the data. Each record has one class.
-        column: The name of the label column.
-    """
+    """Raises `InputError` if the label column seems to hold texts instead of class names."""
     counts = Counter(name for record in records for name in record.names)
     once = sum(count == 1 for count in counts.values())
     length = sum(len(name) * count for name, count in counts.items()) / max(len(records), 1)
@@ -114,12 +109,7 @@ def _number(label: str) -> float | None:
 
 
 def find_warnings(report: DataReport, about_labels: Iterable[str]) -> Iterator[str]:
-    """Yields warnings about the data, each a complete sentence.
-
-    Args:
-        report: The report on the data. Its own `warnings` are ignored.
-        about_labels: The task's warnings about the labels.
-    """
+    """Yields warnings about the data, each a complete sentence."""
     yield from about_labels
     for split in report.splits:
         yield from _about_texts(split, report.max_length)

@@ -35,12 +35,8 @@ def describe(
     """Makes the report on training and validation data.
 
     Args:
-        warn: Yields the task's warnings about the labels of the training data.
-        columns: The columns of the texts and labels.
         split_off: The share of the training data that became validation data; `None` if validation data were
             given.
-        max_length: The length in tokens to which inputs are truncated.
-        unused: The columns that are not read.
     """
     parts = [train] if valid is None else [train, valid]
     splits = tuple(map(_describe, parts))

@@ -27,12 +27,7 @@ def has_groups(columns: Sequence[str]) -> bool:
 
 
 def read_group(values: Mapping[str, Any], query_column: str = QUERY) -> QueryGroup:
-    """Reads the query and the texts of a record. A field may hold a single text or a list; duplicates are dropped.
-
-    Args:
-        values: The fields of a record: the query, and `positives`, `negatives` or both.
-        query_column: The name of the field that holds the query.
-    """
+    """Reads the query and the texts of a record. A field may hold a single text or a list; duplicates are dropped."""
     query = get_text(values, query_column)
     positives, negatives = (texts_of(values, name) for name in (POSITIVES, NEGATIVES))
     if not positives and not negatives:

@@ -49,10 +49,6 @@ def find_related_columns(rows: LabelledRows, **named: str | None) -> ColumnNames
     named neither `text_column` nor `pair_column`. If only one column holds texts, the data are single texts. The
     columns `negative_1`, `negative_2`, … are all read. A score is read if the user named its column, or if there is
     neither a column `positive` nor a column of negatives.
-
-    Args:
-        **named: The columns named by the user: `text_column`, `pair_column`, `negative_column` and
-            `label_column`.
     """
     search = Search(rows, "embed", named)
     roles = search.found

@@ -61,9 +61,6 @@ def find_relevance_columns(rows: LabelledRows, **named: str | None) -> Relevance
     """Finds the columns by their usual names.
 
     Rows with a column `positives` or `negatives` are query groups, unless the user named a column of texts or labels.
-
-    Args:
-        rows: The data.
     """
     search = Search(rows, "rerank", named)
     roles = search.found

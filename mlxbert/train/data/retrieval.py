@@ -20,9 +20,6 @@ Judgement = tuple[str, str, float]  # query, document, grade of relevance
 def read_beir(folder: Path, split: str) -> tuple[dict[str, str], dict[str, str], list[Judgement], tuple[str, ...]]:
     """Reads the documents (title and text, joined by a space), the queries and the judgements of a BEIR folder.
 
-    Args:
-        split: The split whose judgements are read: `test` for `qrels/test.tsv`.
-
     Returns:
         The documents and the queries by their identifiers, the judgements, and the paths of the files.
     """
@@ -128,8 +125,6 @@ def read_retrieval(source: str | Path | Iterable[Any], *, split: str = "test", *
             `qrels/test.tsv` (`query-id`, `corpus-id`, `score`, with a header). Or any other source that `read_rows`
             accepts, such as .jsonl, with records `{"query": …, "positives": […], "negatives": […]}`; the documents are
             then the positives and negatives of all records.
-        split: The split of a BEIR folder whose judgements are read.
-        **how: Options for files of records (see `read_rows`).
     """
     if not isinstance(source, str | Path) or not (folder := to_path(source, "data")).is_dir():
         return _of_groups(read_rows(source, **how))

@@ -89,11 +89,7 @@ class TagReader:
 
 
 def tokenless(missed: Mapping[str, int]) -> Iterator[str]:
-    """Yields a warning if some tagged words have no token, so that the model does not see them.
-
-    Args:
-        missed: The number of such words in each sentence, keyed by the location of the sentence.
-    """
+    """Yields a warning if some tagged words have no token, so that the model does not see them."""
     if missed:
         count = sum(missed.values())
         have = "1 tagged word has" if count == 1 else f"{count:,} tagged words have"
@@ -113,11 +109,7 @@ def _entities(record: TaggedSentence, scheme: str) -> list[tuple[str, int, int]]
 
 
 def check_tags(records: Sequence[TaggedSentence], column: str) -> None:
-    """Raises `InputError` if nothing can be learned from the training data.
-
-    Args:
-        records: The training records, as returned by `TagReader.read`.
-    """
+    """Raises `InputError` if nothing can be learned from the training data."""
     counts = Counter(name for record in records for name in record.names)
     tags = {tag for record in records for tag in record.tags}
     if len(tags) < 2:
@@ -139,11 +131,6 @@ def spelled_as(
     """Converts the tags of records to the spelling and the scheme of a model.
 
     Case is ignored, unless some of the model's types differ in case only.
-
-    Args:
-        records: Records that were returned by `TagReader.read`.
-        names: The labels of the model.
-        scheme: The scheme of the tags of these records.
 
     Returns:
         The converted records, and the types or tags that the model does not have.

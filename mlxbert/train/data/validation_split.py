@@ -45,9 +45,7 @@ def split(
         records: Labelled texts, or other records that `key` and `names` accept; at least two different ones.
         share: The share of the validation data, between 0 and 1. At least one record and at most `MOST` records are
             chosen.
-        seed: The seed of the shuffling.
         key: Returns what identifies a record's input; by default its text and pair.
-        names: Returns the labels of a record; empty if a number is predicted.
     """
     check_fraction(None, share)
     size = min(max(round(share * len(records)), 1), MOST)

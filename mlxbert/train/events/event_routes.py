@@ -70,11 +70,6 @@ def send(events: Iterator[Event], sinks: list[Sink], begun: Callable[[], None], 
     """Passes every event to every sink; registers a finished model for `models list`.
 
     If an interruption or an error occurs in a sink, training still saves its state.
-
-    Args:
-        sinks: The destinations of the events.
-        begun: Called before each event is passed on.
-        kind: The name of the training command, which `models list` shows.
     """
     try:
         for event in events:
@@ -91,13 +86,7 @@ def send(events: Iterator[Event], sinks: list[Sink], begun: Callable[[], None], 
 
 @contextmanager
 def resumable(output: Path | None, opened: ExitStack, *, piped: bool = False) -> Iterator[None]:
-    """On an interrupt, closes the live view. If there is an `output`, also prints how to resume the run.
-
-    Args:
-        output: The folder that the run writes.
-        opened: What is open, such as the live view.
-        piped: Whether the run reads data from stdin.
-    """
+    """On an interrupt, closes the live view. If there is an `output`, also prints how to resume the run."""
     try:
         yield
     except KeyboardInterrupt:

@@ -60,9 +60,7 @@ class AdamW:
         Args:
             parameters: The values of the parameters. If they are the `own` parameters of the state, the update may
                 overwrite them and the moments.
-            gradients: The gradients, keyed by the names of the parameters.
             factor: The factor by which gradients are multiplied, to clip them and to turn sums into means.
-            rates: The learning rate of each parameter.
             decays: The weight decay of each parameter. An update subtracts the product of the parameter, its weight
                 decay and its learning rate.
         """
@@ -165,12 +163,7 @@ def is_frozen(name: str, num_layers: int, options: TrainingOptions) -> bool:
 
 
 def learning_rate(step: int, steps: int, options: TrainingOptions) -> float:
-    """Returns the learning rate of an update, as in transformers' schedules, with the number of warmup updates rounded.
-
-    Args:
-        steps: The total number of updates.
-        options: The peak learning rate, the share of warmup updates, and the schedule.
-    """
+    """Returns the learning rate of an update as in transformers' schedules, after a rounded number of warmup updates."""
     warmup = round(options.warmup * steps)
     if step < warmup:
         return options.lr * step / warmup

@@ -21,15 +21,7 @@ from mlxbert.train.objectives.objective import ContrastiveObjective, LoopObjecti
 
 
 class BatchGradients:
-    """Computes the gradients of updates, summed over all parts of all batches, in all processes.
-
-    Args:
-        training: The inputs of the run.
-        trained: The trained and the frozen parameters.
-
-    Attributes:
-        differentiate: Computes the gradients of the parts.
-    """
+    """Computes the gradients of updates, summed over all parts of all batches, in all processes."""
 
     def __init__(self, training: Training, trained: TrainedParameters) -> None:
         self._training, self._rows, self._count = training, trained.rows, trained.count
@@ -39,14 +31,7 @@ class BatchGradients:
         self._compare = functools.partial(_compare, training.objective)  # a single object: a GPU compiles it once
 
     def __call__(self, parameters: Arrays, batches: Sequence[Sequence[int]], step: int, scale: Scalar) -> Gradients:
-        """Computes the gradients of one update.
-
-        Args:
-            parameters: The trained parameters.
-            batches: The indices of the examples in each batch.
-            step: The number of updates before this one.
-            scale: The factor by which the loss is multiplied.
-        """
+        """Computes the gradients of one update."""
         training, group = self._training, self._training.group
         training.network.train()
         if isinstance(training.objective, ContrastiveObjective):

@@ -49,11 +49,8 @@ class CpuUpdater(Updater):
         """Returns the state after an update.
 
         Args:
-            state: The state before the update.
-            gradients: The gradients, summed over the batches.
             divisor: The number that turns the sums into means.
             length: The norm of the mean gradient.
-            lr: The learning rate.
         """
         factor = cast(float, clipping(length, self._training.options.max_grad_norm))
         rates = {name: lr * self._trained.factors[name] for name in state.parameters}
@@ -64,12 +61,7 @@ class CpuUpdater(Updater):
 
 
 def _numbers(gradients: Gradients, scale: float) -> list[float]:
-    """Reads the loss, its weight, the norm of the mean gradient and the terms of the loss, all at once.
-
-    Args:
-        gradients: The gradients, summed over the batches.
-        scale: The factor by which the loss was multiplied.
-    """
+    """Reads the loss, its weight, the norm of the mean gradient and the terms of the loss, all at once."""
     weight = mx.where(gradients.weight == 0, 1.0, gradients.weight)  # a batch without targets changes nothing
     values = mx.stack([gradients.loss, weight, norm(gradients.arrays), *gradients.terms.values()])
     loss, divisor, length, *terms = cast(list[float], values.tolist())

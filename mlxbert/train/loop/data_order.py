@@ -45,12 +45,6 @@ def batches(count: int, batch_size: int, seed: int, epoch: int) -> list[list[int
     compares examples would be meaningless. (If all batches had nearly equal sizes, a GPU would have to compile more
     shapes.)
 
-    Args:
-        count: The number of examples.
-        batch_size: The maximum number of examples per batch.
-        seed: The seed of the run.
-        epoch: The number of the epoch, from 0.
-
     Returns:
         The indices of the examples in each batch. Each example is in exactly one batch.
     """
@@ -67,12 +61,7 @@ def batches(count: int, batch_size: int, seed: int, epoch: int) -> list[list[int
 
 
 class Epochs:
-    """An `Order` in which every example occurs once per epoch.
-
-    Args:
-        examples: The examples. The `len` of an example is its number of tokens.
-        options: The number of epochs, the batch size and the seed.
-    """
+    """An `Order` in which every example occurs once per epoch."""
 
     def __init__(self, examples: Sequence[Sized], options: TrainingOptions) -> None:
         self._lengths, self._options = [len(example) for example in examples], options
@@ -149,9 +138,6 @@ def _groups(ordered: list[int], lengths: Sequence[int], cost: int, step: int) ->
 
 def shares(lengths: Sequence[int], parts: int) -> list[list[int]]:
     """Divides inputs into parts with similar numbers of tokens. The inputs in each part have similar lengths.
-
-    Args:
-        parts: The maximum number of parts.
 
     Returns:
         The indices of the inputs in each part, the shortest input first. Each input is in exactly one part.

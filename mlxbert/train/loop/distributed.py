@@ -77,12 +77,7 @@ class ProcessGroup:
         return {name: array.view(mx.float32) for name, array in self.sum(terms).items()}
 
     def shared(self, items: Sequence[Any], compute: Callable[[Sequence[Any]], Sequence[Any]]) -> list[Any]:
-        """Computes a float32 array for each item; each process computes a part of them, and gets all.
-
-        Args:
-            items: N items, the same in all processes.
-            compute: Returns the arrays of some of the items.
-        """
+        """Computes a float32 array for each item; each process computes a part of them, and gets all."""
         import numpy as np
 
         own = compute(items[self.rank :: self.size])
@@ -115,11 +110,7 @@ class ProcessGroup:
             raise problem
 
     def check_same(self, facts: Mapping[str, Any]) -> None:
-        """Checks that all processes have the same data, model and versions.
-
-        Args:
-            facts: JSON values by name, such as hashes.
-        """
+        """Checks that all processes have the same data, model and versions."""
         own = json.loads(json.dumps(facts))
         expected = self.broadcast(own)
         with self.raise_together():

@@ -110,8 +110,6 @@ class DeviceStep:
     """Applies AdamW to the parameters on a GPU.
 
     Args:
-        factors: The factor of each parameter's learning rate.
-        decays: The weight decay of each parameter.
         max_norm: The norm to which gradients are clipped; 0 or `None` to disable clipping.
         scaled: Whether the loss is scaled, as in float16. An update that overflows halves the scale.
     """
@@ -140,10 +138,7 @@ class DeviceStep:
         """Builds an update without evaluating it. Arguments that nothing else refers to are freed once used.
 
         Args:
-            parameters: The values of the parameters.
-            optimizer: The moments.
             counters: The result of `counters`, or the counters that the previous update returned.
-            lr: The learning rate.
 
         Returns:
             An array that holds the loss, its weight, the norm of the mean gradient and the terms of the loss; the

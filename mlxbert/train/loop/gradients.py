@@ -104,8 +104,6 @@ class BatchFunctions:
     """Computes the loss of a batch with its gradients, or the outputs of a batch, as functions of the parameters.
 
     Args:
-        network: The network, in training mode.
-        objective: The objective, which computes the loss.
         dtype: The dtype to compute in; parameters and gradients are float32.
     """
 
@@ -166,11 +164,6 @@ class BatchFunctions:
 class Differentiator:
     """Computes the gradients of an objective on a network.
 
-    Args:
-        network: The network, in training mode; each call sets its trained parameters.
-        objective: The objective, which computes the loss.
-        dtype: The dtype to compute in; parameters and gradients are float32.
-
     Attributes:
         computed: The time, by `phase_times.clock`, at which the last part was computed, or submitted to a GPU.
     """
@@ -199,8 +192,6 @@ class Differentiator:
         """Computes the gradients, summed over the parts. A CPU evaluates them; a GPU computes them in the background.
 
         Args:
-            parameters: The trained parameters, float32, by name.
-            parts: Functions that return the batch of a part and the random key for its dropout; possibly empty.
             scale: The factor by which the loss is multiplied, which keeps small gradients in the range of float16.
         """
         dispatch(parameters)
@@ -272,10 +263,8 @@ class Differentiator:
         """Computes the gradients of a loss that compares the examples of all parts (see also `__call__`).
 
         Args:
-            parameters: The trained parameters, float32, by name.
             parts: Functions that return the batch of a part and the random key for its dropout; `None` for
                 a part that another process computes.
-            rows: The number of outputs of each part.
             batch: The whole batch, with the function that computes the loss from the outputs of all parts.
 
         Returns:

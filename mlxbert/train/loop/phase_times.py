@@ -16,7 +16,6 @@ class Times:
     Attributes:
         seconds: The time of each phase so far in seconds, keyed by name. The key `EARLIER` holds the time that
             interrupted processes spent on training.
-        on_phase: Called with the name of each phase as it begins.
     """
 
     def __init__(self, on_phase: OnPhase | None = None) -> None:

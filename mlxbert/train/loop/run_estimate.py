@@ -28,11 +28,7 @@ class Costs:
     free: int | None  # the memory in bytes that other programs do not hold
 
     def estimate(self, run: Run, runs: int) -> Estimate:
-        """Estimates the remaining time and the memory of all runs, which have the same number of updates.
-
-        Args:
-            run: The first run.
-        """
+        """Estimates the remaining time and the memory of all runs, which have the same number of updates."""
         updates = runs * run.steps - run.state.progress.step
         seconds = updates * self.cycle(run) + runs * self.evaluation + self.once
         return Estimate(seconds=seconds, memory=self.memory, available=devices.available_memory(), free=self.free)
@@ -60,7 +56,6 @@ def measure(run: Run, evaluated: int, after: int) -> Costs:
     """Times a few updates of a run. The results of these updates are discarded.
 
     Args:
-        evaluated: The number of tokens in the validation data.
         after: The number of tokens that the final evaluation processes.
     """
     order, unused, own = run.order, devices.unused_memory(), mx.get_active_memory()  # a CPU keeps what updates free

@@ -105,7 +105,6 @@ class RunStore:
     leftovers and are removed.
 
     Args:
-        folder: The folder of the run.
         owner: A JSON value that identifies the run. A state with another owner is an error.
     """
 
@@ -114,11 +113,7 @@ class RunStore:
         self._files: dict[str, str] = {}
 
     def load(self, trained: Arrays | None = None) -> RunState | None:
-        """Reads the last saved state; returns `None` if there is none.
-
-        Args:
-            trained: Arrays with the names, shapes and dtypes that the parameters must have.
-        """
+        """Reads the last saved state; returns `None` if there is none."""
         if not (self.folder / _STATE).is_file():
             return None
         parts: dict[str, Arrays] = {part: {} for part in _PARTS}

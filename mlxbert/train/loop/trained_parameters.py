@@ -25,8 +25,6 @@ class SparseRows:
     """The rows of a table of embeddings that the training data use, renumbered from 0.
 
     Args:
-        table: The whole table, (V, E).
-        used: The token ids of the training data.
         fixed: Ids up to this one, among them the padding id, keep their numbers, because some models compute
             positions from the padding id.
     """

@@ -36,17 +36,7 @@ _RATE_WINDOW = 20  # number of updates from which the speed is computed
 
 
 class Run:
-    """One run of the training loop; iterating over `events` does the work.
-
-    Args:
-        training: The inputs of the run.
-        store: Saves the state of the run; `None` to save nothing.
-
-    Attributes:
-        training: The inputs of the run.
-        order: Determines the examples of each update.
-        updater: Computes the updates, and holds the state after the last update.
-    """
+    """One run of the training loop; iterating over `events` does the work."""
 
     def __init__(self, training: Training, store: RunStore | None) -> None:
         self.training, self._store, self.order = training, store, training.order
@@ -339,11 +329,7 @@ class Run:
 
 
 class Pace:
-    """Measures the speed of a run.
-
-    Attributes:
-        first_step: The number of updates that earlier processes have done.
-    """
+    """Measures the speed of a run."""
 
     def __init__(self) -> None:
         self.first_step = 0

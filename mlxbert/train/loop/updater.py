@@ -36,14 +36,11 @@ class Updater(ABC):
     """Computes the updates of a run in order. An update is started, its numbers are read, and then it is finished.
 
     Args:
-        training: The inputs of the run.
-        trained: The trained and the frozen parameters.
         state: The state before the next update.
 
     Attributes:
         state: The state of the run. Its progress counts finished updates; on a GPU, its arrays may be one update ahead.
         started: The started updates that are not finished, the oldest first.
-        gradients: Computes the gradients of updates.
         looks_ahead: Whether each update should be started before the previous update is finished.
     """
 

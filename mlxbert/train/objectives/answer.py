@@ -186,13 +186,7 @@ class AnswerObjective(TaskObjective[Window]):
 
 
 def target(window: Encoding, start: int | None, end: int | None) -> tuple[int, int]:
-    """Returns the first and the last token of an answer in a window; (0, 0) unless the window has the whole answer.
-
-    Args:
-        window: The window, whose second text is a part of the context.
-        start: The start of the answer in the context, in code points; `None` without an answer.
-        end: The end of the answer, exclusive.
-    """
+    """Returns the first and the last token of an answer in a window; (0, 0) unless the window has the whole answer."""
     inside = [number for number, text in enumerate(window.sequence_ids) if text == 1]
     offsets = window.offsets
     if start is None or end is None or not inside or offsets[inside[0]][0] > start or offsets[inside[-1]][1] < end:

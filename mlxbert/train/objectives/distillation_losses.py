@@ -78,7 +78,6 @@ class DistillationObjective(LoopObjective[Any]):
     """The base class of the objectives with a teacher.
 
     Args:
-        task: The objective of the task, a `TaskObjective`.
         order: For each label of the student, its index in the teacher's scores; `None` if the order is the same.
 
     Attributes:
@@ -117,11 +116,6 @@ class ScoreDistillation(DistillationObjective):
     distributions; the divergence is multiplied by the square of the temperature, so that gradients keep their size. If
     an example can have several labels, each label has a binary distribution of its own. For numbers, the distance is
     the squared error.
-
-    Args:
-        task: The objective of the task.
-        options: The weight of the teacher, and the temperature.
-        order: See `DistillationObjective`.
     """
 
     losses = ("labels", "teacher")
@@ -164,10 +158,8 @@ class VectorDistillation(DistillationObjective):
     """Training whose only loss is the squared error between the student's and the teacher's vectors (arXiv:2004.09813).
 
     Args:
-        task: The objective of `embed`.
         dimensions: Sizes to which vectors are truncated; they are then scaled to length 1 and compared. `None` compares
             full vectors.
-        chooses: Whether the same error on the validation data selects the best checkpoint.
     """
 
     def __init__(self, task: Any, dimensions: Sequence[int] | None, *, chooses: bool) -> None:

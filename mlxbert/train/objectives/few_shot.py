@@ -31,11 +31,7 @@ from mlxbert.weights.sentence_transformers import read_embedder
 
 
 class FewShot(ContrastiveObjective[Example], Classify):
-    """Classification with few examples: a contrastive loss over vectors, then a logistic regression on them.
-
-    Args:
-        **options: See `Classify`. `label_smoothing` and `class_weights` must keep their defaults.
-    """
+    """Classification with few examples: a contrastive loss over vectors, then a logistic regression on them."""
 
     embedder: Embedder  # computes the vectors of the trained model; set by `bind`
     _pooling = "mean"

@@ -25,18 +25,7 @@ def predict(
     batch_tokens: int | None = None,
     on_progress: OnProgress | None = None,
 ) -> Predictions:
-    """Computes an objective's predictions for examples (see `compute`).
-
-    Args:
-        objective: The objective, whose `inputs` and `predict` are used.
-        examples: Examples with N inputs.
-        share: Divides the inputs among the processes of a run.
-        batch_tokens: Tokens per batch, padding included.
-        on_progress: Called with the number of finished inputs, and N.
-
-    Returns:
-        Predictions, float32 (N, …); a list of N arrays if their shapes differ.
-    """
+    """Computes an objective's predictions for examples (see `compute`)."""
     return compute(
         network, objective.inputs(examples), objective.predict,
         share=share, batch_tokens=batch_tokens, on_progress=on_progress,
@@ -55,10 +44,7 @@ def compute(
     """Applies a function to batches of inputs, with the network in evaluation mode.
 
     Args:
-        inputs: N inputs.
-        function: Maps a batch of B inputs to a lazy array (B, …).
         share: Divides the inputs among the processes of a run. Each process gets all results.
-        batch_tokens: Tokens per batch, padding included.
         on_progress: Called with the number of finished inputs, and N; first with 0, then after every batch.
 
     Returns:

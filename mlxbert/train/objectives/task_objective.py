@@ -205,21 +205,13 @@ class TaskObjective(Objective[AnyExample]):
     def constant(self, train: Sequence[Any], valid: Sequence[Any]) -> dict[str, float]:
         """Returns the main metric of a baseline that always predicts the same, keyed by the name of the baseline.
 
-        Args:
-            train: The records that determine the prediction.
-            valid: The records on which the prediction is scored.
-
         Returns:
             The metric, keyed by name; empty if a constant prediction is meaningless for the task.
         """
         return {}
 
     def baselines(self, model: Model, train: Sequence[Any], valid: Sequence[Any]) -> dict[str, float]:
-        """Returns the main metric of simple methods on the validation records, keyed by the name of the method.
-
-        Args:
-            model: The model before training, with its pooling.
-        """
+        """Returns the main metric of simple methods on the validation records, keyed by the name of the method."""
         return self.constant(train, valid)
 
     def adapt(self, model: Model, rows: LabelledRows) -> None:
@@ -257,13 +249,7 @@ class TaskObjective(Objective[AnyExample]):
         return task
 
     def distilled(self, teacher_task: Self, name: str, options: TeacherOptions) -> DistillationObjective:
-        """Returns the objective of training with a teacher.
-
-        Args:
-            teacher_task: The result of `of_teacher`.
-            name: The teacher's name.
-            options: The options of distillation.
-        """
+        """Returns the objective of training with a teacher."""
         return ScoreDistillation(self, options, self._order(teacher_task.labels, name))
 
     def _order(self, theirs: Labels, name: str) -> list[int] | None:

@@ -122,12 +122,7 @@ class VectorLoss:
         return targets | {"scores": mx.array([example.target / self.max_score for example in examples])}
 
     def __call__(self, vectors: mx.array, targets: Mapping[str, mx.array]) -> tuple[mx.array, float]:
-        """Computes the loss and its weight.
-
-        Args:
-            vectors: The vectors of all texts of the examples, (T, W), in the same order.
-            targets: The result of `targets` for the examples.
-        """
+        """Computes the loss and its weight."""
         loss = functools.partial(self._of, targets)
         weight = 1.0 if self.name == "cosent" else float(len(targets["anchors"]))  # cosent has one loss per batch
         return (losses.matryoshka(loss, vectors, self.dimensions) if self.dimensions else loss(vectors)), weight

@@ -176,12 +176,7 @@ VARIED = tuple(field.name for field in fields(TrainingOptions) if field.name not
 
 
 def check_sweep(sweep: Mapping[str, Any] | None, seeds: int = 1) -> list[dict[str, Any]]:
-    """Checks a sweep, and returns all combinations of its values: `{"lr": [1e-5, 2e-5]}` gives two.
-
-    Args:
-        sweep: Lists of values to try, keyed by option.
-        seeds: The number of seeds per combination.
-    """
+    """Checks a sweep, and returns all combinations of its values: `{"lr": [1e-5, 2e-5]}` gives two."""
     seeds = RUNS.check_whole("seeds", seeds)
     combinations: list[dict[str, Any]] = [{}]
     runs = seeds

@@ -55,11 +55,7 @@ class Maker:
     """Makes the examples of a run.
 
     Args:
-        settings: The settings of the run.
-        tokenizer: The tokenizer of the model.
         pairs: The kind of pairs that the objective needs; `None` for single texts.
-        longest: The maximum number of tokens that the model accepts.
-        all_masked: See `Masking`.
     """
 
     def __init__(

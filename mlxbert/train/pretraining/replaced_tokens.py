@@ -110,18 +110,14 @@ class ReplacedTokens(Term):
 
 
 def sampled(logits: mx.array, draws: mx.array) -> mx.array:
-    """Samples a word for each row of logits from its softmax; no gradient flows through the samples.
+    """Samples a word for each row of logits, (M, V), from its softmax; no gradient flows through the samples.
 
     Two random numbers decide each word: the first selects a block of the vocabulary, the second a word in this block,
     each by its position among the cumulative probabilities. Therefore a word depends on its logits and on only two
     random numbers, rather than V.
 
     Args:
-        logits: The logits over the vocabulary, (M, V).
         draws: Random numbers in [0, 1), float32 (M, 2).
-
-    Returns:
-        The ids of the words, int32 (M,).
     """
     wide = mx.stop_gradient(logits).astype(mx.float32)
     rows, size = wide.shape
@@ -133,15 +129,7 @@ def sampled(logits: mx.array, draws: mx.array) -> mx.array:
 
 
 def _place(shares: mx.array, draws: mx.array) -> mx.array:
-    """Returns, for each row, the first index at which the cumulative sum exceeds a random fraction of the row's sum.
-
-    Args:
-        shares: Numbers that are not negative, (M, N).
-        draws: The random fractions, in [0, 1), (M,).
-
-    Returns:
-        The indices, int32 (M,).
-    """
+    """Returns, for each row, the first index at which the cumulative sum exceeds a random fraction of the row's sum."""
     sums = mx.cumsum(shares, axis=-1)
     below = backend().fusion_barrier(sums <= backend().fusion_barrier(draws[:, None] * sums[:, -1:])).sum(axis=-1)
     return mx.minimum(below, shares.shape[-1] - 1).astype(mx.int32)  # a product may be rounded up to the whole sum

@@ -136,7 +136,6 @@ def answer_metrics(judged: JudgedAnswers, threshold: float) -> dict[str, float]:
     other questions.
 
     Args:
-        judged: The scores of N questions.
         threshold: The share of "no answer" above which no answer is given.
     """
     scores = judged.scores(threshold)
@@ -170,15 +169,7 @@ def tune_threshold(judged: JudgedAnswers) -> float:
 def answering(
     records: Sequence[Asked], predicted: Sequence[Predicted], *, threshold: float, metric: str = "f1", **about: Any
 ) -> Evaluation:
-    """Evaluates the answers to questions.
-
-    Args:
-        records: N questions.
-        predicted: The best span for each question.
-        threshold: The share of "no answer" above which no answer is given.
-        metric: The main metric, one of `TASKS["answer"].metrics`.
-        **about: Further fields of the evaluation.
-    """
+    """Evaluates the answers to questions."""
     check_metric("answer", metric)
     judged = judge(records, predicted)
     metrics, values = answer_metrics(judged, threshold), judged.scores(threshold)

@@ -20,11 +20,7 @@ FROZEN = "frozen vectors"
 
 
 class Baseline(Protocol):
-    """The methods that baselines need from the objective of a task.
-
-    Attributes:
-        link: The link function of a linear model for the task.
-    """
+    """The methods that baselines need from the objective of a task."""
 
     @property
     def link(self) -> Link: ...  # noqa: D102
@@ -50,12 +46,6 @@ def baselines(
     The first method always predicts what is most common in the training data. `frozen vectors` is a linear model on the
     vectors of the untrained model, for at most 2,000 examples of each split. It is left out if the model cannot embed
     the texts.
-
-    Args:
-        model: The model before training.
-        train: Training records.
-        valid: Validation records.
-        seed: The seed that determines which examples are embedded.
     """
     targets, expected = task.expected(train), task.expected(valid)
     scores = task.constant(train, valid)

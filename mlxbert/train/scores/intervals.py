@@ -34,9 +34,6 @@ def bootstrap(
 
     Args:
         metric: Computes the metric from the indices of examples, (N,). Some indices are repeated.
-        examples: The number of examples, N.
-        seed: The seed that determines the resamples.
-        resamples: The number of resamples.
     """
     rng = np.random.default_rng(seed)
     values = [metric(rng.integers(examples, size=examples)) for _ in range(resamples)]

@@ -61,15 +61,7 @@ def classification(
     metric: str = "accuracy",
     **about: Unpack[EvaluationFacts],
 ) -> Evaluation:
-    """Evaluates predictions of one label per example.
-
-    Args:
-        records: N records, each with the name of a label.
-        names: The C labels.
-        probabilities: The probability of every label, (N, C).
-        metric: The main metric, one of `TASKS["classify"].metrics`.
-        **about: Further fields of the evaluation.
-    """
+    """Evaluates predictions of one label per example."""
     check_predictions("classify", metric, records, probabilities, (len(records), len(names)))
     expected = label_numbers(records, names)
     predicted = probabilities.argmax(1)
@@ -106,13 +98,8 @@ def multilabel(
     """Evaluates predictions of any number of labels per example.
 
     Args:
-        records: N records, each with names of labels.
-        names: The C labels.
-        probabilities: The probability of every label, (N, C).
         thresholds: The lowest probability at which a label is predicted: (C,), or (N, C) for thresholds that depend on
             the example; 0.5 by default. See `tune_thresholds` and `cross_thresholds`.
-        metric: The main metric, one of `TASKS["multilabel"].metrics`.
-        **about: Further fields of the evaluation.
     """
     check_predictions("multilabel", metric, records, probabilities, (len(records), len(names)))
     thresholds = [DEFAULT_THRESHOLD] * len(names) if thresholds is None else thresholds
@@ -151,14 +138,7 @@ def multilabel(
 def regression(
     records: Sequence[LabelledRecord], values: Numbers, *, metric: str = "spearman", **about: Unpack[EvaluationFacts]
 ) -> Evaluation:
-    """Evaluates predictions of numbers.
-
-    Args:
-        records: N records, each with a number.
-        values: The predicted numbers, (N,).
-        metric: The main metric, one of `TASKS["regress"].metrics`.
-        **about: Further fields of the evaluation.
-    """
+    """Evaluates predictions of numbers."""
     check_predictions("regress", metric, records, values, (len(records),))
     expected, predicted = numbers(records), values.astype(np.float64)
     scores = regress_metrics(expected, predicted)
@@ -213,11 +193,6 @@ def check_predictions(
     """Raises an error if predictions cannot be evaluated.
 
     The metric must be known, there must be records, and predictions must be finite and have the expected shape.
-
-    Args:
-        task: The name of the task.
-        metric: The main metric.
-        records: N records.
     """
     check_metric(task, metric)
     if not records:

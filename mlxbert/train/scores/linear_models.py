@@ -45,10 +45,8 @@ def fit_linear(vectors: Numbers, targets: Floats, link: Link) -> LinearModel:
     for rounding errors.
 
     Args:
-        vectors: The vectors, (N, D).
         targets: For `SOFTMAX` and `SIGMOID`, 0 or 1 for each label, (N, C); for `SOFTMAX`, each row has a single 1. For
             `IDENTITY`, numbers (N,).
-        link: `SOFTMAX` (one class), `SIGMOID` (any labels) or `IDENTITY` (least squares).
     """
     mean = vectors.mean(0, dtype=np.float64)
     length = math.sqrt(float(((vectors - mean) ** 2).sum(1).mean())) or 1.0

@@ -237,14 +237,10 @@ def r2(expected: Numbers, predicted: Numbers) -> float:
 
 
 def tune_thresholds(probabilities: Numbers, expected: Bools) -> list[float]:
-    """Returns the threshold for each label that maximizes the F1 of the label.
+    """Returns the threshold for each label that maximizes the F1 of the label; the arguments are (N, C).
 
     Candidates are 0.5 and the values halfway between neighbouring probabilities. Of equally good candidates, the one
     nearest to 0.5 is chosen. The threshold of a label that no example has is 0.5.
-
-    Args:
-        probabilities: The probability of every label, (N, C).
-        expected: Whether an example has the label, (N, C).
     """
     return [_tune(probabilities[:, label], expected[:, label]) for label in range(expected.shape[1])]
 
@@ -254,11 +250,6 @@ def cross_thresholds(probabilities: Numbers, expected: Bools, *, seed: int = 0) 
 
     If thresholds are tuned and scored on the same examples, F1 looks better than it is, especially for rare labels. So
     the examples are split into five folds, and the thresholds for each fold are tuned on the other four folds.
-
-    Args:
-        probabilities: The probability of every label, (N, C).
-        expected: Whether an example has the label, (N, C).
-        seed: The seed that determines the folds.
     """
     folds = np.random.default_rng(seed).permutation(len(expected)) % FOLDS
     thresholds = np.empty(expected.shape)

@@ -40,10 +40,6 @@ def average_precision(expected: Floats, scores: Numbers) -> float:
     """Returns the area under the precision-recall curve, which has a step for each distinct score.
 
     It is 0 if no label is 1.
-
-    Args:
-        expected: The labels, 0 or 1, (N,).
-        scores: The scores, (N,). A higher score means that the label is more probably 1.
     """
     right, chosen = _cuts(expected, scores)
     gained = np.diff(right, prepend=0.0)
@@ -133,8 +129,6 @@ def rerank_metrics(
     """Returns the metrics that are defined for the labels, keyed by name.
 
     Args:
-        records: N pairs with labels.
-        scores: The scores of the pairs, (N,).
         logits: The logits from which the scores were computed, (N,), if the scores are probabilities. They decide the
             order, because many probabilities may round to 1.0.
     """
@@ -151,12 +145,6 @@ def vector_baseline(model: Model, records: Sequence[LabelledRecord], metric: str
 
     Queries are sampled with all their texts, up to about 2,000 pairs. The result is empty if the model cannot embed
     these texts.
-
-    Args:
-        model: The model before training.
-        records: Validation records.
-        metric: One of `metrics_of(records)`.
-        seed: The seed that determines the sample of queries.
     """
     by_query: defaultdict[str, list[LabelledRecord]] = defaultdict(list)
     for record in records:
@@ -205,14 +193,7 @@ def reranking(
     metric: str = "average_precision",
     **about: Unpack[EvaluationFacts],
 ) -> Evaluation:
-    """Evaluates the scores of pairs.
-
-    Args:
-        records: N pairs with labels from 0 to 1.
-        scores: The scores of the pairs, (N,).
-        metric: The main metric, one of `metrics_of(records)`.
-        **about: Further fields of the evaluation.
-    """
+    """Evaluates the scores of pairs."""
     check_predictions("rerank", metric, records, scores if logits is None else logits, (len(records),))
     check_rerank_metric(metric, records)
     metrics = rerank_metrics(records, scores, logits)

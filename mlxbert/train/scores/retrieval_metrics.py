@@ -45,7 +45,6 @@ def retrieval_scores(
     """Scores rankings.
 
     Args:
-        ranked: The documents found for each query, the best first.
         judgements: The grades of documents, by query. A grade above 0 means that the document is relevant. A query that
             has relevant documents but no ranking scores 0, as with trec_eval's `-c`.
     """

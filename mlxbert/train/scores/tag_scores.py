@@ -97,8 +97,6 @@ def tally(
     """Counts the entities (or words with plain tags) that are expected, predicted, and right.
 
     Args:
-        expected: The tags of N sentences.
-        predicted: The predicted tags of the same words.
         names: Types or tags that get a column even if they do not occur.
     """
     pairs = [(units(gold, scheme), units(guess, scheme)) for gold, guess in zip(expected, predicted, strict=True)]
@@ -148,16 +146,7 @@ def tagging(
     metric: str,
     **about: Unpack[EvaluationFacts],
 ) -> Evaluation:
-    """Evaluates predicted tags.
-
-    Args:
-        records: N sentences.
-        predictions: The model's prediction for each sentence.
-        scheme: The scheme of the records and the predictions.
-        names: The types or plain tags that the model has.
-        metric: The main metric, one of `metrics_of(scheme)`.
-        **about: Further fields of the evaluation.
-    """
+    """Evaluates predicted tags."""
     check_metric("tag", metric)
     if not records:
         raise InputError("there is no example to evaluate")

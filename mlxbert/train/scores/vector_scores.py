@@ -96,7 +96,6 @@ def vector_scores(examples: Sequence[ExampleTexts], vectors: Numbers, similarity
     Args:
         examples: Examples whose `evaluated` inputs are T texts in total.
         vectors: The vectors of these texts, (T, W); of vectors of tokens, T arrays.
-        similarity: The similarity function, one of `SIMILARITIES` or `TOKEN_SIMILARITIES` in `mlxbert.nn`.
     """
     if not len(vectors):
         raise InputError("there is nothing to evaluate, because every text is a single character")
@@ -164,14 +163,7 @@ def evaluation(
     similarity: str,
     **about: Any,
 ) -> Evaluation:
-    """Evaluates the vectors of some records.
-
-    Args:
-        vectors: The vectors of all evaluated texts, (T, W).
-        metric: The main metric.
-        similarity: The similarity function.
-        **about: Further fields of the evaluation.
-    """
+    """Evaluates the vectors of some records."""
     scores = vector_scores(examples, vectors, similarity)
     means = scores.means()
     return Evaluation(
