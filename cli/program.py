@@ -31,7 +31,6 @@ class Command(TyperCommand):
     """A command with mlxbert's own help."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Prints the help."""
         show_help(ctx.command_path, self, whole=False)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -75,15 +74,12 @@ class CommandGroup(TyperGroup):
     """A group of commands with mlxbert's own help, in which some commands have aliases."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Prints the help."""
         show_help(ctx.command_path, self, whole=False)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Returns the command that has this name or alias."""
         return super().get_command(ctx, cmd_name) or super().get_command(ctx, _ALIASES.get(cmd_name, cmd_name))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Returns the command that the arguments begin with."""
         if not args[0].startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
             raise _no_such_command(args[0], self, ctx.command_path)
         return super().resolve_command(ctx, args)

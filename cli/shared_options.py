@@ -256,7 +256,6 @@ def _mark(option: inspect.Parameter, kind: type[_Mark]) -> _Mark | None:
 
 
 def _for_typer(option: inspect.Parameter) -> inspect.Parameter:
-    """Converts an option to a parameter that typer understands."""
     kind, *marks = typing.get_args(option.annotation) or (option.annotation,)
     if not marks or typing.get_origin(option.annotation) is not Annotated:
         return option

@@ -82,7 +82,6 @@ class HttpClient:
         return status, content
 
     def close(self) -> None:
-        """Closes the connection."""
         self._connection.close()
 
     def _exchange(self, path: str, data: bytes | None) -> tuple[int, str, bytes]:

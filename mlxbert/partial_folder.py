@@ -104,7 +104,6 @@ class PartialFolder:
         return True
 
     def clear(self) -> None:
-        """Removes the work."""
         for pattern in self.work:
             for path in self.folder.glob(pattern):
                 if path.is_dir():

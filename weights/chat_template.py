@@ -34,7 +34,6 @@ class PairPrompt:
 
     @property
     def before(self) -> str:
-        """The text before the query."""
         return f"{_BEFORE}{self.instruction}{_QUERY}"
 
     def template(self) -> str:

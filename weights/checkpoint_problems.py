@@ -19,7 +19,6 @@ class PartProblem:
     hint: str | None = None
 
     def error(self, checkpoint: Checkpoint) -> CheckpointError:
-        """Returns the error to raise for this problem."""
         return CheckpointError(f"{checkpoint.folder}: {self.text}", hint=self.hint)
 
 

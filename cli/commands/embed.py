@@ -133,7 +133,6 @@ def _views(kind: str, *, compare: bool) -> tuple[Any, Any]:
 def _format(
     kind: str, model: "Model | RemoteModel", chosen: Any, path: "Path | None", keep: Sequence[str] | None
 ) -> OutputFormat:
-    """Returns the output format for vectors of this model."""
     from mlxbert.tasks.vector_dtype import stored_width
 
     options = chosen.deciding()

@@ -44,7 +44,6 @@ class FinishedParts:
         return self
 
     def write(self, results: Sequence[Any], kept: Sequence[Mapping[str, Any]]) -> None:
-        """Writes the next part."""
         path = self._path(len(self.counts))
         with atomic_write(path, durable=False) as file:
             self._format.write_part(file, results, kept)

@@ -26,7 +26,6 @@ class JsonLines(OutputFormat):
     ending = part_ending = ".jsonl"
 
     def write_part(self, file: IO[bytes], results: Sequence[Any], kept: Sequence[Mapping[str, Any]]) -> None:
-        """Writes a line for each result."""
         for result, values in zip(results, kept, strict=True):
             file.write(to_line(result, values).encode() + b"\n")
 

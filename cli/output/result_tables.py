@@ -132,5 +132,4 @@ class Sqlite(_Table):
 
 
 def _quoted(name: str) -> str:
-    """Quotes a name for SQL."""
     return '"' + utf8(name).decode().replace('"', '""') + '"'

@@ -84,8 +84,6 @@ def _refuse_existing(path: Path, overwrite: bool) -> None:
 
 
 class _Folder(PartialFolder):
-    """The folder that holds the parts."""
-
     names = rf"{_WHOLE}|part-\d+\.\w+"
     work = ("*-*", f"{_WHOLE}*")
     begun = "*-*.json"

@@ -83,7 +83,6 @@ def _commands(model: "Inspection") -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _finds_any(model: "Inspection") -> bool:
-    """Whether the model finds entities of any types."""
     return "open_entities" in model.parts
 
 

@@ -30,7 +30,6 @@ class VectorView:
         self.results: list[Embedding] = []
 
     def draw(self, result: Embedding) -> Iterator["rich.RenderableType"]:
-        """Draws the vector of a text."""
         if self.compare and len(self.results) <= MOST_COMPARED:
             self.results.append(result)
         return _embedding(result)
@@ -46,7 +45,6 @@ class WordVectors(VectorView):
     _text = 0
 
     def draw(self, result: Words) -> Iterator["rich.RenderableType"]:  # type: ignore[override]
-        """Draws a line for each word."""
         self._text += 1
         width = min(console.stdout().width, 100)
         yield rich.Text(console.line(result.text, width), "bold")

@@ -101,7 +101,6 @@ class CpuBackend(Backend):
     def run_parts(
         self, encoder: Any, parts: Sequence[Any], options: Mapping[str, bool], streams: Sequence[mx.Stream]
     ) -> list[Any]:
-        """Computes the parts of a batch, each on a stream."""
         outputs = []
         for part, stream in zip(parts, streams, strict=True):
             with mx.stream(stream):
@@ -198,7 +197,6 @@ BACKENDS = CpuBackend(), CpuInference()
 
 
 def _scores(qk: PositionedQK) -> int:
-    """The number of all scores."""
     return qk.q.size // qk.q.shape[-1] * qk.k.shape[-2]
 
 

@@ -71,8 +71,6 @@ def attention(
 
 @dataclass(frozen=True)
 class _AttentionInputs:
-    """The inputs that all blocks of attention share."""
-
     q: mx.array  # (B, H, …, L, head size), scaled
     k: mx.array  # (B, H, …, K, head size)
     v: mx.array  # (B, H, …, K, head size)

@@ -49,7 +49,6 @@ class Usual:
 
     @property
     def names(self) -> set[str]:
-        """All usual names."""
         groups = [*(group for groups in self.roles.values() for group in groups), *map(" ".join, self.pairs)]
         return {name for group in groups for name in group.split()}
 
@@ -103,7 +102,6 @@ class ColumnNames:
         return "scored" if self.label is not None else "texts" if self.pair is None else "pairs"
 
     def to_dict(self) -> dict[str, str]:
-        """Returns a dict that maps each role to its column."""
         columns = {"text": self.text, "pair": self.pair, "label": self.label}
         for number, column in enumerate(self.negatives, 1):
             columns["negative" if len(self.negatives) == 1 else f"negative {number}"] = column

@@ -208,7 +208,6 @@ def _label(names: Sequence[str], target: str | None, logits: mx.array) -> int:
 
 
 def _find_classify(model: Model, text: str, pair: str | None, options: ExplainOptions) -> list[_Explained]:
-    """A label of a text or pair."""
     assert model.labels is not None  # a model with the head has labels
     encoding = _one_input(model, text, pair)
     names = model.labels.names
@@ -227,7 +226,6 @@ def _find_rerank(model: Model, text: str, pair: str | None, options: ExplainOpti
 
 
 def _find_tag(model: Model, text: str, pair: str | None, options: ExplainOptions) -> list[_Explained]:
-    """The tag of a word."""
     if "token_classifier" not in model.network.heads or model.labels is None:
         raise ArgumentError("the model finds entities of any types, which cannot be explained")
     encoding, at = _one_input(model, text, None), options.at

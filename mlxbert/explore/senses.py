@@ -54,8 +54,6 @@ class _Place(NamedTuple):
 
 
 class _MaskedText(NamedTuple):
-    """A text with the word."""
-
     number: int
     text: str
     read: str  # what the model reads: the text, perhaps with masks in the place of the word
@@ -83,7 +81,6 @@ class _PlacesTask(EmbedWordsTask):
         self.pattern = pattern
 
     def result(self, job: TokenJob, outputs: Sequence["Scores"]) -> Words:
-        """Makes the result from the places that have tokens."""
         import numpy as np
 
         places = [(*match.span(), list["Scores"]()) for match in self.pattern.finditer(job.text)]

@@ -130,8 +130,6 @@ def convert(
 
 @dataclass(frozen=True)
 class _ConversionPlan:
-    """The parameters of a conversion."""
-
     name: str  # the name of the source
     source: OpenedModel
     target: Path  # the folder to write

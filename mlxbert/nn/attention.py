@@ -75,7 +75,6 @@ class RotaryAttention(SelfAttention):
         self.rotation = rotation
 
     def apply_positions(self, q: mx.array, k: mx.array, context: Context) -> PositionedQK:
-        """See `SelfAttention.apply_positions`."""
         rotated = context.rotated[self.rotation]
         q, k = (backend().rotate(x, rotated.cosines, rotated.sines) for x in (q, k))
         return PositionedQK(q, k, mask=rotated.mask, blocks=rotated.blocks, causal=self.rotation.causal)
@@ -99,7 +98,6 @@ class DisentangledAttention(SelfAttention):
         self.scale = 1 / math.sqrt(config.head_size * kinds)
 
     def apply_positions(self, q: mx.array, k: mx.array, context: Context) -> PositionedQK:
-        """See `SelfAttention.apply_positions`."""
         assert context.distances is not None
         # One dropout mask for both kinds of scores, a new one in every layer, as in transformers.
         distances = context.distances._replace(vectors=self.distance_dropout(context.distances.vectors))

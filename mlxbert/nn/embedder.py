@@ -129,7 +129,6 @@ class Embedder(nn.Module):
 
     @property
     def needs_attentions(self) -> bool:
-        """Whether the encoder has to return its attentions."""
         return "attention" in self.config.poolings
 
     def __call__(self, output: EncoderOutput, attention_mask: mx.array | None = None, skip: int = 0) -> mx.array:

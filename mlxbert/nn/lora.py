@@ -34,7 +34,6 @@ class LoraSettings:
 
     @property
     def scale(self) -> float:
-        """The factor of the update."""
         return scale_of(self.rank, self.alpha, rslora=self.rslora)
 
 

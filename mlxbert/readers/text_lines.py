@@ -220,7 +220,6 @@ class _Counted(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """Reads from the file."""
         data = self._file.read(size)
         self.done += len(data)
         return data

@@ -69,7 +69,6 @@ _RESULTS = {"embed": "vectors", "classify": "classes", "tag": "entities"}
 
 
 def _command(task: str) -> Callable[..., None]:
-    """Makes the command that computes a task."""
     about = f"""Compute the {_RESULTS[task]} of the texts in .parquet files, on many machines with Ray.
 
     If it is interrupted, the same command resumes it.

@@ -73,7 +73,6 @@ class PartWriter:
             raise MlxbertError(f"{job.model.source}: this machine has other files of the model than the one that began")
 
     def write(self, part: JobPart) -> PartCounts:
-        """Computes a part and writes its file."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 

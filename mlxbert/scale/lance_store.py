@@ -157,7 +157,6 @@ class LanceStore:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """See `IndexStore`."""
         before = self.about
         self._changes = changes = Transaction(before.dimensions)
         try:
@@ -194,7 +193,6 @@ class LanceStore:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """See `IndexStore`."""
         self._begin_reading()
         try:
             yield
@@ -208,25 +206,21 @@ class LanceStore:
 
     @lance_guarded
     def refresh(self) -> None:
-        """See `IndexStore`."""
         self._latest()
         self._read_about()
         self._hashes = None  # another process may have removed some
 
     def set_about(self, about: IndexSettings) -> None:
-        """See `IndexStore`."""
         _ = self._written
         self.about = about
 
     @lance_guarded
     def files(self) -> dict[str, StoredFile]:
-        """See `IndexStore`."""
         rows = self._latest().scan(["key", "text"], f"kind = {RowKind.FILE:d}").to_pylist()
         return {file.path: file for file in map(_stored_file, rows)}
 
     @lance_guarded
     def known(self, hashes: Iterable[bytes]) -> set[bytes]:
-        """See `IndexStore`."""
         import numpy as np
 
         asked = {*hashes}
@@ -244,7 +238,6 @@ class LanceStore:
 
     @lance_guarded
     def vectors(self, hashes: Collection[bytes]) -> dict[bytes, "Vector"]:
-        """See `IndexStore`."""
         import numpy as np
 
         if not hashes:
@@ -258,7 +251,6 @@ class LanceStore:
 
     @lance_guarded
     def put_vectors(self, vectors: Mapping[bytes, "Vector"]) -> None:
-        """See `IndexStore`."""
         changes = self._written
         group = changes.begin(SPARE)
         for hash in vectors.keys() - self.known(vectors):
@@ -273,7 +265,6 @@ class LanceStore:
         vectors: Mapping[bytes, "Vector"],
         problems: Iterable[IndexProblem] = (),
     ) -> None:
-        """See `IndexStore`."""
         changes, key = self._written, _key(file.path)
         changes.remove(key)
         group = changes.begin(key)
@@ -290,7 +281,6 @@ class LanceStore:
         vectors: Mapping[bytes, "Vector"],
         problems: Iterable[IndexProblem] = (),
     ) -> None:
-        """See `IndexStore`."""
         changes = self._written
         listing = {document.place: document for document in documents}
         last = {problem.place: problem for problem in problems}
@@ -338,7 +328,6 @@ class LanceStore:
 
     @lance_guarded
     def touch(self, file: StoredFile) -> None:
-        """See `IndexStore`."""
         changes, key = self._written, _key(file.path)
         rows = self._latest().scan(["key", "text"], f"key = {quoted(key)} AND kind = {RowKind.FILE:d}").to_pylist()
         for before in map(_stored_file, rows):
@@ -348,7 +337,6 @@ class LanceStore:
 
     @lance_guarded
     def rename(self, path: str, new: str) -> None:
-        """See `IndexStore`."""
         changes, key, target = self._written, _key(path), _key(new)
         added = [group for group, other in changes.keys.items() if other == key]
         table, where = self._latest(), f"key = {quoted(key)}"
@@ -361,13 +349,11 @@ class LanceStore:
 
     @lance_guarded
     def remove(self, paths: Iterable[str]) -> None:
-        """See `IndexStore`."""
         for path in paths:
             self._written.remove(_key(path))
 
     @lance_guarded
     def remove_documents(self, places: Iterable[str]) -> int:
-        """See `IndexStore`."""
         keys = [_key("", place) for place in places]
         for key in keys:
             self._written.remove(key)
@@ -375,18 +361,15 @@ class LanceStore:
 
     @lance_guarded
     def prune(self) -> None:
-        """See `IndexStore`."""
         until = int(time.time()) - _SPARE_SECONDS
         self._written.remove(SPARE)
         self._written.spares = f"key = {quoted(SPARE)} AND (place = {quoted(self._table.session)} OR page < {until})"
 
     def nearest(self, vector: "Vector", count: int, only: Filter) -> Scores:
-        """See `IndexStore`."""
         return self.begin_nearest(vector, count, only)()
 
     @lance_guarded
     def begin_nearest(self, vector: "Vector", count: int, only: Filter) -> Callable[[], Scores]:
-        """See `IndexStore`."""
         table = self._latest()
         numbers = self._numbers(only) if only else None
         future = _executor().submit(self._nearest, table.dataset, vector, count, numbers)
@@ -479,7 +462,6 @@ class LanceStore:
 
     @lance_guarded
     def similarities(self, vector: "Vector", chunks: Collection[int]) -> dict[int, float]:
-        """See `IndexStore`."""
         numbers, scores = self._scored(vector, self._latest().scan(["number", "vector"], f"number IN {listed(chunks)}"))
         best: dict[int, float] = {}
         for number, score in zip(numbers.tolist(), scores.tolist(), strict=True):
@@ -498,7 +480,6 @@ class LanceStore:
 
     @lance_guarded
     def with_words(self, query: str, count: int, only: Filter) -> Scores:
-        """See `IndexStore`."""
         from lance.query import BooleanQuery, Occur
 
         terms = chosen_terms(query, self._frequency)
@@ -507,12 +488,10 @@ class LanceStore:
 
     @lance_guarded
     def word_weights(self, query: str) -> dict[tuple[str, ...], float]:
-        """See `IndexStore`."""
         return word_weights(query, self._frequency, self.size())
 
     @lance_guarded
     def word_for_word(self, query: str, count: int, only: Filter) -> Scores:
-        """See `IndexStore`."""
         from lance.query import BooleanQuery, Occur
 
         terms = phrases(query)
@@ -550,7 +529,6 @@ class LanceStore:
 
     @lance_guarded
     def size(self) -> int:
-        """See `IndexStore`."""
         table = self._latest()
         if self._total is None:
             self._total = table.count(f"kind = {RowKind.CHUNK:d}")
@@ -558,7 +536,6 @@ class LanceStore:
 
     @lance_guarded
     def chunks(self, numbers: Sequence[int]) -> list[FoundChunk]:
-        """See `IndexStore`."""
         found = {row.number: row for row in self._chunks(f"number IN {listed(numbers)}")} if numbers else {}
         return [found[number] for number in numbers if number in found]
 
@@ -568,7 +545,6 @@ class LanceStore:
 
     @lance_guarded
     def documents_of(self, chunks: Collection[int]) -> dict[int, int]:
-        """See `IndexStore`."""
         if not chunks:
             return {}
         where = f"number IN {listed(chunks)} AND kind = {RowKind.CHUNK:d}"
@@ -580,14 +556,12 @@ class LanceStore:
 
     @lance_guarded
     def around(self, number: int, before: int, after: int) -> list[FoundChunk]:
-        """See `IndexStore`."""
         near = self._chunks(f"number BETWEEN {number - before} AND {number + after}")
         documents = {row.document for row in near if row.number == number}
         return [row for row in near if row.document in documents]
 
     @lance_guarded
     def chunk_at(self, path: str, line: int) -> int | None:
-        """See `IndexStore`."""
         where = f"key = {quoted(_key(path))} AND kind = {RowKind.CHUNK:d}"
         rows = self._latest().scan(["number", "first_line"], where).to_pylist()
 
@@ -620,7 +594,6 @@ class LanceStore:
 
     @lance_guarded
     def count(self, only: Filter) -> int:
-        """See `IndexStore`."""
         import numpy as np
 
         documents = self._latest().scan(["number"], f"{_FIRST}")["number"].to_numpy()
@@ -628,7 +601,6 @@ class LanceStore:
 
     @lance_guarded
     def fields(self) -> list[str]:
-        """See `IndexStore`."""
         import pyarrow.compute as pc
 
         texts = pc.unique(self._latest().scan(["fields"], f"{_FIRST}")["fields"]).to_pylist()
@@ -636,7 +608,6 @@ class LanceStore:
 
     @lance_guarded
     def problems(self) -> list[IndexProblem]:
-        """See `IndexStore`."""
         kinds = listed([int(RowKind.FILE), int(RowKind.PROBLEM)])
         rows = self._latest().scan(["kind", "key", "place", "text"], f"kind IN {kinds}").to_pylist()
         rows = [row for row in rows if row["kind"] == RowKind.PROBLEM or _stored_file(row).problem is not None]
@@ -644,7 +615,6 @@ class LanceStore:
 
     @lance_guarded
     def stats(self) -> Stats:
-        """See `IndexStore`."""
         import pyarrow.compute as pc
 
         table, files = self._latest(), self.files().values()
@@ -665,7 +635,6 @@ class LanceStore:
         )
 
     def documents(self, path: str) -> Iterator[StoredDocument]:
-        """See `IndexStore`."""
         where = f"key = {quoted(_key(path))}" if path else f"key >= '{_RECORD}' AND key < '{chr(ord(_RECORD) + 1)}'"
         columns = [*_CHUNK, "kind", "title", "hash"]
         try:
@@ -678,7 +647,6 @@ class LanceStore:
 
     @lance_guarded
     def check(self) -> None:
-        """See `IndexStore`."""
         import numpy as np
 
         with self.reading():
@@ -799,7 +767,6 @@ def _found_chunk(row: Row) -> FoundChunk:
 
 
 def _document(rows: Sequence[Row]) -> StoredDocument:
-    """Makes a document from its rows."""
     first = next(row for row in rows if row["kind"] != RowKind.WINDOW)
     chunks = [
         _chunk(row, tuple(bytes.fromhex(other["hash"]) for other in rows if other["number"] == row["number"]))
@@ -810,7 +777,6 @@ def _document(rows: Sequence[Row]) -> StoredDocument:
 
 
 def _values(row: Row) -> dict[str, Any]:
-    """Returns the values that filters compare."""
     return {**json.loads(row["fields"]), "path": _path(row["key"]), "place": row["place"], "title": row["title"]}
 
 
@@ -870,7 +836,6 @@ def _merged(before: Mapping[str, Any], after: Mapping[str, Any], present: Mappin
 
 @cache
 def _executor() -> ThreadPoolExecutor:
-    """The threads that compare vectors."""
     return ThreadPoolExecutor(thread_name_prefix="mlxbert-lance")
 
 

@@ -197,7 +197,6 @@ class Transaction:
         return self.numbers - count
 
     def add(self, group: int, row: Row) -> None:
-        """Adds a row to a group."""
         self._rows.append({**row, "group": group})
         if len(self._rows) == _BATCH:
             self._flush()
@@ -283,7 +282,6 @@ class LanceTable:
         return int(self.dataset.count_rows(where))
 
     def head(self) -> dict[str, Any]:
-        """Returns the values in the head."""
         rows = self.scan(["text"], f"key = {quoted(HEAD)}")["text"].to_pylist()
         if len(rows) != 1:
             raise ContradictoryRowsError(f"there are {len(rows)} rows of settings")

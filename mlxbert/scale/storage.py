@@ -45,7 +45,6 @@ class Location(NamedTuple):
         return {info.base_name: info for info in infos if info.is_file}
 
     def open(self) -> Any:
-        """Opens the file for reading."""
         with storage_errors(self.address):
             return self.filesystem.open_input_file(self.path)
 
@@ -71,7 +70,6 @@ class Location(NamedTuple):
                 file.write(content)
 
     def remove(self) -> None:
-        """Removes the file."""
         with storage_errors(self.address):
             self.filesystem.delete_file(self.path)
 

@@ -68,7 +68,6 @@ class Filter:
 
     @property
     def fields(self) -> set[str]:
-        """The fields that the conditions are about."""
         return {condition.field for condition in self.where}
 
     def __bool__(self) -> bool:

@@ -22,5 +22,4 @@ class Glob:
         self._expression = re.compile(fnmatch.translate(spelled))
 
     def matches(self, text: str) -> bool:
-        """Whether the whole text matches."""
         return self._expression.match(text) is not None

@@ -45,7 +45,6 @@ class ProblemList:
             group[-1] = replace(group[-1], more=group[-1].more + 1)
 
     def kept(self) -> list[IndexProblem]:
-        """Returns the problems to keep."""
         return [problem for group in self._groups.values() for problem in group]
 
 

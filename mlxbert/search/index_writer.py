@@ -86,7 +86,6 @@ class _Spool:
         self._file.close()
 
     def add(self, document: StoredDocument, texts: Sequence[str]) -> None:
-        """Adds a document."""
         pickle.dump((document, texts), self._file, pickle.HIGHEST_PROTOCOL)
 
     def __iter__(self) -> Iterator[tuple[StoredDocument, Sequence[str]]]:
@@ -267,7 +266,6 @@ class IndexWriter:
     def _scan(
         self, paths: Sequence[str], before: dict[str, StoredFile]
     ) -> Generator[Event, None, tuple[list[WalkedFile], list[str]]]:
-        """Returns the files to read and the paths to remove."""
         about = self._store.about
         gone, changed, count, closed = dict(before), [], 0, []
         own_paths = canonical_paths(self._store.own_paths)

@@ -40,7 +40,6 @@ class TokenTable:
         self._connection.execute("INSERT OR REPLACE INTO tokens VALUES (?, ?, ?)", (number, data, zlib.crc32(data)))
 
     def remove(self, number: int) -> None:
-        """Removes the vectors of the tokens of a text."""
         self._connection.execute("DELETE FROM tokens WHERE vector = ?", (number,))
 
     def of_vectors(self, numbers: Collection[int]) -> "dict[int, Tokens]":

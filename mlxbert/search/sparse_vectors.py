@@ -224,13 +224,11 @@ class SparseCache(VectorCache):
         return np.minimum(scores, 1 if self._about.similarity == "cosine" else np.inf).astype(np.float32)
 
     def vectors(self, numbers: Sequence[int]) -> tuple[list[int], Any]:
-        """See `VectorCache`."""
         query = "SELECT id, vector FROM vectors WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id"
         rows = self._connection.rows(query, (json.dumps([*numbers]),))
         return [number for number, _ in rows], [self._lists.parsed(blob).astype(ENTRIES) for _, blob in rows]
 
     def check(self) -> None:
-        """See `VectorCache`."""
         numbers = [number for (number,) in self._connection.rows("SELECT id FROM vectors")]
         alive = self._loaded().alive
         if len(numbers) != alive.sum() or not alive[numbers].all():

@@ -194,16 +194,13 @@ class SqliteStore:
 
     @property
     def own_paths(self) -> Sequence[str]:
-        """See `IndexStore`."""
         return [f"{self.path}{ending}" for ending in schema.ENDINGS]
 
     def locked(self) -> AbstractContextManager[None]:
-        """See `IndexStore`."""
         return schema.locked(self.path)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """See `IndexStore`."""
         self._execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -220,7 +217,6 @@ class SqliteStore:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """See `IndexStore`."""
         self._execute("BEGIN")
         try:
             yield
@@ -230,7 +226,6 @@ class SqliteStore:
 
     @guarded
     def refresh(self) -> None:
-        """See `IndexStore`."""
         self._read_about()
         self._free = None  # another process may have used these numbers
 
@@ -240,27 +235,23 @@ class SqliteStore:
 
     @guarded
     def set_about(self, about: IndexSettings) -> None:
-        """See `IndexStore`."""
         rows = [(name, json.dumps(value)) for name, value in asdict(about).items()]
         self._connection.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", rows)
         self.about = about
 
     @guarded
     def files(self) -> dict[str, StoredFile]:
-        """See `IndexStore`."""
         rows = self._connection.execute("SELECT path, size, mtime, hash, problem, left_out FROM files")
         files = (StoredFile(os.fsdecode(row[0]), row[1], row[2], row[3], row[4], bool(row[5])) for row in rows)
         return {file.path: file for file in files if file.path}
 
     @guarded
     def known(self, hashes: Iterable[bytes]) -> set[bytes]:
-        """See `IndexStore`."""
         query = "SELECT 1 FROM vectors WHERE hash = ?"
         return {hash for hash in hashes if self._connection.row(query, (hash,))}
 
     @guarded
     def vectors(self, hashes: Collection[bytes]) -> dict[bytes, "Vector"]:
-        """See `IndexStore`."""
         numbers: dict[int, bytes] = {}
         for hash in hashes:
             if row := self._connection.row("SELECT id FROM vectors WHERE hash = ?", (hash,)):
@@ -270,7 +261,6 @@ class SqliteStore:
 
     @guarded
     def vectors_with_tokens(self, hashes: Collection[bytes]) -> dict[bytes, VectorWithTokens]:
-        """See `IndexStore`."""
         assert self._tokens is not None  # asked only of an index that has them
         query = "SELECT id FROM vectors WHERE hash = ?"
         numbers = {hash: int(row[0]) for hash in hashes if (row := self._connection.row(query, (hash,)))}
@@ -279,7 +269,6 @@ class SqliteStore:
 
     @guarded
     def put_vectors(self, vectors: Mapping[bytes, StoredVector]) -> None:
-        """See `IndexStore`."""
         for hash in vectors:
             self._vector(hash, vectors)
 
@@ -291,7 +280,6 @@ class SqliteStore:
         vectors: Mapping[bytes, StoredVector],
         problems: Iterable[IndexProblem] = (),
     ) -> None:
-        """See `IndexStore`."""
         number = self._file(file)
         self._connection.execute("DELETE FROM problems WHERE file = ?", (number,))
         self._insert_problems(number, problems)
@@ -306,7 +294,6 @@ class SqliteStore:
         vectors: Mapping[bytes, StoredVector],
         problems: Iterable[IndexProblem] = (),
     ) -> None:
-        """See `IndexStore`."""
         number, listed = self._file(StoredFile("")), [*{document.place: document for document in documents}.values()]
         places = [document.place for document in listed]
         before = self._added(number, places)
@@ -429,20 +416,17 @@ class SqliteStore:
 
     @guarded
     def touch(self, file: StoredFile) -> None:
-        """See `IndexStore`."""
         values = (file.size, file.changed, os.fsencode(file.path))
         self._connection.execute("UPDATE files SET size = ?, mtime = ? WHERE path = ?", values)
 
     @guarded
     def rename(self, path: str, new: str) -> None:
-        """See `IndexStore`."""
         values = (os.fsencode(new), os.fsencode(path))
         self._connection.execute("UPDATE files SET path = ? WHERE path = ?", values)
         self._cache.forget()
 
     @guarded
     def remove(self, paths: Iterable[str]) -> None:
-        """See `IndexStore`."""
         for path in paths:
             row = self._connection.row("SELECT id FROM files WHERE path = ?", (os.fsencode(path),))
             if row:
@@ -453,7 +437,6 @@ class SqliteStore:
 
     @guarded
     def remove_documents(self, places: Iterable[str]) -> int:
-        """See `IndexStore`."""
         file, places = self._file(StoredFile("")), [*places]
         numbers = self._added(file, places)
         self._delete_documents(numbers)
@@ -462,7 +445,6 @@ class SqliteStore:
 
     @guarded
     def prune(self) -> None:
-        """See `IndexStore`."""
         unused = "SELECT id FROM vectors WHERE NOT EXISTS (SELECT 1 FROM windows WHERE vector = vectors.id)"
         for (number,) in self._connection.rows(unused):
             if self._lists is not None:
@@ -475,14 +457,12 @@ class SqliteStore:
 
     @guarded
     def nearest(self, vector: "Vector", count: int, only: Filter) -> Scores:
-        """See `IndexStore`."""
         mask = self._mask(only) if only else None
         scores = partial(self._cache.nearest, vector, _WINDOWS * count, mask)
         return self._end_nearest(scores, vector, count, mask)
 
     @guarded
     def begin_nearest(self, vector: "Vector", count: int, only: Filter) -> Callable[[], Scores]:
-        """See `IndexStore`."""
         mask = self._mask(only) if only else None
         scores = self._cache.begin_nearest(vector, _WINDOWS * count, mask)
         return partial(self._end_nearest, scores, vector, count, mask)
@@ -506,7 +486,6 @@ class SqliteStore:
 
     @guarded
     def similarities(self, vector: "Vector", chunks: Collection[int]) -> dict[int, float]:
-        """See `IndexStore`."""
         query = "SELECT chunk, vector FROM windows WHERE chunk IN (SELECT value FROM json_each(?))"
         rows = self._connection.rows(query, (json.dumps([*chunks]),))
         scores = self._cache.similarities(vector, [number for _, number in rows])
@@ -520,7 +499,6 @@ class SqliteStore:
 
     @guarded
     def tokens(self, chunks: Sequence[int]) -> "dict[int, list[NDArray[Any]]]":
-        """See `IndexStore`."""
         assert self._tokens is not None  # asked only of an index that has them
         return self._tokens.of_chunks(chunks)
 
@@ -543,17 +521,14 @@ class SqliteStore:
 
     @guarded
     def with_words(self, query: str, count: int, only: Filter) -> Scores:
-        """See `IndexStore`."""
         return self._matching(any_word(query, self._frequency), count, only)
 
     @guarded
     def word_weights(self, query: str) -> dict[tuple[str, ...], float]:
-        """See `IndexStore`."""
         return word_weights(query, self._frequency, self._cache.chunks())
 
     @guarded
     def word_for_word(self, query: str, count: int, only: Filter) -> Scores:
-        """See `IndexStore`."""
         return self._matching(every_phrase(query), count, only)
 
     def _frequency(self, words: Sequence[str]) -> dict[str, int]:
@@ -602,19 +577,16 @@ class SqliteStore:
 
     @guarded
     def chunks(self, numbers: Sequence[int]) -> list[FoundChunk]:
-        """See `IndexStore`."""
         query = f"SELECT {_CHUNK} WHERE chunks.id IN (SELECT value FROM json_each(?))"
         rows = {row[0]: row for row in self._connection.rows(query, (json.dumps([*numbers]),))}
         return [_found_chunk(rows[number]) for number in numbers if number in rows]
 
     @guarded
     def documents_of(self, chunks: Collection[int]) -> dict[int, int]:
-        """See `IndexStore`."""
         return dict(self._in_order(chunks))
 
     @guarded
     def around(self, number: int, before: int, after: int) -> list[FoundChunk]:
-        """See `IndexStore`."""
         here = "document = (SELECT document FROM chunks WHERE id = ?)"
         limits = (number, number, before), (number, number, after + 1)
         earlier = self._connection.rows(
@@ -626,7 +598,6 @@ class SqliteStore:
         return [_found_chunk(row) for row in [*earlier[::-1], *later]]
 
     def documents(self, path: str) -> Iterator[StoredDocument]:
-        """See `IndexStore`."""
         query = "SELECT documents.id FROM documents JOIN files ON files.id = file WHERE path = ? ORDER BY documents.id"
         for (number,) in self._rows(query, (os.fsencode(path),)):
             yield self._document(number)
@@ -651,7 +622,6 @@ class SqliteStore:
 
     @guarded
     def chunk_at(self, path: str, line: int) -> int | None:
-        """See `IndexStore`."""
         row = self._connection.row(
             "SELECT chunks.id FROM files JOIN documents ON files.id = file JOIN chunks ON documents.id = document "
             "WHERE path = ? ORDER BY ifnull(first_line, 0) > ?, abs(ifnull(first_line, 0) - ?), chunks.id LIMIT 1",
@@ -661,31 +631,26 @@ class SqliteStore:
 
     @guarded
     def size(self) -> int:
-        """See `IndexStore`."""
         return self._cache.chunks()
 
     @guarded
     def count(self, only: Filter) -> int:
-        """See `IndexStore`."""
         condition, values = self._condition(only)
         query = f"SELECT count(*) FROM {_DOCUMENTS} WHERE {condition}"
         return int(self._connection.row(query, values)[0])
 
     @guarded
     def fields(self) -> list[str]:
-        """See `IndexStore`."""
         rows = self._connection.execute("SELECT DISTINCT key FROM documents, json_each(documents.fields) ORDER BY key")
         return [*COLUMNS, *(str(key) for (key,) in rows if key not in COLUMNS)]
 
     @guarded
     def problems(self) -> list[IndexProblem]:
-        """See `IndexStore`."""
         rows = self._connection.execute(f"SELECT path, place, kind, reason, more FROM ({_PROBLEMS}) ORDER BY path, id")
         return [_problem(row) for row in rows]
 
     @guarded
     def stats(self) -> Stats:
-        """See `IndexStore`."""
         counts = self._connection.row(
             "SELECT (SELECT count(*) FROM files WHERE problem IS NULL AND path != x''), "
             "(SELECT count(*) FROM documents), (SELECT count(*) FROM chunks), (SELECT count(*) FROM vectors)"
@@ -699,7 +664,6 @@ class SqliteStore:
 
     @guarded
     def check(self) -> None:
-        """See `IndexStore`."""
         problems = [row[0] for row in self._connection.execute("PRAGMA integrity_check")]
         if problems != ["ok"]:
             raise schema.damaged(self.path, "; ".join(problems[:3]))
@@ -738,7 +702,6 @@ class SqliteStore:
                     self._execute("ROLLBACK")  # removes the temporary tables
 
     def close(self) -> None:
-        """See `IndexStore`."""
         self._connection.close()
 
 

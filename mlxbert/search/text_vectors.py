@@ -155,11 +155,9 @@ class SparseTextVectors(TextVectors):
         self.tokenizer = model.sparse_tokenizer
 
     def task(self, prompts: tuple[str, str], side: Literal[0, 1], *, overflow: Any = "truncate") -> TextTask:
-        """See `TextVectors`."""
         return EmbedSparseTask(self.model, SparseOptions(prompt=prompts[side], overflow=overflow), kind=_SIDES[side])
 
     def vector(self, result: Any) -> Any:
-        """See `TextVectors`."""
         import numpy as np
 
         entries = np.empty(len(result.ids), ENTRIES)
@@ -167,7 +165,6 @@ class SparseTextVectors(TextVectors):
         return entries
 
     def scores(self, queries: Iterable[Any], texts: Iterable[Any]) -> "NDArray[np.float32]":
-        """See `TextVectors`."""
         import numpy as np
 
         asked: list[SparseEmbedding] = [*queries]
@@ -194,7 +191,6 @@ class TokenTextVectors(TextVectors):
         return TokenVectorsTask(self.model, TokenVectorOptions(kind=_SIDES[side], overflow=overflow))
 
     def vector(self, result: Any) -> Any:
-        """See `TextVectors`."""
         assert isinstance(result, TokenVectors)
         return unit(result.embeddings.sum(axis=0), self.similarity)
 
@@ -211,7 +207,6 @@ class DenseAndTokenVectors(TextVectors):
         return _DenseAndTokensTask(self.model, TokenVectorOptions(kind=_SIDES[side], overflow=overflow))
 
     def vector(self, result: Any) -> Any:
-        """See `TextVectors`."""
         assert isinstance(result, _DenseAndTokens)
         return unit(result.vector, self.similarity)
 
@@ -239,7 +234,6 @@ class _DenseAndTokensTask(TokenVectorsTask):
         return [*zip(check_finite(np.array(vectors), "vectors"), super().read(tokens, parts), strict=True)]
 
     def result(self, job: PreparedItem[str], outputs: Sequence[Any]) -> TokenVectors:
-        """Makes the result from the vectors of a text."""
         ((vector, tokens),) = outputs
         return _DenseAndTokens(job.item, tokens, len(job.encodings[0]), job.truncated, vector=vector)
 

@@ -41,7 +41,6 @@ class FilterMask:
     chunks: "NDArray[np.bool_]"
 
     def matches(self, chunk: int) -> bool:
-        """Whether a chunk matches."""
         return chunk < len(self.chunks) and bool(self.chunks[chunk])
 
 
@@ -72,7 +71,6 @@ class VectorCache:
         self.forget()
 
     def forget(self) -> None:
-        """Empties the cache."""
         self._signs: Signs | None = None
         self._all: tuple[NDArray[np.int64], Any] | None = None
         self._masks: dict[Filter, FilterMask] = {}
@@ -258,7 +256,6 @@ class VectorCache:
 
 @functools.cache
 def _executor() -> ThreadPoolExecutor:
-    """The threads that compare signs."""
     return ThreadPoolExecutor(thread_name_prefix="mlxbert-signs")
 
 

@@ -36,7 +36,6 @@ class RequestUsage:
     logged: bool = True
 
     def add(self, items: Sequence[Any], tokens: int, truncated: int) -> None:
-        """Adds items that were computed for the request."""
         self.texts, self.tokens, self.truncated = (
             self.texts + len(items), self.tokens + tokens, self.truncated + truncated
         )  # fmt: skip
@@ -58,7 +57,6 @@ class Metrics:
     seconds: dict[str, float] = field(default_factory=dict)  # the total duration of the requests by route
 
     def add(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Counts a request."""
         self.requests[method, route, status] += 1
         self.latencies.setdefault(route, [0] * (len(SECONDS) + 1))[bisect_left(SECONDS, seconds)] += 1
         self.seconds[route] = self.seconds.get(route, 0.0) + seconds
@@ -111,7 +109,6 @@ class LogHandler(logging.Handler):
         self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Writes a record."""
         values: dict[str, Any] = {"level": record.levelname.lower(), "message": record.getMessage().strip()}
         if record.exc_info:
             values["trace"] = "".join(traceback.format_exception(*record.exc_info))

@@ -58,7 +58,6 @@ def _parts(value: Any) -> Iterator[bytes]:
 
 
 def _list_parts(items: _JsonList) -> Iterator[bytes]:
-    """Yields the JSON of a list."""
     yield b"["
     for start in range(0, len(items.parts), _SLICE):
         values = [items.show(part) for part in items.parts[start : start + _SLICE]]

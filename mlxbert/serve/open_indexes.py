@@ -19,8 +19,6 @@ _HIT_BYTES = 3000  # the memory of a `Hit` and its field values, without its tex
 
 @dataclass
 class _OpenedIndex:
-    """An open index."""
-
     index: "Index"
     # The result of `os.stat` for the file at the last request; `None` for a Lance table.
     file: os.stat_result | None = None

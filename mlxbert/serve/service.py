@@ -285,7 +285,6 @@ def _make(entry: TaskEntry, model: Model, **options: Any) -> Any:
 
 
 def _main(tasks: Container[str], model: Model) -> str:
-    """Returns the main task of a model."""
     has_modules = (model.folder / "modules.json").is_file()
     names = (*_TRAINED, *(reversed(_PRETRAINED) if has_modules else _PRETRAINED))
     of_vectors = [entry.name for entry in CATALOGUE.values() if entry.vectors is not None]

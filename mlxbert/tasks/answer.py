@@ -43,7 +43,6 @@ class AnswerJob(PreparedItem[tuple[str, str]]):
 
     @property
     def tokens(self) -> int:
-        """See `PreparedItem.tokens`."""
         return max(super().tokens, len(self.item[1]) // CHARACTERS)
 
     def following(self) -> "AnswerJob | None":
@@ -113,7 +112,6 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
         return AnswerJob((question, context), [encoding], encoding.truncated, 0, iter(()))
 
     def texts(self, item: Item) -> tuple[str, str]:
-        """Returns the question and the context."""
         return self._split(item)
 
     def _split(self, item: Item) -> tuple[str, str]:

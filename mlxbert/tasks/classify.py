@@ -67,7 +67,6 @@ class ClassifyTask(LabelsTask[ClassifyJob, list[float]]):
 
     @property
     def windowed(self) -> bool:
-        """See `Task.windowed`."""
         return self.options.overflow in ("window", "window-max")
 
     @property

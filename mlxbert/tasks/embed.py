@@ -60,7 +60,6 @@ class EmbedTask(PromptedTask["Vector", Embedding]):
         self.static = StaticVectors(self.model, self.embedder, self.tokenizer) if fast else None
 
     def text_settings(self) -> tuple[VectorSettings, Tokenizer]:
-        """See `PromptedTask.text_settings`."""
         return self.model.embedder.config, self.model.embed_tokenizer
 
     @property
@@ -84,7 +83,6 @@ class EmbedTask(PromptedTask["Vector", Embedding]):
 
     @contextmanager
     def together(self, items: Sequence[str]) -> Iterator[None]:
-        """See `Task.together`."""
         if self.static is None or self.options.overflow != "truncate":
             with super().together(items):
                 yield
@@ -97,7 +95,6 @@ class EmbedTask(PromptedTask["Vector", Embedding]):
         return super().outputs(jobs) if self.static is None else self._means(self.static, jobs)
 
     def _means(self, static: StaticVectors, jobs: Sequence[PreparedItem[str]]) -> Iterator[Sequence["Vector"]]:
-        """Yields the vectors of a static model."""
         self.model.require(self.name)
         encodings = [encoding for job in jobs for encoding in job.encodings]
         if self.usage is not None and encodings:

@@ -61,7 +61,6 @@ class EmbedSparseTask(PromptedTask["Weights", SparseEmbedding]):
             )
 
     def text_settings(self) -> tuple[VectorSettings, Tokenizer]:
-        """See `PromptedTask.text_settings`."""
         self.embedder = self.model.sparse_embedder
         self.routed = self.embedder.queries is not None
         return self.embedder.config, self.model.sparse_tokenizer

@@ -80,7 +80,6 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
         return RESULT_BYTES + self.count * (_FILL_BYTES * units + text * min(units, MOST_WITH_TEXT))
 
     def units(self, job: MaskJob) -> int:
-        """Returns the number of masks."""
         return sum(map(len, job.masks))
 
     def most_units(self, item: str) -> int:
@@ -122,7 +121,6 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
         return MaskJob(item, encodings, truncated, masks, unknown=unknown, only_unknown=only)
 
     def texts(self, item: str) -> list[str]:
-        """Returns the text with the mask token of the vocabulary."""
         mask = self.model.tokenizer.mask_token
         return [respell(item, mask)[0]] if mask and isinstance(item, str) else []
 

@@ -92,13 +92,11 @@ class LabelSimilarityTask(LabelsTask[PreparedItem[str], "Vector"]):
         return self._embed.output_bytes
 
     def prepare(self, item: Item) -> PreparedItem[str]:
-        """Tokenizes a text."""
         if not isinstance(item, str):
             raise InputError(f"expected a text, found {item!r:.60}", hint=ONE_TEXT)
         return self._embed.prepare(item)
 
     def texts(self, item: Item) -> list[str]:
-        """Returns the text with its prompt."""
         return self._embed.texts(item) if isinstance(item, str) else []
 
     def forward(self, batch: Batch, parts: Sequence[tuple[PreparedItem[str], int]]) -> mx.array:

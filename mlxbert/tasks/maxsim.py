@@ -94,7 +94,6 @@ def _blocks(documents: "Iterable[Vectors]", width: int) -> "Iterator[list[Vector
 
 
 def _scores(query: "NDArray[np.float32]", block: "Sequence[Vectors]") -> "NDArray[np.float32]":
-    """Returns the scores of a block of documents."""
     import numpy as np
 
     lengths = np.array([len(document) for document in block])

@@ -45,7 +45,6 @@ class NextSentenceTask(Task[Pair, PairJob, float, NextSentence]):
         return cast(list[float], arrays.tolist())
 
     def result(self, job: PairJob, outputs: Sequence[float]) -> NextSentence:
-        """Makes the result from the pair and its probability."""
         check_finite([*outputs])
         return NextSentence(*job.item, outputs[0] > 0.5, outputs[0], job.truncated)
 

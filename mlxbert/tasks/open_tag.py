@@ -80,7 +80,6 @@ class OpenTagTask(Task[Item, OpenTagJob, list[Found], Tagged]):
         return RESULT_BYTES + _ENTITY_BYTES * units
 
     def units(self, job: OpenTagJob) -> int:
-        """Returns the number of words."""
         return len(job.words)
 
     def is_item(self, value: object) -> bool:

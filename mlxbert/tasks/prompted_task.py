@@ -80,7 +80,6 @@ class PromptedTask(Task[str, PreparedItem[str], Output, Result]):
         """Returns the settings of the model's vectors, and the tokenizer with their maximum length and lowercasing."""
 
     def prepare(self, item: str) -> PreparedItem[str]:
-        """Tokenizes the prompt and a text."""
         if not isinstance(item, str):
             raise InputError(f"expected a text, found {type(item).__name__}")
         before = self.prompt_length if self.prompt else 0

@@ -92,7 +92,6 @@ class RerankTask(Task[Pair, PreparedItem[Pair], tuple[float, float], Scored]):
 
 
 def _instructed(tokenizer: Tokenizer, instruction: str) -> Tokenizer:
-    """Returns the tokenizer with another instruction in its prompt."""
     if not isinstance(instruction, str):
         raise ArgumentError(f"prompt is {instruction!r:.60}, expected a text")
     if tokenizer.prompt is None:

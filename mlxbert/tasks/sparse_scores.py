@@ -27,7 +27,6 @@ class SparseMatrix:
 
     @classmethod
     def of(cls, vectors: Iterable[SparseEmbedding], width: int) -> "SparseMatrix":
-        """Joins vectors to a matrix."""
         import numpy as np
 
         rows = [(vector.ids, vector.values) for vector in vectors]

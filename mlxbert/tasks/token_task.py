@@ -40,7 +40,6 @@ class TokenJob(PreparedItem[Item]):
 
     @property
     def tokens(self) -> int:
-        """See `PreparedItem.tokens`."""
         return max(super().tokens, len(self.text) // CHARACTERS)
 
     def following(self) -> "TokenJob | None":
@@ -74,7 +73,6 @@ class TokenTask(Task[Item, TokenJob, "Scores", Result]):
         return replace(job, truncated=not self.windowed and job.encodings[0].truncated)
 
     def texts(self, item: Item) -> list[str]:
-        """Returns the text, or the joined words."""
         return [joined(item)]
 
     def read(self, arrays: mx.array, parts: Sequence[tuple[TokenJob, int]]) -> list["Scores"]:
@@ -95,11 +93,9 @@ class TokenTask(Task[Item, TokenJob, "Scores", Result]):
             outputs = () if more is None else next(self.outputs([more]))
 
     def count_words(self, job: TokenJob) -> int:
-        """Returns the number of words of the item."""
         return sum(1 for _ in split_words(job.text)) if isinstance(job.item, str) else len(job.item)
 
     def words(self, job: TokenJob, tokens: Iterator[TaggedToken]) -> Iterator[Word]:
-        """Yields the words of the item with their tokens."""
         spans = split_words(job.text) if isinstance(job.item, str) else places_of(job.item)
         return words_with_tokens(job.text, tokens, spans)
 

@@ -60,15 +60,12 @@ class TokenVectorsTask(Task[str, PreparedItem[str], "Vectors", TokenVectors]):
         return RESULT_BYTES + 4 * self.embedder.size * units
 
     def most_units(self, item: str) -> int:
-        """Returns the maximum number of vectors."""
         return self.tokenizer.max_length
 
     def texts(self, item: str) -> list[str]:
-        """Returns the text with the prompt of the model."""
         return [self.inputs_of.text(item)] if isinstance(item, str) else []
 
     def prepare(self, item: str) -> PreparedItem[str]:
-        """Tokenizes a text."""
         if not isinstance(item, str):
             raise InputError(f"expected a text, found {type(item).__name__}")
         encoding = self.inputs_of.encode(item, overflow=self.options.overflow)
@@ -89,7 +86,6 @@ class TokenVectorsTask(Task[str, PreparedItem[str], "Vectors", TokenVectors]):
         return [row[kept] for row, kept in zip(rows, places, strict=False)]
 
     def result(self, job: PreparedItem[str], outputs: Sequence["Vectors"]) -> TokenVectors:
-        """Makes the result from the vectors of a text."""
         stored = rows_as_dtype(check_finite(outputs[0], "vectors"), self.options.output_dtype)
         tokens = len(job.encodings[0])
         return TokenVectors(job.item, stored, tokens, job.truncated, job.unknown, job.only_unknown)

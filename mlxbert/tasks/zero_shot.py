@@ -63,7 +63,6 @@ class ZeroShotTask(LabelsTask[PreparedItem[str], Logits]):
         return PreparedItem(item, encodings, any(encoding.truncated for encoding in encodings))
 
     def texts(self, item: Item) -> list[str]:
-        """Returns the text and the hypotheses."""
         return [item, *self.hypotheses] if isinstance(item, str) else []
 
     def forward(self, batch: Batch, parts: Sequence[tuple[PreparedItem[str], int]]) -> mx.array:

@@ -58,7 +58,6 @@ class BaseModel:
 
     @property
     def folder(self) -> Path:
-        """The folder that holds the files of the model."""
         return self.files.path
 
     def load(self, **options: Any) -> Model:

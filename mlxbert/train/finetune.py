@@ -147,7 +147,6 @@ def finetune(
 
 
 def _find_base(ref: ModelRef, chosen: "_Chosen", on_progress: OnProgress | None) -> BaseModel:
-    """Finds the model that training starts from."""
     base = BaseModel(ref=ref, files=find_model(ref, on_progress), packed=chosen.loop.lora is not None)
     base = replace(base, files=chosen.objective.described(base.files, base.public_name))
     if chosen.loop.lora is not None:

@@ -48,7 +48,6 @@ class LabelledMaterial(Material):
     compares: bool  # whether the finished folder is compared with transformers
 
     def usual(self, options: TrainingOptions) -> Mapping[str, Any]:
-        """See `Material.usual`."""
         plan = self.plan
         config = plan.objective.config
         updates = -(-len(plan.train.examples) // (options.batch_size * options.gradient_accumulation))
@@ -60,13 +59,11 @@ class LabelledMaterial(Material):
         }
 
     def check(self, options: TrainingOptions) -> None:
-        """See `Material.check`."""
         options.check_layers(max(self.plan.objective.config.num_stored_layers, 1))  # a static model has only its table
         if options.lora is not None:
             check_adapters(self.base.checkpoint, options, self.plan)
 
     def manifest(self, call: TrainingCall) -> dict[str, Any]:
-        """See `Material.manifest`."""
         plan = self.plan
         return {
             "task": call.task,
@@ -82,14 +79,12 @@ class LabelledMaterial(Material):
         }
 
     def model(self, options: TrainingOptions) -> tuple[Model, Adapters | None]:
-        """See `Material.model`."""
         model = self.plan.models.take(self.plan.objective, options.seed)
         if options.dropout is not None:
             dropout.set_rate(model.network, options.dropout)
         return model, adapt_model(model, options)
 
     def training(self, call: TrainingCall, options: TrainingOptions, model: Model) -> Mapping[str, Any]:
-        """See `Material.training`."""
         plan, distillation, share, examples = self.plan, self.distillation, call.group.shared, self.plan.train.examples
 
         def evaluate() -> Mapping[str, float]:
@@ -112,7 +107,6 @@ class LabelledMaterial(Material):
         return valid, valid + (0 if self.plan.report is None else train + valid)
 
     def facts(self, call: TrainingCall, number: int, loop: Run) -> Mapping[str, Any]:
-        """See `Material.facts`."""
         plan = self.plan
         keeps_head = self.base.keeps(plan.heads)
         if number == 0 and not keeps_head:
@@ -136,7 +130,6 @@ class LabelledMaterial(Material):
                 )
 
     def content(self, call: TrainingCall, model: Model, results: Sequence[Mapping[str, Any]]) -> FolderContent:
-        """See `Material.content`."""
         plan, objective = self.plan, self.plan.objective
         objective.fit(model.network, alone)
         assessment = assess(self.base, model, plan, results, call.target, call.times)
@@ -177,7 +170,6 @@ class LabelledMaterial(Material):
         }  # fmt: skip
 
     def _card(self, task: str, assessment: Assessment) -> list[str]:
-        """Returns the lines of the model card."""
         plan, labels = self.plan, assessment.model.labels
         facts = [
             f"Trained by mlxbert for `{task}` from {self.base.public_name}, on {len(plan.train.records):,} examples. "

@@ -169,15 +169,12 @@ class TrainingCall:
 
     @property
     def dtype(self) -> mx.Dtype:
-        """The dtype of computation."""
         return devices.choose_dtype(self.ref.dtype, training=True)
 
     def chosen(self, number: int) -> TrainingOptions:
-        """Returns the options of a run."""
         return replace(self.options, **self.variants[number])
 
     def training(self, number: int, models: "RunModels") -> Training:
-        """Returns the inputs of the loop for a run."""
         options, group = self.chosen(number), self.group
         model, adapters = models.of(number)
         return Training(

@@ -226,7 +226,6 @@ def parse_sweep(entries: Sequence[str]) -> dict[str, list[Any]]:
 
 
 def _value(name: str, text: str, hint: Any) -> Any:
-    """Parses a value of an option."""
     choices = choices_of(hint)
     kind = str if choices else next(part for part in kinds_of(hint) if part is not NoneType)
     try:

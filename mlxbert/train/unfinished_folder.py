@@ -38,7 +38,6 @@ class Workspace(PartialFolder):
     hint = "repeat the earlier command to resume its work, or use overwrite=True to remove its work"
 
     def store(self, run: int) -> RunStore:
-        """Returns the store for the state of a run."""
         return RunStore(self._run(run), self._owner(run))
 
     def _run(self, run: int) -> Path:
@@ -60,7 +59,6 @@ class Workspace(PartialFolder):
                 path.unlink(missing_ok=True)  # macOS may remove `._x` together with `x`
 
     def is_finished(self, run: int) -> bool:
-        """Returns whether a run is finished."""
         if not (self._run(run) / _RESULT).is_file():
             return False
         with reading(self._run(run), "result"):
@@ -68,7 +66,6 @@ class Workspace(PartialFolder):
         return True
 
     def result(self, run: int) -> dict[str, Any]:
-        """Reads the result of a finished run."""
         with reading(self._run(run), "result"):
             return {name: value for name, value in self._stored(run).items() if name != _WEIGHTS}
 

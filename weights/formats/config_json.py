@@ -55,7 +55,6 @@ class ConfigJson:
     added: tuple[str, ...] = ()  # keys in `values` that are not in the file, because Google's releases omit them
 
     def with_aliases(self, aliases: Mapping[str, str]) -> "ConfigJson":
-        """Returns the configuration with other aliases."""
         return replace(self, aliases=aliases)
 
     def _key(self, key: str) -> str:
@@ -98,7 +97,6 @@ class ConfigJson:
         return float(value)
 
     def string(self, key: str, *, default: str | None = None) -> str:
-        """Reads a string."""
         value = self.get(key, default)
         if not isinstance(value, str):
             raise self.refuse(key, "a string")
@@ -119,14 +117,12 @@ class ConfigJson:
         return ConfigJson(self.path, values, prefix=f"{self.prefix}{self._key(key)}.")
 
     def flag(self, key: str, *, default: bool) -> bool:
-        """Reads a boolean."""
         value = self.get(key, default)
         if not isinstance(value, bool):
             raise self.refuse(key, "true or false")
         return value
 
     def choice(self, key: str, known: Iterable[str], default: str | None = None) -> str:
-        """Reads one of the known strings."""
         value = self.get(key, default)
         if value not in tuple(known):
             raise self.refuse(key, f"one of {', '.join(known)}")

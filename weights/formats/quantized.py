@@ -68,7 +68,6 @@ class Quantization:
 
     @property
     def name(self) -> str:
-        """The name of the layout, for messages."""
         others = f"; {len(self.layers)} matrices differ" if self.layers else ""
         return f"{self.bits} bits in groups of {self.group_size}{others}"
 

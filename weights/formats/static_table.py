@@ -69,7 +69,6 @@ class StaticTable:
 
     @property
     def dtypes(self) -> set[str]:
-        """The dtype name that the table can have."""
         return {self.dtype}
 
     def unpacked(self, folder: Path, tensors: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:

@@ -58,8 +58,6 @@ _GRADIENT_ALLOWED, _SHORTEST, _LOSS_ALLOWED = 1e-3, 1e-4, 1e-4
 
 @dataclass(frozen=True)
 class _CheckStage:
-    """A stage of a check."""
-
     title: str  # the title to show next to a progress bar
     run: Callable[[], Iterator[Finding]]  # a function that runs the checks and yields their findings
 

@@ -104,7 +104,6 @@ class _ClassObjective(LoopObjective[Example]):
         return batch()
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, mx.array | float]:
-        """See `LoopObjective.loss`."""
         logits = network.logits(_HEAD, batch.inputs)
         return cross_entropy(logits, batch.targets), float(len(batch.targets))
 

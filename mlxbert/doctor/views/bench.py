@@ -18,8 +18,6 @@ _NARROW = 7  # columns of a number, so that the row of a library fits 80 columns
 
 @dataclass(frozen=True)
 class _Figure:
-    """A figure for comparing libraries."""
-
     name: str  # the name of the figure, with the unit unless the values include it
     values: Mapping[str, str]  # the formatted value for each library
     # How many times better mlxbert is than the other library. Empty if there is no other library, or if the values

@@ -86,7 +86,6 @@ class CauseSearch:
         return cosines
 
     def _cosines(self, reading: Reading, pooled: Sequence[Pooled], numbers: Sequence[int]) -> "list[Floats]":
-        """Returns the cosines of some texts for each pooling."""
         rows = self.theirs.rows[[*numbers]]
         return [self.theirs.cosines(vectors, rows) for vectors in self.runner.vectors(reading, pooled, numbers)]
 

@@ -58,7 +58,6 @@ class EmbeddingServer:
 
     @property
     def url(self) -> str:
-        """The address with the route."""
         return self._client.url + (self._route or "")
 
     def vectors(self, texts: Sequence[str], on_progress: OnProgress) -> "list[Floats | None]":

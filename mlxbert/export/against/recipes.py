@@ -109,7 +109,6 @@ class RecipeRunner:
         return len(self.pieces(number, reading)) + reading.special * (len(self._before) + len(self._after))
 
     def width(self, pooled: Pooled) -> int:
-        """Returns the size of the vectors of a pooling."""
         if pooled.later and self.has_later_layers:
             return self._embedder(self.model.embedder.config.poolings[0], True).size
         return self.model.config.hidden_size * len(pooled.pooling.split("+"))
@@ -208,7 +207,6 @@ class RecipeRunner:
         return Embedder(config, embedder.width).variant(pooling=pooling)
 
     def _inputs(self, reading: Reading, number: int) -> list[ReadText]:
-        """Returns the inputs for a text: one, or its windows."""
         encodings = self._encodings(reading, number)
         if not reading.padded:
             return [ReadText(encoding, len(encoding)) for encoding in encodings]

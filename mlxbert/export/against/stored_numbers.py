@@ -36,11 +36,9 @@ class StoredNumbers:
 
     @property
     def width(self) -> int:
-        """The number of dimensions."""
         return int(self.rows.shape[1])
 
     def facts(self) -> VectorSizes:
-        """Returns the sizes for the result."""
         return VectorSizes(self.width, self.kind, float(self.lengths.min()), float(self.lengths.max()))
 
     def cosines(self, vectors: "Floats", theirs: "Floats") -> "Floats":

@@ -102,7 +102,6 @@ class VectorFile:
     width: int  # the size of the model's vectors, which tells the dtype of bytes in a table
 
     def read(self) -> ForeignVectors:
-        """Returns the vectors and their texts."""
         check_there(str(self.path))
         ending = self.path.suffix.lower()
         if ending == ARRAY and self.texts is None:

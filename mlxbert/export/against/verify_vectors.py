@@ -187,7 +187,6 @@ class _Comparison:
         return vectors
 
     def result(self) -> VectorVerification:
-        """Returns the result."""
         search, causes, recipes = self.search, list[VectorCause](), list[Recipe]()
         after = search.own_cosines  # with the causes that are found
         differing = search.differing(after)

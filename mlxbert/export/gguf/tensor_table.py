@@ -81,7 +81,6 @@ class TensorTable:
         self._tensors: list[GgufTensor] = []
 
     def encoder(self) -> list[GgufTensor]:
-        """Returns the tensors of the encoder."""
         self._tensors = []
         fused = {part: name for name, parts in self._architecture.fused.items() for part in parts}
         for name in self._shapes:
@@ -116,7 +115,6 @@ class TensorTable:
         return self._add(theirs, self._shapes[name], lambda: self._read(name), name)
 
     def has(self, name: str) -> bool:
-        """Whether the model has a tensor of this name."""
         return name in self._shapes
 
     def with_zeros(self, theirs: str, name: str) -> GgufTensor:

@@ -146,8 +146,6 @@ def convert_to_gguf(
 
 @dataclass(frozen=True)
 class _GgufPlan:
-    """What is written."""
-
     architecture: str  # the architecture of llama.cpp
     pooling: int  # the number of the pooling in llama.cpp
     type: str  # the type of the matrices

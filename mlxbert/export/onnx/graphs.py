@@ -29,7 +29,6 @@ class Size:
         return 1, rows, length, rows * length, length * length
 
     def at(self, rows: int, length: int) -> int:
-        """The number for a batch."""
         return sum(factor * term for factor, term in zip(self.factors, self.terms(rows, length), strict=True))
 
 

@@ -54,7 +54,6 @@ class _Writer:
         self.known: dict[Any, str] = {}  # sizes and shapes that are written, and small constants
 
     def model(self, outputs: Sequence[str], about: str) -> onnx.ModelProto:
-        """Returns the model."""
         self._translate_all()
         described = []
         for name, output in zip(self.graph.outputs, outputs, strict=True):

@@ -48,7 +48,6 @@ class OwnLayer:
 
     @property
     def file(self) -> str:
-        """The name of the layer's file."""
         return f"{self.stem}.safetensors"
 
     @property
@@ -61,7 +60,6 @@ class OwnLayer:
         return tensor.startswith(f"{self.stem}.")
 
     def used(self, labels: Labels | None) -> bool:
-        """Whether labels enable the layer."""
         return labels is not None and bool(getattr(labels, self.option))
 
 

@@ -53,7 +53,6 @@ class IndexUpdate:
     embedded: int = 0
 
     def add(self, event: "Event") -> None:
-        """Updates the progress with an event."""
         from mlxbert.search import update_events
 
         match event:

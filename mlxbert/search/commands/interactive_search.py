@@ -145,7 +145,6 @@ class SearchScreen:
         return [("dim", f"{message[: max(columns - len(keys) - 2, 0)]}  {keys}")]
 
     def _typed(self) -> None:
-        """Searches after a pause in typing."""
         if self._waiting is not None:
             self._waiting.cancel()
         self._waiting = self.app.create_background_task(self._search(self._buffer.text))

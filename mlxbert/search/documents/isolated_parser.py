@@ -80,7 +80,6 @@ class _Watch(threading.Thread):
             self._process.kill()
 
     def end(self) -> None:
-        """Stops watching."""
         self._ended.set()
         self.join()
 

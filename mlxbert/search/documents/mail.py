@@ -75,8 +75,6 @@ def _documents(message: Message, place: str, encoding: str | None) -> Iterator[D
 
 @dataclass
 class _Contents:
-    """The contents of a message."""
-
     encoding: str | None  # the encoding of texts that neither name theirs nor are UTF-8
     # The attached messages, with their numbers among the attachments.
     messages: list[tuple[int, Message]] = field(default_factory=list)

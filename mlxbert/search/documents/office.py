@@ -270,7 +270,6 @@ def _child(element: Element | None, name: str) -> Element | None:
 
 
 def _value(element: Element | None, name: str) -> str:
-    """The value of an attribute, or ""."""
     attributes = element.attrib.items() if element is not None else ()
     return next((value for key, value in attributes if key.rpartition("}")[2] == name), "")
 

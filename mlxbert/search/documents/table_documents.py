@@ -177,7 +177,6 @@ def _field(value: Any) -> Field:
 
 
 def _open(source: str | Path | BinaryIO, name: str) -> BinaryIO:
-    """Opens the file at its beginning."""
     if not isinstance(source, str | Path):
         source.seek(0)
     return open_source(source, name)

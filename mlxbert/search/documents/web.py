@@ -150,7 +150,6 @@ class _PageWalk:
         self._articles = self._rows = 0  # articles and rows of tables so far
 
     def write(self, body: Any) -> None:
-        """Writes the text inside the body of a page."""
         node = body
         while node is not None:
             tag = node.tag

@@ -109,7 +109,6 @@ class Budget:
     claims: list[Claim] = field(default_factory=list)  # the claims of the request so far
 
     def claim(self, size: int, ready: Callable[[], object]) -> Claim:
-        """See `AnswerMemory.claim`."""
         claim = self.room.claim(size, ready)
         self.claims.append(claim)
         return claim

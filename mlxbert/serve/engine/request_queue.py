@@ -68,7 +68,6 @@ class Request:
         return not self.unfinished or self.future.done()
 
     def answered(self) -> Answered[Any]:
-        """Returns the answer for the caller."""
         return Answered(self.results, self.tokens, sorted(self.truncated))
 
 

@@ -95,7 +95,6 @@ def _sinks(out: EventOptions, values: dict[str, Any], opened: ExitStack) -> list
 def _follow(
     train: Callable[..., Iterator[Event]], values: dict[str, Any], model: str, sinks: list[Sink], opened: ExitStack
 ) -> None:
-    """Trains a model, and shows the events."""
     set_phase = opened.enter_context(naming(sinks))
     on_read = opened.enter_context(progress.transfer("reading the corpus", before=lambda: set_phase("")))
     on_progress = opened.enter_context(progress.download(model, before=lambda: set_phase("")))

@@ -28,9 +28,9 @@ class Named(Protocol):
     """A record with a location and labels."""
 
     @property
-    def place(self) -> str: ...  # noqa: D102
+    def place(self) -> str: ...
     @property
-    def names(self) -> tuple[str, ...]: ...  # noqa: D102
+    def names(self) -> tuple[str, ...]: ...
 
 
 def first_place(records: Sequence[LabelledText]) -> str:

@@ -78,7 +78,6 @@ class JsonEvents:
         self._kind: type[Event] = Event if not quiet else Started if dry else Finished
 
     def write(self, event: Event) -> None:
-        """Writes the event."""
         if isinstance(event, self._kind):
             json_lines.put_line(_line(event))
 
@@ -98,12 +97,10 @@ class EventLog:
             raise ArgumentError(f"--log {path}: {problem.strerror}") from None
 
     def write(self, event: Event) -> None:
-        """Appends the event."""
         self._file.write(_line(event) + "\n")
         self._file.flush()
 
     def close(self) -> None:
-        """Closes the file."""
         self._file.close()
 
 
@@ -129,7 +126,6 @@ class Plot:
         self._title = ""
 
     def write(self, event: Event) -> None:
-        """Records the numbers of an event."""
         match event:
             case Started():
                 self._losses.setdefault(event.run, []).extend(event.losses)
@@ -185,7 +181,6 @@ class TensorBoard:
         self._writer: Any = None
 
     def write(self, event: Event) -> None:
-        """Writes the numbers of an event."""
         match event:
             case Started():
                 self._begin(self._folder / f"run-{event.run + 1}" if event.runs > 1 else self._folder)

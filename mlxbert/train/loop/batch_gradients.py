@@ -49,7 +49,6 @@ class BatchGradients:
         return gradients if group.size == 1 else self._summed(gradients)
 
     def _summed(self, gradients: Gradients) -> Gradients:
-        """Returns the gradients summed over the processes."""
         terms = {f"term {name}": term for name, term in gradients.terms.items()}
         sums = self._training.group.sum(
             {"loss": gradients.loss, "weight": gradients.weight, **terms, **gradients.arrays}

@@ -16,17 +16,14 @@ class CpuUpdater(Updater):
     looks_ahead = False
 
     def start(self, batches: list[list[int]], lr: float) -> None:
-        """See `Updater.start`."""
         scale = self.state.progress.scale
         gradients = self.gradients(self.state.parameters, batches, self._step, scale)
         self.started.append(StartedUpdate(batches, lr, [*gradients.terms], gradients, _numbers(gradients, scale)))
 
     def numbers(self) -> list[float]:
-        """See `Updater.numbers`."""
         return cast(list[float], self.started[0].numbers)
 
     def finish(self, usable: bool) -> RunState:
-        """See `Updater.finish`."""
         update, state = self.started.popleft(), self.state
         if not usable:
             return state
@@ -38,7 +35,6 @@ class CpuUpdater(Updater):
         """See `Updater.follow`. Does nothing on a CPU, where `finish` applies each update."""
 
     def attempt(self, batches: list[list[int]]) -> None:
-        """See `Updater.attempt`."""
         state = replace(self.state, optimizer=self.state.optimizer.shared())
         scale = state.progress.scale
         gradients = self.gradients(state.parameters, batches, state.progress.step, scale)

@@ -70,11 +70,9 @@ class Epochs:
         self._last: tuple[int, list[list[int]]] = (-1, [])
 
     def end_after(self, steps: int) -> None:
-        """See `Order.end_after`."""
         self.steps = steps
 
     def batches(self, step: int) -> list[list[int]]:
-        """See `Order.batches`."""
         epoch, place = divmod(step, self.epoch_steps)
         if self._last[0] != epoch:
             size, seed = self._options.batch_size, self._options.seed
@@ -83,11 +81,9 @@ class Epochs:
         return self._last[1][first : first + self._options.gradient_accumulation]
 
     def epochs(self, step: int) -> float:
-        """See `Order.epochs`."""
         return round(step / self.epoch_steps, 4)
 
     def tokens(self, numbers: Sequence[int]) -> int:
-        """See `Order.tokens`."""
         return sum(self._lengths[number] for number in numbers)
 
 

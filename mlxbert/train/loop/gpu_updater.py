@@ -43,7 +43,6 @@ class GpuUpdater(Updater):
         self._change = DeviceStep(trained.factors, trained.decays, options.max_grad_norm, scaled=half)
 
     def start(self, batches: list[list[int]], lr: float) -> None:
-        """See `Updater.start`."""
         if not self.started:  # the state may have been evaluated or saved in between
             self._counters = self._change.counters(self.state.progress)
             self.gradients.differentiate.let_go(self.state.parameters)
@@ -86,7 +85,6 @@ class GpuUpdater(Updater):
         return numbers
 
     def finish(self, usable: bool) -> RunState:
-        """See `Updater.finish`."""
         update = self.started.popleft()
         return self._counted(self.state, update.lr) if usable else self.state
 
@@ -98,7 +96,6 @@ class GpuUpdater(Updater):
         self.started.clear()
 
     def attempt(self, batches: list[list[int]]) -> None:
-        """See `Updater.attempt`."""
         state = replace(self.state, optimizer=self.state.optimizer.shared())
         gradients = self.gradients(state.parameters, batches, state.progress.step, state.progress.scale)
         counters = self._change.counters(state.progress)

@@ -292,7 +292,6 @@ class Differentiator:
         return Gradients(loss, mx.array(weight, dtype=mx.float32), self._summed(parameters, backward).arrays)
 
     def _forward(self, parameters: Arrays, part: MicroBatch) -> mx.array:
-        """Computes the outputs of one part."""
         with self._tracing:
             batch, key = part()
             with backend().stages() as passed:

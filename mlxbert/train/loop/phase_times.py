@@ -43,7 +43,6 @@ class Times:
             self.begin(before)
 
     def add(self, name: str, seconds: float) -> None:
-        """Adds seconds to the time of a phase."""
         self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 
     def total(self) -> float:

@@ -46,7 +46,6 @@ class Classify(TextObjective):
             raise InputError(f"{data_checks.first_place(records)}: {problem}")
 
     def warnings(self, train: SplitReport, records: Sequence[LabelledText]) -> Iterator[str]:
-        """See `TaskObjective.warnings`."""
         yield from super().warnings(train, records)
         yield from data_checks.other_than_classes(train.labels)
 
@@ -57,7 +56,6 @@ class Classify(TextObjective):
         return "few_shot" if suitable and self.few_shot_hint(records) else None
 
     def few_shot_hint(self, records: Sequence[LabelledText]) -> str | None:
-        """See `TaskObjective.few_shot_hint`."""
         counts = Counter(str(record.label) for record in records)
         pairs = self.columns is not None and self.columns.pair is not None
         conflicting = replace(self.learning, few_shot=None) != ClassLearning()  # few_shot takes none of these options
@@ -66,12 +64,10 @@ class Classify(TextObjective):
         return "few_shot=True is made for so few examples per label"
 
     def balance(self, train: SplitReport) -> Iterator[str]:
-        """See `TaskObjective.balance`."""
         dominant = [*data_checks.dominant_label(train)]
         yield from dominant or data_checks.imbalance(train, "class_weights='balanced' may help.")
 
     def heads(self, records: Sequence[LabelledText]) -> Mapping[str, Labels | None]:
-        """See `Objective.heads`."""
         self._counts = Counter(str(record.label) for record in records)
         return super().heads(records)
 
@@ -113,7 +109,6 @@ class Classify(TextObjective):
         return np.eye(len(self.labels))[labelled_scores.label_numbers(records, self.labels.names)]
 
     def score(self, expected: Floats, predicted: Floats) -> float:
-        """See `TextObjective.score`."""
         return metrics.classify_metrics(expected.argmax(1), predicted)[self.metric]
 
     def score_common(self, train: Floats, expected: Floats) -> float:
@@ -124,13 +119,11 @@ class Classify(TextObjective):
         return (min if self.minimize else max)(scores)
 
     def constant(self, train: Sequence[LabelledText], valid: Sequence[LabelledText]) -> dict[str, float]:
-        """See `TaskObjective.constant`."""
         counts = [count for _, count in Counter(record.label for record in train).most_common(2)]
         name = f"best of the {self.common}es" if len({*counts}) < len(counts) else self.common
         return {name: super().constant(train, valid)[self.common]}
 
     def evaluation(self, part: Split, predictions: Predictions, **facts: Any) -> Evaluation:
-        """See `TaskObjective.evaluation`."""
         return labelled_scores.classification(
             part.records, self.labels.names, np.asarray(predictions), metric=self.metric, **facts
         )

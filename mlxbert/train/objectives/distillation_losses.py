@@ -46,7 +46,6 @@ class DistillationExample:
 
     @property
     def encodings(self) -> Sequence[Encoding]:
-        """See `Example.encodings`."""
         return cast(Sequence[Encoding], self.example.encodings)
 
 
@@ -92,7 +91,6 @@ class DistillationObjective(LoopObjective[Any]):
         self.pure = task.pure
 
     def tokens(self, example: DistillationExample) -> Iterable[int]:
-        """See `LoopObjective.tokens`."""
         return cast(Iterable[int], self.task.tokens(example.example))
 
     def settings(self) -> dict[str, Any]:
@@ -125,7 +123,6 @@ class ScoreDistillation(DistillationObjective):
         self._weight, self._temperature = options.teacher_weight, options.temperature
 
     def settings(self) -> dict[str, Any]:
-        """See `DistillationObjective.settings`."""
         return {"teacher_weight": self._weight, "soft": self._temperature}
 
     def collate(self, examples: Sequence[DistillationExample], rng: random.Random) -> TrainBatch:
@@ -136,7 +133,6 @@ class ScoreDistillation(DistillationObjective):
         return replace(batch, targets=self.task.teacher_targets(batch, task_examples, scores))
 
     def totals(self, examples: Sequence[DistillationExample]) -> Any:
-        """See `Objective.totals`."""
         return self.task.totals([example.example for example in examples])
 
     def terms(self, network: Network, batch: TrainBatch) -> tuple[Mapping[str, mx.array], mx.array | float]:
@@ -176,7 +172,6 @@ class VectorDistillation(DistillationObjective):
         return replace(report, facts=facts, warnings=tuple(note for note in report.warnings if note not in notes))
 
     def tokens(self, example: DistillationExample) -> Iterable[int]:
-        """See `Objective.tokens`."""
         return cast(Iterable[int], example.example.encoding.ids)
 
     def collate(self, examples: Sequence[DistillationExample], rng: random.Random) -> TrainBatch:

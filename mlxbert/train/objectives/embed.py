@@ -67,7 +67,6 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
 
     @property
     def temperature(self) -> float:
-        """The temperature of the loss."""
         return self.usual_temperature if self.learning.temperature is None else self.learning.temperature
 
     def settings(self) -> dict[str, Any]:
@@ -84,7 +83,6 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         return read_related(rows, columns)
 
     def check(self, records: Sequence[Related]) -> None:
-        """See `TaskObjective.check`."""
         assert self.columns is not None
         self._loss = self._loss.chosen(self.columns.kind)
         self._loss.check(records)
@@ -124,7 +122,6 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         return self._variant_for(source.vectors())
 
     def variant_of(self, model: Model) -> str | None:
-        """See `TaskObjective.variant_of`."""
         return self._variant_for(model.vectors)
 
     def _variant_for(self, vectors: Sequence[str]) -> str | None:
@@ -197,11 +194,9 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         return self.embedder(hidden, inputs.attention_mask)
 
     def targets(self, examples: Sequence[TextGroup]) -> dict[str, mx.array]:
-        """See `VectorLoss.targets`."""
         return self._loss.targets(examples)
 
     def compare(self, outputs: mx.array, targets: Mapping[str, mx.array]) -> tuple[mx.array, float]:
-        """See `ContrastiveObjective.compare`."""
         return self._loss(outputs, targets)
 
     def inputs(self, examples: Sequence[TextGroup]) -> Sequence[Encoding]:
@@ -242,16 +237,13 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         return self.outputs(network, inputs)
 
     def metrics(self, examples: Sequence[TextGroup], predictions: Predictions) -> dict[str, float]:
-        """See `mlxbert.train.scores.vector_scores`."""
         return scoring.vector_scores(examples, np.asarray(predictions), self.vector_settings.similarity).means()
 
     def evaluation(self, part: Split, predictions: Predictions, **facts: Any) -> Evaluation:
-        """See `TaskObjective.evaluation`."""
         about = {"metric": self.metric, "similarity": self.vector_settings.similarity, **facts}
         return scoring.evaluation(part.records, part.examples, np.asarray(predictions), **about)
 
     def baselines(self, model: Model, train: Sequence[Related], valid: Sequence[Related]) -> dict[str, float]:
-        """Returns the score of the model before training."""
         examples = [example for record in valid for example in self.examples(record)]
         trained, self.embedder = self.embedder, model.embedder
         predictions = predict(model.network, self, examples)

@@ -59,7 +59,6 @@ class EmbedSparse(Embed):
         self.width = model.config.vocab_size
 
     def take_embedder(self, model: Model) -> None:
-        """See `Embed.take_embedder`."""
         self.tokenizer = model.sparse_tokenizer.adapted(max_length=self.max_length)
         longest = max(self.tokenizer.max_length, model.sparse_tokenizer.max_length)
         config = replace(self.sparse.config, max_length=longest, stated=True)
@@ -67,11 +66,9 @@ class EmbedSparse(Embed):
         self.vector_settings = config
 
     def embedder_to_save(self) -> SparseEmbedder:
-        """See `Objective.embedder_to_save`."""
         return self.sparse
 
     def begin_update(self, step: int, steps: int) -> None:
-        """See `LoopObjective.begin_update`."""
         self.progress = step / max(steps, 1)
 
     def outputs(self, network: Network, inputs: Batch) -> mx.array:
@@ -103,12 +100,10 @@ class EmbedSparse(Embed):
         return {**super().metrics(examples, predictions), ACTIVE: _active(predictions)}
 
     def evaluation(self, part: Split, predictions: Predictions, **facts: Any) -> Evaluation:
-        """See `TaskObjective.evaluation`."""
         result = super().evaluation(part, predictions, **facts)
         return replace(result, metrics={**result.metrics, ACTIVE: _active(predictions)})
 
     def baselines(self, model: Model, train: Sequence[Related], valid: Sequence[Related]) -> dict[str, float]:
-        """Returns the score of the model before training."""
         examples = [example for record in valid for example in self.examples(record)]
         return {"before training": self.metrics(examples, predict(model.network, self, examples))[self.metric]}
 

@@ -126,7 +126,6 @@ class EmbedTokens(Embed):
         return self._loss.targets(examples) | {"counted": mx.array(counted)}
 
     def compare(self, outputs: mx.array, targets: Mapping[str, mx.array]) -> tuple[mx.array, float]:
-        """See `ContrastiveObjective.compare`."""
         vectors, counted = outputs.reshape(len(outputs), self._longest, -1), targets["counted"]
         anchors, candidates = targets["anchors"], targets["candidates"]
         loss = late_interaction(
@@ -153,11 +152,9 @@ class EmbedTokens(Embed):
         return arrays
 
     def metrics(self, examples: Sequence[TextGroup], predictions: Predictions) -> dict[str, float]:
-        """See `mlxbert.train.scores.vector_scores`."""
         return scoring.vector_scores(examples, self._counted(examples, predictions), MAXSIM).means()
 
     def evaluation(self, part: Split, predictions: Predictions, **facts: Any) -> Evaluation:
-        """See `TaskObjective.evaluation`."""
         about = {"metric": self.metric, "similarity": MAXSIM, **facts}
         return scoring.evaluation(part.records, part.examples, self._counted(part.examples, predictions), **about)
 

@@ -43,15 +43,12 @@ class FewShot(ContrastiveObjective[Example], Classify):
                 raise ArgumentError(f"{name} cannot be combined with few_shot")
 
     def few_shot_hint(self, records: Sequence[LabelledText]) -> str | None:
-        """See `TaskObjective.few_shot_hint`."""
         return None
 
     def facts(self) -> dict[str, str]:
-        """See `TaskObjective.facts`."""
         return {"method": "pairs of texts (few_shot)"}
 
     def settings(self) -> dict[str, Any]:
-        """See `Objective.settings`."""
         return super().settings() | {"few_shot": True}
 
     def start(self, source: Origin) -> None:
@@ -59,7 +56,6 @@ class FewShot(ContrastiveObjective[Example], Classify):
         self._pooling = source.pooling()
 
     def check(self, records: Sequence[LabelledText]) -> None:
-        """See `TaskObjective.check`."""
         super().check(records)
         if self.columns is not None and self.columns.pair is not None:
             raise InputError(
@@ -97,7 +93,6 @@ class FewShot(ContrastiveObjective[Example], Classify):
         return mx.array([example.target for example in examples])
 
     def compare(self, outputs: mx.array, targets: mx.array) -> tuple[mx.array, float]:
-        """See `same_class`."""
         return same_class(outputs, targets), 1.0
 
     def check_teacher(self) -> None:

@@ -40,7 +40,6 @@ class Multilabel(TextObjective):
             raise InputError(f"{data_checks.first_place(records)}: no example has a label")
 
     def warnings(self, train: SplitReport, records: Sequence[LabelledText]) -> Iterator[str]:
-        """See `TaskObjective.warnings`."""
         yield from super().warnings(train, records)
         if all(len(record.names) == 1 for record in records):
             yield "Every training example has exactly one label; train 'classify' instead if this is always so."

@@ -104,15 +104,12 @@ class OpenTag(Tag):
         return as_new_gliner(files, name)
 
     def settings(self) -> dict[str, Any]:
-        """See `Objective.settings`."""
         return super().settings() | {"open": True}
 
     def facts(self) -> dict[str, str]:
-        """See `TaskObjective.facts`."""
         return super().facts() | {"method": "any types of entities (open)"}
 
     def notes(self) -> tuple[str, ...]:
-        """See `TaskObjective.notes`."""
         count, widest = sum(self._missed.values()), self._facts.max_width
         missed = (
             f"{count:,} entities have more than {widest} words, or begin or end inside of a word, and are not trained"
@@ -219,7 +216,6 @@ class OpenTag(Tag):
         return [self._encoder.encode(example.tokens, group) for example in examples for group in self._groups]
 
     def tokens(self, example: OpenTagExample) -> Iterable[int]:  # type: ignore[override]
-        """See `LoopObjective.tokens`."""
         return {*example.encoding.ids, *self._encoder.prompt(self.types)}
 
     def collate(self, examples: Sequence[OpenTagExample], rng: random.Random) -> TrainBatch:  # type: ignore[override]
@@ -274,7 +270,6 @@ class OpenTag(Tag):
         return network.logits(HEAD, inputs).astype(mx.float32)
 
     def metrics(self, examples: Sequence[OpenTagExample], predictions: Predictions) -> dict[str, float]:  # type: ignore[override]
-        """See `mlxbert.train.scores.tag_scores`."""
         decoded = [*self._predicted(examples, predictions)]
         expected = [example.record.tags for example in examples if not example.number]
         return tag_metrics(tally(expected, [prediction.tags for prediction in decoded], self.scheme), self.scheme)
@@ -313,5 +308,4 @@ class OpenTag(Tag):
 
 
 def _cross_entropies(logits: mx.array, targets: mx.array) -> mx.array:
-    """Returns the binary cross-entropy of each logit."""
     return mx.maximum(logits, 0) - logits * targets + mx.log1p(mx.exp(-mx.abs(logits)))

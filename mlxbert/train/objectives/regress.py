@@ -40,11 +40,9 @@ class Regress(TextObjective):
             raise InputError(f"{data_checks.first_place(records)}: {problem}")
 
     def warnings(self, train: SplitReport, records: Sequence[LabelledText]) -> Iterator[str]:
-        """See `TaskObjective.warnings`."""
         return data_checks.other_than_numbers(records)
 
     def target(self, record: LabelledText) -> float:
-        """Returns the number to predict."""
         assert isinstance(record.label, float)
         return record.label
 
@@ -58,7 +56,6 @@ class Regress(TextObjective):
         return logits
 
     def metrics(self, examples: Sequence[Example], predictions: Predictions) -> dict[str, float]:
-        """See `mlxbert.train.scores.metrics`."""
         targets = np.array([example.target for example in examples], np.float64)
         return metrics.regress_metrics(targets, np.asarray(predictions, np.float64)[:, 0])
 
@@ -67,9 +64,7 @@ class Regress(TextObjective):
         return labelled_scores.numbers(records)
 
     def score(self, expected: Floats, predicted: Floats) -> float:
-        """See `TextObjective.score`."""
         return metrics.regress_metrics(expected, predicted)[self.metric]
 
     def evaluation(self, part: Split, predictions: Predictions, **facts: Any) -> Evaluation:
-        """See `TaskObjective.evaluation`."""
         return labelled_scores.regression(part.records, np.asarray(predictions)[:, 0], metric=self.metric, **facts)

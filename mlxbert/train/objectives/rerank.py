@@ -74,7 +74,6 @@ class Rerank(TaskObjective[Pair]):
         return records
 
     def notes(self) -> tuple[str, ...]:
-        """See `TaskObjective.notes`."""
         return self._notes
 
     def check(self, records: Sequence[JudgedPair]) -> None:
@@ -93,11 +92,9 @@ class Rerank(TaskObjective[Pair]):
         check_rerank_metric(self.metric, valid)
 
     def heads(self, records: Sequence[JudgedPair]) -> Mapping[str, Labels | None]:
-        """Returns a classifier with one output."""
         return {HEAD: _LABELS}
 
     def config_keys(self) -> dict[str, Any]:
-        """See `Objective.config_keys`."""
         return activation(probabilities=self._probabilities)
 
     def check_model(self, model: Model) -> None:
@@ -140,7 +137,6 @@ class Rerank(TaskObjective[Pair]):
         return metrics | {"loss": float(losses.mean())}
 
     def evaluation(self, part: Split, predictions: Predictions, **facts: Any) -> Evaluation:
-        """See `TaskObjective.evaluation`."""
         logits = np.asarray(predictions)
         return reranking(part.records, self._scores(logits), logits=logits, metric=self.metric, **facts)
 

@@ -79,7 +79,6 @@ class Tag(TaskObjective[TagExample]):
         return self._reader.scheme or "plain"
 
     def start(self, source: Origin) -> None:
-        """See `TaskObjective.start`."""
         self._reader.source_labels = source.labels(self.head)
 
     def read(self, rows: LabelledRows) -> list[TaggedSentence]:
@@ -99,19 +98,15 @@ class Tag(TaskObjective[TagExample]):
         self.metric = self._metric or metrics[0]
 
     def facts(self) -> dict[str, str]:
-        """See `TaskObjective.facts`."""
         return {"tags": self._reader.description}
 
     def notes(self) -> tuple[str, ...]:
-        """See `TaskObjective.notes`."""
         return (*self._reader.notes, *tokenless(self._tokenless))
 
     def check(self, records: Sequence[TaggedSentence]) -> None:
-        """See `TaskObjective.check`."""
         check_tags(records, self.columns.label or "" if self.columns else "")
 
     def check_valid(self, train: Sequence[TaggedSentence], valid: Sequence[TaggedSentence]) -> None:
-        """See `TaskObjective.check_valid`."""
         check_labels({name for record in train for name in record.names}, valid)
 
     def heads(self, records: Sequence[TaggedSentence]) -> Mapping[str, Labels | None]:
@@ -264,7 +259,6 @@ class Tag(TaskObjective[TagExample]):
         return Prediction(tags, confidences)
 
     def evaluation(self, part: Split, predictions: Predictions, **facts: Any) -> Evaluation:
-        """See `TaskObjective.evaluation`."""
         decoded = [*self._predicted(part.examples, predictions)]
         names = types_of(self.labels.names)
         return tagging(part.records, decoded, scheme=self.scheme, names=names, metric=self.metric, **facts)
@@ -277,14 +271,12 @@ class Tag(TaskObjective[TagExample]):
         return {"most frequent tag": tag_metrics(tally(expected, predicted, self.scheme), self.scheme)[self.metric]}
 
     def check_model(self, model: Model) -> None:
-        """See `TaskObjective.check_model`."""
         if model.labels is None:
             raise CheckpointError(
                 f"{model.source}: the labels cannot be used", hint="correct id2label in the model's config.json"
             )
 
     def needed_variant(self, model: Model) -> str | None:
-        """See `TaskObjective.needed_variant`."""
         return "open" if OPEN_HEAD in model.network.heads else None
 
     def matched(

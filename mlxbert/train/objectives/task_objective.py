@@ -125,16 +125,13 @@ class TaskObjective(Objective[AnyExample]):
 
     @property
     def spec(self) -> TaskSpec:
-        """The declaration of the task in the registry."""
         return TASKS[self.name]
 
     @property
     def numeric(self) -> bool:
-        """See `TaskSpec.numeric`."""
         return self.spec.numeric
 
     def settings(self) -> dict[str, Any]:
-        """See `Objective.settings`."""
         learning = {name: value for name, value in asdict(self.learning).items() if name not in self.spec.variants}
         data = {name: value for name, value in asdict(self.data).items() if name != "label_names"}
         return {"metric": self.metric, **data, **learning}
@@ -276,7 +273,6 @@ class TaskObjective(Objective[AnyExample]):
     def teacher_targets(
         self, batch: TrainBatch, examples: Sequence[AnyExample], scores: Sequence[Scores]
     ) -> TeacherTargets:
-        """Returns the targets of a batch, with the teacher's scores for each example."""
         return TeacherTargets(batch.targets, mx.array(np.stack(scores)))
 
     def teacher_distance(self, scores: mx.array, targets: TeacherTargets, temperature: float) -> mx.array:

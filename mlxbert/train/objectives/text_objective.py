@@ -62,15 +62,12 @@ class TextObjective(TaskObjective[Example]):
         return [_relabelled(record, lambda name: self.renamed.get(name, name)) for record in records]
 
     def settings(self) -> dict[str, Any]:
-        """See `Objective.settings`."""
         return super().settings() | ({"label_names": dict(self.renamed)} if self.renamed else {})
 
     def check_valid(self, train: Sequence[LabelledText], valid: Sequence[LabelledText]) -> None:
-        """See `TaskObjective.check_valid`."""
         check_labels({name for record in train for name in record.names}, valid)
 
     def heads(self, records: Sequence[LabelledText]) -> Mapping[str, Labels | None]:
-        """Returns a classifier with the classes of the records."""
         return {HEAD: self.labels_of(records)}
 
     def labels_of(self, records: Sequence[LabelledText]) -> Labels:
@@ -96,11 +93,9 @@ class TextObjective(TaskObjective[Example]):
         """Converts logits (B, C) to predictions (B, C)."""
 
     def tuned(self, part: Split, predictions: Predictions) -> Labels:
-        """See `TaskObjective.tuned`."""
         return replace(self.labels, problem_type=self.problem_type)
 
     def baselines(self, model: Model, train: Sequence[LabelledText], valid: Sequence[LabelledText]) -> dict[str, float]:
-        """See `mlxbert.train.scores.baselines`."""
         return baselines(self, model, train, valid)
 
     @abstractmethod
@@ -112,7 +107,6 @@ class TextObjective(TaskObjective[Example]):
         """Returns the main metric of a linear model's predictions."""
 
     def constant(self, train: Sequence[LabelledText], valid: Sequence[LabelledText]) -> dict[str, float]:
-        """See `TaskObjective.constant`."""
         return {self.common: self.score_common(self.expected(train), self.expected(valid))}
 
     def score_common(self, train: Floats, expected: Floats) -> float:
@@ -137,7 +131,6 @@ class TextObjective(TaskObjective[Example]):
             _LOG.info("using the columns that %s was trained with: %s", model.source, listed)
 
     def check_model(self, model: Model) -> None:
-        """See `TaskObjective.check_model`."""
         labels = model.labels
         if labels is None:
             raise CheckpointError(

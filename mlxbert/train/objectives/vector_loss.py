@@ -42,7 +42,6 @@ class TextGroup(Example):
 
     @property
     def encodings(self) -> Sequence[Encoding]:
-        """See `Example.encodings`."""
         return (self.encoding, *self.others)
 
     @property

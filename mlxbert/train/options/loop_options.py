@@ -140,7 +140,6 @@ class TrainingOptions:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the options, keyed by name."""
         return asdict(self)
 
 

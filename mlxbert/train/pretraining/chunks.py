@@ -31,7 +31,6 @@ class CorpusChunk(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The number of tokens."""
         return self.stop - self.start
 
 

@@ -68,16 +68,13 @@ class CorpusMaterial(Material):
     data: Data | None = None
 
     def usual(self, options: TrainingOptions) -> Mapping[str, Any]:
-        """See `Material.usual`."""
         factor = 1 if self.base.config is None else _NEW_RATE
         return {"lr": usual_rate(self.first.config.hidden_size, options, factor)}
 
     def check(self, options: TrainingOptions) -> None:
-        """See `Material.check`."""
         self.filled()
 
     def manifest(self, call: TrainingCall) -> dict[str, Any]:
-        """See `Material.manifest`."""
         files, hashes = {"corpus": self.settings.corpus, "valid": self.settings.valid}, self.settings.hashes
         return {
             "task": call.task,
@@ -107,12 +104,10 @@ class CorpusMaterial(Material):
         return replace(self, data=data or make(None))
 
     def model(self, options: TrainingOptions) -> tuple[Model, Adapters | None]:
-        """See `Material.model`."""
         self.objective.use(self.first.config)
         return self.first, self.adapters
 
     def training(self, call: TrainingCall, options: TrainingOptions, model: Model) -> Mapping[str, Any]:
-        """See `Material.training`."""
         data = self._made
         batch = data.order.phases[0].batch_size
 
@@ -141,11 +136,9 @@ class CorpusMaterial(Material):
         return tuple(texts)
 
     def reads(self) -> tuple[int, int]:
-        """See `Material.reads`."""
         return len(self._made.valid) * self._made.order.phases[0].tokens, 0
 
     def facts(self, call: TrainingCall, number: int, loop: Run) -> Mapping[str, Any]:
-        """See `Material.facts`."""
         data = self._made
         return {
             "examples": len(data.train), "epochs": data.order.epochs(loop.steps), "new_head": None,
@@ -153,7 +146,6 @@ class CorpusMaterial(Material):
         }  # fmt: skip
 
     def content(self, call: TrainingCall, model: Model, results: Sequence[Mapping[str, Any]]) -> FolderContent:
-        """See `Material.content`."""
         data, electra, [result] = self._made, isinstance(model.network, Electra), results
         record = {
             "corpus": asdict(data.report), "run": result, "training_examples": len(data.train),

@@ -53,7 +53,6 @@ class TermInputs:
 
     @cached_property
     def output(self) -> EncoderOutput:
-        """The output of the encoder."""
         return self.network.encode(self.batch)
 
     @cached_property
@@ -132,15 +131,12 @@ class MaskedWords(Term):
     head: ClassVar[str | None] = "masked_lm"
 
     def total(self, examples: Sequence[PretrainingExample]) -> float:
-        """Returns the number of masked tokens."""
         return sum(len(example.places) for example in examples)
 
     def loss(self, inputs: TermInputs) -> mx.array:
-        """See `Term.loss`."""
         return (cross_entropies(inputs.words, inputs.targets.originals) * inputs.targets.counted).sum()
 
     def right(self, inputs: TermInputs) -> mx.array:
-        """See `Term.right`."""
         return ((inputs.words.argmax(axis=-1) == inputs.targets.originals) * inputs.targets.counted).sum()
 
 
@@ -148,12 +144,10 @@ class PairTerm(Term):
     """The cross-entropy of a head that classifies pairs."""
 
     def loss(self, inputs: TermInputs) -> mx.array:
-        """See `Term.loss`."""
         assert self.head is not None and inputs.targets.labels is not None
         return cross_entropy(inputs.network.logits(self.head, inputs.output), inputs.targets.labels)
 
     def right(self, inputs: TermInputs) -> mx.array:
-        """See `Term.right`."""
         assert self.head is not None and inputs.targets.labels is not None
         predicted = inputs.network.logits(self.head, inputs.output).argmax(axis=-1)
         return (predicted == inputs.targets.labels).sum().astype(mx.float32)
@@ -188,7 +182,6 @@ class SoftTargets(Term):
         self._temperature = temperature
 
     def settings(self) -> dict[str, Any]:
-        """See `Term.settings`."""
         return {"temperature": self._temperature}
 
     def total(self, examples: Sequence[PretrainingExample]) -> float:
@@ -196,7 +189,6 @@ class SoftTargets(Term):
         return sum(len(example.places) for example in examples)
 
     def loss(self, inputs: TermInputs) -> mx.array:
-        """See `Term.loss`."""
         losses = soft_cross_entropies(inputs.words / self._temperature, inputs.teacher_words / self._temperature)
         return self._temperature**2 * (losses * inputs.targets.counted).sum()
 
@@ -212,7 +204,6 @@ class HiddenStates(Term):
         return sum(map(len, examples))
 
     def loss(self, inputs: TermInputs) -> mx.array:
-        """See `Term.loss`."""
         distances = 1 - _cosines(inputs.output.last_hidden_state, inputs.teacher_output.last_hidden_state)
         mask = inputs.batch.attention_mask
         return (distances if mask is None else mx.where(mask, distances, 0.0)).sum()
@@ -228,7 +219,6 @@ class Vectors(Term):
     of_teacher = True
 
     def loss(self, inputs: TermInputs) -> mx.array:
-        """See `Term.loss`."""
         return (1 - _cosines(inputs.vectors, inputs.teacher_vectors)).sum()
 
 

@@ -90,7 +90,6 @@ class Pretraining(LoopObjective[Any]):
         return {term.name: term.total(examples) for term in self.weighted}
 
     def collate(self, examples: Sequence[PretrainingExample], rng: random.Random) -> TrainBatch:
-        """See `LoopObjective.collate`."""
         length = padded_length(max(map(len, examples)), self.config.max_length)
         lengths = np.array([len(example) for example in examples])
         mask = np.arange(length) < lengths[:, None]

@@ -69,7 +69,6 @@ class Phases:
         self.epoch_steps = min(max(round(phases[0].batches / self._accumulation), 1), max(steps // 10, 1))
 
     def batches(self, step: int) -> list[list[int]]:
-        """See `Order`."""
         phase, first = self._phase(step)
         per_pass = self.phases[phase].batches
         places = ((step - first) * self._accumulation + number for number in range(self._accumulation))
@@ -101,7 +100,6 @@ class Phases:
         return ExamplePosition(phase, *divmod(rest, max(len(phase.chunks) for phase in self.phases)))
 
     def epochs(self, step: int) -> float:
-        """See `Order`."""
         done = 0.0
         for number, phase in enumerate(self.phases):
             first = self._ends[number - 1] if number else 0

@@ -61,7 +61,6 @@ class ElectraInputs(TermInputs):
 
     @cached_property
     def output(self) -> EncoderOutput:
-        """The output of the discriminator's encoder."""
         # `Network.__call__` is avoided, because it would wait for the ids to check them.
         return self.network.encoder(self.ids, self.batch.attention_mask, self.batch.token_type_ids)
 
@@ -92,7 +91,6 @@ class ReplacedTokens(Term):
         return sum(map(len, examples))
 
     def loss(self, inputs: TermInputs) -> mx.array:
-        """See `Term.loss`."""
         assert isinstance(inputs, ElectraInputs)
         return (binary_cross_entropies(inputs.scores, inputs.replaced) * inputs.real).sum()
 

@@ -159,8 +159,6 @@ def distill_static(
 
 @dataclass(frozen=True)
 class _StaticVocabulary:
-    """The vocabulary of a static model."""
-
     tokens: tuple[str, ...]  # the tokens, by their new ids
     # The teacher's id of each token; `None` for added words, and for tokens that never get a vector.
     ids: tuple[int | None, ...]

@@ -43,7 +43,6 @@ class Characters:
 
     @property
     def total(self) -> int:
-        """The number of characters."""
         return self.counts.total()
 
 

@@ -40,8 +40,6 @@ _FAIRSEQ_TOKENS |= {"mask": "<mask>"}
 
 @dataclass(frozen=True)
 class _Kind:
-    """A kind of vocabulary."""
-
     train: Callable[..., subword_training.Subwords]  # the function that trains such a vocabulary
     tokenizer: str  # the class of the tokenizer in transformers
     model_type: str  # the model family that uses such a vocabulary

@@ -31,15 +31,15 @@ class Asked(Protocol):
     """A question with its context and its right answers, which are empty if the context has no answer."""
 
     @property
-    def text(self) -> str: ...  # noqa: D102
+    def text(self) -> str: ...
     @property
-    def pair(self) -> str: ...  # noqa: D102
+    def pair(self) -> str: ...
     @property
-    def answers(self) -> tuple[str, ...]: ...  # noqa: D102
+    def answers(self) -> tuple[str, ...]: ...
     @property
-    def start(self) -> int | None: ...  # noqa: D102
+    def start(self) -> int | None: ...
     @property
-    def place(self) -> str: ...  # noqa: D102
+    def place(self) -> str: ...
 
 
 class Predicted(NamedTuple):

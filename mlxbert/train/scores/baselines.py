@@ -23,7 +23,7 @@ class Baseline(Protocol):
     """The methods that baselines need from the objective of a task."""
 
     @property
-    def link(self) -> Link: ...  # noqa: D102
+    def link(self) -> Link: ...
 
     def constant(self, train: Sequence[LabelledText], valid: Sequence[LabelledText]) -> dict[str, float]:
         """Returns the main metric on `valid` of always predicting what is most common in `train`.

@@ -35,13 +35,13 @@ class LabelledRecord(Protocol):
     """A text or a pair with its location, and the label, the labels or the number to predict."""
 
     @property
-    def text(self) -> str: ...  # noqa: D102
+    def text(self) -> str: ...
     @property
-    def pair(self) -> str | None: ...  # noqa: D102
+    def pair(self) -> str | None: ...
     @property
-    def label(self) -> Any: ...  # noqa: D102
+    def label(self) -> Any: ...
     @property
-    def place(self) -> str: ...  # noqa: D102
+    def place(self) -> str: ...
 
 
 class EvaluationFacts(TypedDict):

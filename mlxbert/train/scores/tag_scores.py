@@ -29,13 +29,13 @@ class Sentence(Protocol):
     """A sentence of W words with a tag for each word."""
 
     @property
-    def text(self) -> str: ...  # noqa: D102
+    def text(self) -> str: ...
     @property
-    def offsets(self) -> tuple[tuple[int, int], ...]: ...  # noqa: D102
+    def offsets(self) -> tuple[tuple[int, int], ...]: ...
     @property
-    def tags(self) -> tuple[str, ...]: ...  # noqa: D102
+    def tags(self) -> tuple[str, ...]: ...
     @property
-    def place(self) -> str: ...  # noqa: D102
+    def place(self) -> str: ...
 
 
 @dataclass(frozen=True)

@@ -29,28 +29,28 @@ class RelatedRecord(Protocol):
     """A text with related texts."""
 
     @property
-    def text(self) -> str: ...  # noqa: D102
+    def text(self) -> str: ...
     @property
-    def positives(self) -> tuple[str, ...]: ...  # noqa: D102
+    def positives(self) -> tuple[str, ...]: ...
     @property
-    def negatives(self) -> tuple[str, ...]: ...  # noqa: D102
+    def negatives(self) -> tuple[str, ...]: ...
     @property
-    def label(self) -> float | None: ...  # noqa: D102
+    def label(self) -> float | None: ...
     @property
-    def place(self) -> str: ...  # noqa: D102
+    def place(self) -> str: ...
 
 
 class ExampleTexts(Protocol):
     """The texts of an example (see `mlxbert.train.objectives.vector_loss`)."""
 
     @property
-    def texts(self) -> tuple[str, ...]: ...  # noqa: D102
+    def texts(self) -> tuple[str, ...]: ...
     @property
-    def evaluated(self) -> Sequence[Any]: ...  # noqa: D102
+    def evaluated(self) -> Sequence[Any]: ...
     @property
-    def kind(self) -> str: ...  # noqa: D102
+    def kind(self) -> str: ...
     @property
-    def target(self) -> Any: ...  # noqa: D102
+    def target(self) -> Any: ...
 
 
 def metrics_of(records: Sequence[RelatedRecord]) -> tuple[str, ...]:

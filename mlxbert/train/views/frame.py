@@ -45,7 +45,6 @@ class DrawnRuns:
         return self.step.step if self.step else first
 
     def note(self, event: Event) -> None:
-        """Updates the state with an event."""
         match event:
             case Started():
                 if self.started is not None:

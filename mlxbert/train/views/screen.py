@@ -100,7 +100,6 @@ class TrainingScreen:
         self._quiet, self._reports = quiet, not (quiet and live)
 
     def write(self, event: Event) -> None:
-        """Draws an event."""
         if isinstance(event, Started) and self._first is None:
             self._first = event
             if self._reports:
