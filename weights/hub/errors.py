@@ -250,7 +250,9 @@ def _proxy_login_error(name: str) -> HubError:
 
 
 def _unreachable_error(name: str, server: str, why: str) -> HubError:
-    return UnreachableError(f"{name}: {server} cannot be reached ({why})", hint=f"check the network and the name or path, or {_CACHED}")
+    return UnreachableError(
+        f"{name}: {server} cannot be reached ({why})", hint=f"check the network and the name, or {_CACHED}"
+    )
 
 
 def _disk_error(problem: OSError, name: str) -> HubError:

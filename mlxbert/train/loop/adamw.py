@@ -163,7 +163,7 @@ def is_frozen(name: str, num_layers: int, options: TrainingOptions) -> bool:
 
 
 def learning_rate(step: int, steps: int, options: TrainingOptions) -> float:
-    """Returns the learning rate of an update as in transformers' schedules, after a rounded number of warmup updates."""
+    """Returns the learning rate of an update as in transformers' schedules, after rounded warmup updates."""
     warmup = round(options.warmup * steps)
     if step < warmup:
         return options.lr * step / warmup
