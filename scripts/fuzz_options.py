@@ -191,13 +191,13 @@ def usual(folder: Path) -> dict[str, dict[str, list[str]]]:
 
 
 def commands(folder: Path) -> list[Command]:
-    """All commands of the program."""
+    """All commands of the program but those of Ray, whose processes outlive a case."""
 
     def walk(command: Any, path: tuple[str, ...]) -> Iterator[Command]:
         below = getattr(command, "commands", {})
         for name, child in below.items():
             yield from walk(child, (*path, name))
-        if not below:
+        if not below and path[0] != "ray":
             parameters = {parameter.name: parameter for parameter in command.params if parameter.name not in _PLAIN}
             yield Command(path, parameters, values[" ".join(path)])
 

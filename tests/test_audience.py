@@ -7,18 +7,32 @@ from pathlib import Path
 import pytest
 
 from mlxbert.cli.views.console import to_options
-from mlxbert.tasks.catalogue import CATALOGUE
+from mlxbert.rooms import ROOMS
+from tests.helpers.commands import COMMANDS as COMMAND_NAMES
 from tests.test_structure import MODULES
 
 # What only the command line shows: helps of options, commands to copy, what `serve` and `bench` say.
 COMMANDS = (
-    *("mlxbert.cli", "mlxbert.doctor", "mlxbert.serve.http", "mlxbert.train.options"),
-    *("mlxbert.train.command_line", "mlxbert.train.final_evaluation", "mlxbert.tasks.catalogue"),
+    *("mlxbert.cli", "mlxbert.doctor", "mlxbert.serve.http", "mlxbert.tasks.catalogue", "mlxbert.rooms"),
+    *(f"mlxbert.{room}.{part}" for room in ROOMS for part in ("commands", "views")),
+    *(
+        "mlxbert.train.training_options",
+        "mlxbert.train.options",
+        "mlxbert.train.command_line",
+        "mlxbert.train.events",
+        "mlxbert.train.final_evaluation",
+    ),
 )
-# Options of pip and of objcopy, and commands to copy for the index of a command.
+# Options of pip, objcopy and mlx.launch, and commands to copy for the index of a command.
 OTHERS = (
     *("mlxbert.cpu.blas", "mlxbert.machine.mac", "mlxbert.optional_packages"),
-    *("mlxbert.search.database", "mlxbert.search.index"),
+    *(
+        "mlxbert.search.database",
+        "mlxbert.search.index",
+        "mlxbert.search.schema",
+        "mlxbert.train.loop.distributed",
+        "mlxbert.serve.server_models",
+    ),
 )
 NO_FUNCTION = re.compile(r"`mlxbert doctor --check`")  # there is only the command, as there is for models and indexes
 
@@ -48,8 +62,7 @@ def test_no_text_of_the_library_names_an_option_of_the_command_line() -> None:
 
 @pytest.mark.slow
 def test_no_hint_of_the_library_is_a_command_that_is_a_function_too() -> None:
-    commands = {path.stem.replace("_", "-") for path in MODULES["mlxbert.cli.app"].parent.glob("commands/*.py")}
-    commands |= {"index", "vocabulary", "distill", *CATALOGUE}
+    commands = {name.split()[0] for name in COMMAND_NAMES} - {"ray"}
     assert {"convert", "finetune"} <= commands
     command = re.compile(rf"\bmlxbert ({'|'.join(sorted(commands - {'machine', 'indexes', 'models'}))})\b(?! is)")
     found = [

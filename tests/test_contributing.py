@@ -48,7 +48,7 @@ EXAMPLES = [
         also=("mlxbert/results/text_relations.py",), 
         users=("mlxbert/nn/heads", "weights/model_source.py", "mlxbert/serve/engine/engine.py"),  # the last: a script
     ),
-    Example("Add a command", "mcp", ("mcp",), users=("mlxbert/search",)),
+    Example("Add a command", "mcp", ("mcp",), users=("mlxbert/search/mcp.py", "mlxbert/search/index.py")),
     Example("Add a route", "ollama", ("ollama",), users=("mlxbert/serve/protocols/mlxbert_api.py",)),
     Example(
         "Add a record format", "conll", ("conllu", "read_conllu"), spared=("cli/shared_options.py",),
@@ -85,7 +85,7 @@ def _recipe(heading: str, name: str) -> set[str]:
     """The source files in the table of a recipe, or in its text if it has no table."""
     section = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]
     rows = re.findall(r"^\| (.*?) \|", section, re.MULTILINE) or [section.split("Different mathematics")[0]]
-    paths = (path.replace("NAME", name) for row in rows for path in re.findall(r"`([\w/]+\.py)`", row))
+    paths = (path.replace("ROOM", "search").replace("NAME", name) for row in rows for path in re.findall(r"`([\w/]+\.py)`", row))
     return {path for path in paths if path.startswith(SOURCES)}
 
 

@@ -76,7 +76,7 @@ def _package_files() -> set[str]:
             linked = any(parent.is_symlink() for parent in path.parents)
             if path.is_file() and not linked and "__pycache__" not in path.parts and path.name != ".DS_Store":
                 found.add(f"{inside}/{path.relative_to(ROOT / folder).as_posix()}")
-    of_formats = re.compile(r"mlxbert/goldens/(tf1/|torch/|[^/]*$)")
+    of_formats = re.compile(r"mlxbert/goldens/(tf1/|torch/|[^/]*(?<!\.py)$)")
     return {name for name in found if not of_formats.match(name)}
 
 

@@ -23,11 +23,10 @@ _PAGES = {
     "results": ("Results", {"results"}),
     "search": ("Search", {"search"}),
     "explore": ("Explore many texts", {"explore"}),
-    "training": ("Train and evaluate", {"training"}),
-    "pretraining": ("Pre-train and distill", {"pretraining"}),
+    "training": ("Train and evaluate", {"train"}),
     "engine": ("Engine", {"serve"}),
     "folders": ("Model folders", {"folders"}),
-    "vectors": ("Check vectors of other programs", {"against"}),
+    "export": ("Convert and verify", {"export"}),
     "errors": ("Errors", {"errors"}),
 }
 _UNLISTED = "   :no-contents-entry:"  # of the page, which has the names of the package

@@ -3,11 +3,7 @@
 import ast
 import dataclasses
 import inspect
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -61,14 +57,3 @@ def test_arguments_of_the_trainer_have_the_defaults_that_the_page_shows() -> Non
         assert set(names) <= theirs.keys(), names
         if re.fullmatch(r"[\d.e-]+", default):
             assert float(str(theirs[names[0]])) == float(default), names
-
-
-@pytest.mark.slow
-def test_both_libraries_give_the_same_vectors(tmp_path: Path) -> None:
-    pytest.importorskip("sentence_transformers")
-    (code,) = re.findall(r"^```py\n(.*?)^```$", DOCS[PAGE], flags=re.DOTALL | re.MULTILINE)
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 WRITER = """
 import random, sys
 from dataclasses import replace
-from mlxbert.search import lance_store, lance_table
+from mlxbert.scale import lance_store, lance_table
 from mlxbert.search.store import StoredFile
 from tests.search.test_store import document, open_store, vector
 lance_table._SMALL, lance_store._COMMITS = 4, 10
