@@ -85,7 +85,8 @@ def _recipe(heading: str, name: str) -> set[str]:
     """The source files in the table of a recipe, or in its text if it has no table."""
     section = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]
     rows = re.findall(r"^\| (.*?) \|", section, re.MULTILINE) or [section.split("Different mathematics")[0]]
-    paths = (path.replace("ROOM", "search").replace("NAME", name) for row in rows for path in re.findall(r"`([\w/]+\.py)`", row))
+    written = (path for row in rows for path in re.findall(r"`([\w/]+\.py)`", row))
+    paths = (path.replace("ROOM", "search").replace("NAME", name) for path in written)
     return {path for path in paths if path.startswith(SOURCES)}
 
 

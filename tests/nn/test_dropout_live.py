@@ -47,7 +47,12 @@ def replaced(monkeypatch: pytest.MonkeyPatch) -> None:
         return mx.array(_pattern(math.prod(shape), rate)).reshape(shape), 1.0
 
     monkeypatch.setattr(torch.nn.functional, "dropout", theirs)
-    monkeypatch.setattr(dropout, "draw_mask", ours)
+
+    def dropped(layer: dropout.KeyedDropout, x: mx.array) -> mx.array:
+        return x * ours(x.shape, layer.rate or 0.0)[0] if layer.drops else x
+
+    monkeypatch.setattr(dropout, "draw_mask", ours)  # drawn by attention
+    monkeypatch.setattr(dropout.KeyedDropout, "__call__", dropped)
 
 
 def _rates(family: str, head: str) -> dict[str, float]:
