@@ -94,9 +94,8 @@ from mlxbert.results.tokens import (
     Token as Token,
     Tokens as Tokens,
 )
-from mlxbert.search.hit import Hit as Hit
+from mlxbert.search.hit import Hit as Hit, SearchAnswer as SearchAnswer
 from mlxbert.search.index import Index as Index, Passage as Passage, open_index as open_index
-from mlxbert.search.search_answer import SearchAnswer as SearchAnswer
 from mlxbert.serve.engine.engine import Engine as Engine
 from mlxbert.serve.engine.request_queue import Answered as Answered
 from mlxbert.serve.engine.serving_options import EngineOptions as EngineOptions

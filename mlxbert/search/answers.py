@@ -5,8 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from mlxbert.model import Model
 from mlxbert.results.answer import Answer
-from mlxbert.search.hit import Hit, SimilarPassage
-from mlxbert.search.search_answer import SearchAnswer
+from mlxbert.search.hit import Hit, SearchAnswer, SimilarPassage
 from mlxbert.tasks.answer import AnswerTask, check_question
 from mlxbert.tasks.options import AnswerOptions
 

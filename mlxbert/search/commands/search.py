@@ -25,9 +25,8 @@ from mlxbert.weights.model_source import BUILTIN
 
 if TYPE_CHECKING:
     from mlxbert.model import Model
-    from mlxbert.search.hit import Hit
+    from mlxbert.search.hit import Hit, SearchAnswer
     from mlxbert.search.index import Index
-    from mlxbert.search.search_answer import SearchAnswer
     from mlxbert.search.store import IndexSettings
     from mlxbert.weights.model_source import ModelRef
 

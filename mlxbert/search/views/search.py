@@ -11,9 +11,8 @@ from urllib.parse import quote_from_bytes
 from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.table import Indented
 from mlxbert.search.folding import folded, plain, plain_with_places
-from mlxbert.search.hit import Hit
+from mlxbert.search.hit import Hit, SearchAnswer
 from mlxbert.search.index_problems import grouped
-from mlxbert.search.search_answer import SearchAnswer
 from mlxbert.search.store import IndexProblem
 from mlxbert.search.word_evidence import other_forms
 from mlxbert.search.word_search import words_of
