@@ -41,10 +41,8 @@ from mlxbert.scale.lance_table import (
     open_table,
     quoted,
 )
-from mlxbert.search.filters import DOCUMENT_FIELDS, Filter, matches
-from mlxbert.search.globs import Glob
+from mlxbert.search.filters import DOCUMENT_FIELDS, Filter, Glob, matches, nested
 from mlxbert.search.schema import damaged
-from mlxbert.search.sql_conditions import nested
 from mlxbert.search.store import (
     LANCE,
     FoundChunk,

@@ -29,8 +29,7 @@ from mlxbert.option_declarations import Bounds
 from mlxbert.optional_packages import install_command
 from mlxbert.results.json import plain
 from mlxbert.search.file_systems import composed
-from mlxbert.search.filters import make_filter
-from mlxbert.search.globs import Glob
+from mlxbert.search.filters import Glob, make_filter
 from mlxbert.search.hit import Hit
 from mlxbert.search.index import Index, Mode, Passage
 from mlxbert.search.index_locations import canonical_paths, is_under

@@ -26,11 +26,10 @@ from mlxbert.errors import BusyError, StoreError
 from mlxbert.paths import file_to_write, replace_file
 from mlxbert.search import schema
 from mlxbert.search.database import CHECKSUM, Database, connect
-from mlxbert.search.filters import Filter
+from mlxbert.search.filters import COLUMNS, Filter, Patterns, holds, sql_of
 from mlxbert.search.late_interaction import TokenTable
 from mlxbert.search.schema import BLOCK, guarded
 from mlxbert.search.sparse_vectors import SparseCache, TokenLists
-from mlxbert.search.sql_conditions import COLUMNS, Patterns, holds, sql_of
 from mlxbert.search.store import (
     FoundChunk,
     IndexProblem,

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from mlxbert.search.globs import Glob
+from mlxbert.search.filters import Glob
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,8 @@ from mlxbert.machine.device import mx
 from mlxbert.nn.vector_settings import SIMILARITIES
 from mlxbert.search import database, schema, vector_cache
 from mlxbert.search.database import connect
-from mlxbert.search.filters import Filter, make_filter
+from mlxbert.search.filters import Filter, Patterns, make_filter
 from mlxbert.search.index_stores import open_store
-from mlxbert.search.sql_conditions import Patterns
 from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.store import IndexSettings, IndexStore, StoredChunk, StoredDocument, StoredFile
 from mlxbert.search.vector_signs import Signs
