@@ -11,10 +11,10 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError, StoreError
 from mlxbert.search import chunks
+from mlxbert.search.commands.indexed_texts import stored_passages
 from mlxbert.search.index import Index, open_index
 from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.store import SCHEMA, TOKENS_SCHEMA
-from mlxbert.search.stored_passages import stored_passages
 from mlxbert.tasks.maxsim import maxsim
 from tests.helpers import token_folders
 from tests.helpers.indexes import QUERIES, build, passage, write_files

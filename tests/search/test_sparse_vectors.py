@@ -15,12 +15,12 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError, InputError, StoreError
 from mlxbert.search import sparse_vectors
+from mlxbert.search.commands.indexed_texts import stored_passages
 from mlxbert.search.filters import Filter, make_filter
 from mlxbert.search.index import open_index
 from mlxbert.search.sparse_vectors import ENTRIES
 from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.store import SCHEMA, SPARSE_SCHEMA, IndexSettings, StoredChunk, StoredDocument, StoredFile
-from mlxbert.search.stored_passages import stored_passages
 from tests.helpers.indexes import QUERIES, build, write_files
 from tests.helpers.sparse_folder import change_json, save_routed, save_splade
 from tests.helpers.tiny import save

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import mlxbert
+from mlxbert.search.commands.indexed_texts import stored_passages
 from mlxbert.search.index import open_index
-from mlxbert.search.stored_passages import stored_passages
 
 
 @pytest.mark.parametrize("store", ["index.db", "lance:index"])
