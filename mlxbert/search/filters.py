@@ -1,4 +1,4 @@
-"""Conditions on fields: `lang=de`, `path=docs/*`, `date>=2026-01-01`."""
+"""Conditions on fields, `lang=de`, `path=docs/*`, `date>=2026-01-01`; their patterns, and their form in SQL."""
 
 import fnmatch
 import operator
@@ -18,7 +18,9 @@ _BRACKET = re.compile(r"\[(?:([!^]?)(\]?[^]]*+\]))?")
 
 
 class Glob:
-    """A pattern.
+    """A pattern, which must match a whole text, in upper and lower case as they stand.
+
+    Even with a hostile pattern, the time of a match grows with the product of the lengths of pattern and text at most.
 
     `*` matches any characters, and `?` one character. `[abc]` and `[a-c]` match one character of a set, `[^a]` and
     `[!a]` one character that is not in the set. An unclosed bracket matches itself.

@@ -12,6 +12,7 @@ import pytest
 from mlxbert.cli.inputs import open_input
 from mlxbert.cli.shared_options import InputOptions
 from mlxbert.cli.views import progress
+from mlxbert.search import views
 from mlxbert.search.update_events import (
     Embedded,
     Event,
@@ -22,7 +23,6 @@ from mlxbert.search.update_events import (
     IndexUpdated,
     Scanned,
 )
-from mlxbert.search.views import update_progress
 from tests.helpers.program import _TerminalStream
 
 NAME = "google-bert/bert-base-uncased"  # of the README
@@ -104,7 +104,7 @@ def _update(files: int, seconds: tuple[float, float], clock: list[float]) -> Ite
 
 
 def test_reading_and_embedding_have_their_weights(clock: list[float]) -> None:
-    estimate, shares, start = update_progress.UpdateEstimate(10_000), [0.0], clock[0]
+    estimate, shares, start = views.UpdateEstimate(10_000), [0.0], clock[0]
     whole = 10 * 4.0 + 100 * 0.5
     for event in _update(10, (4.0, 0.5), clock):
         estimate.add(event)
@@ -117,7 +117,7 @@ def test_reading_and_embedding_have_their_weights(clock: list[float]) -> None:
 
 
 def test_the_estimate_of_files_without_new_chunks_is_that_of_reading(clock: list[float]) -> None:
-    estimate = update_progress.UpdateEstimate(4000)
+    estimate = views.UpdateEstimate(4000)
     for event in (FileStarted("/a", 1000), FileRead("/a", 1000, 0)):
         estimate.add(event)
         clock[0] += 2.0
@@ -125,7 +125,7 @@ def test_the_estimate_of_files_without_new_chunks_is_that_of_reading(clock: list
 
 
 def test_a_file_that_cannot_be_read_is_done_too(clock: list[float]) -> None:
-    estimate = update_progress.UpdateEstimate(3000)
+    estimate = views.UpdateEstimate(3000)
     vanished = (FileStarted("/b", 1000), FileStarted("/c", 1000), FileFailed("/c", "no such file"))
     for event in (
         FileStarted("/a", 1000),
@@ -141,7 +141,7 @@ def test_a_file_that_cannot_be_read_is_done_too(clock: list[float]) -> None:
 @pytest.mark.parametrize("columns", [50, 80, 120])
 def test_an_update_says_which_file_is_read(monkeypatch: pytest.MonkeyPatch, clock: list[float], columns: int) -> None:
     screen = Screen(monkeypatch, columns)
-    with update_progress.index_update(Scanned(10, 10, 10_000, 0, {})) as show:
+    with views.index_update(Scanned(10, 10, 10_000, 0, {})) as show:
         for event in _update(6, (4.0, 0.5), clock):
             show(event)
         show(FileStarted("/docs/a long folder/and \x1b[5A.pdf", 1000))

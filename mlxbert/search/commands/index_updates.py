@@ -16,9 +16,8 @@ from mlxbert.cli.shared_options import OutputOptions
 from mlxbert.cli.views import console, rich
 from mlxbert.durable_files import PRIVACY
 from mlxbert.errors import BusyError, InputError, MlxbertError
-from mlxbert.search import file_systems
+from mlxbert.search import file_systems, views
 from mlxbert.search.power import on_battery
-from mlxbert.search.views import search as view, update_progress
 
 if TYPE_CHECKING:
     from mlxbert.search.index import Index
@@ -116,13 +115,13 @@ def bring_up_to_date(index: "Index", paths: Sequence[str], out: OutputOptions) -
     if done.changed or done.lacks_path or out.verbose:
         report(index, done, out)
     check_read(done, paths)
-    return [view.near(event.path) for event in done.failed if event.path not in done.read]
+    return [views.near(event.path) for event in done.failed if event.path not in done.read]
 
 
 def say_added(index: "Index", before: Sequence[str]) -> None:
     """Prints a note if an index covers more paths than before."""
     if before and (added := [root for root in index.about.roots if root not in before]):
-        console.say("note", f"the index now covers {' and '.join(map(view.near, added))}, too")
+        console.say("note", f"the index now covers {' and '.join(map(views.near, added))}, too")
 
 
 def with_others(index: "Index", paths: Sequence[str]) -> list[str]:
@@ -133,7 +132,7 @@ def with_others(index: "Index", paths: Sequence[str]) -> list[str]:
     others = [root for root in index.about.roots if not is_under(root, named)]
     for root in others:
         does = "brings up to date, too" if os.path.exists(root) else "leaves as it was, because it is missing"
-        console.say("note", f"the index also covers {view.near(root)}, which this {does}")
+        console.say("note", f"the index also covers {views.near(root)}, which this {does}")
     return [*paths, *filter(os.path.exists, others)]
 
 
@@ -179,7 +178,7 @@ def update_index(index: "Index", paths: Sequence[str] | None, waits: Callable[[]
             for event in index.update(paths):
                 done.add(event)
                 if show is None and done.scanned is not None and done.scanned.changed:
-                    show = drawn.enter_context(update_progress.index_update(done.scanned))
+                    show = drawn.enter_context(views.index_update(done.scanned))
                 if show is not None:
                     show(event)
                 if done.finished is None and waits():
@@ -197,7 +196,7 @@ def report(index: "Index", done: IndexUpdate, out: OutputOptions) -> None:
     """Prints notes about guessed columns, files that were left out, and other problems."""
     if done.guessed:
         listed = done.guessed if out.verbose else done.guessed[:_SHOWN]
-        description = ", ".join(f"{view.near(event.path)}: {event.guessed}" for event in listed)
+        description = ", ".join(f"{views.near(event.path)}: {event.guessed}" for event in listed)
         more = f" and {len(done.guessed) - len(listed):,} more" * (listed != done.guessed)
         console.say(
             "note",
@@ -205,16 +204,16 @@ def report(index: "Index", done: IndexUpdate, out: OutputOptions) -> None:
         )
     if done.left_out:
         reasons = Counter(event.reason for event in done.left_out)
-        description = view.counted_reasons(dict(reasons.most_common()))
+        description = views.counted_reasons(dict(reasons.most_common()))
         console.say("note", f"left out: {description}{'' if out.verbose else '; --verbose lists the paths'}")
         if file_systems.IN_THE_CLOUD in reasons:
             console.say("note", f"files in the cloud are not downloaded; {_DOWNLOAD}")
     if done.denied is not None and done.finished is not None and done.finished.files:
-        console.say("note", f"{view.near(done.denied)}: cannot be read; {PRIVACY}")
+        console.say("note", f"{views.near(done.denied)}: cannot be read; {PRIVACY}")
     _report_problems(index, done)
     if out.verbose:
         for path, reason in [(event.path, event.reason) for events in (done.left_out, done.failed) for event in events]:
-            console.say("note", f"{view.near(path)}: {reason}")
+            console.say("note", f"{views.near(path)}: {reason}")
 
 
 def _report_problems(index: "Index", done: IndexUpdate) -> None:
@@ -230,13 +229,13 @@ def _report_problems(index: "Index", done: IndexUpdate) -> None:
     ]
     if len(problems) == 1 and problems[0].path is not None and not problems[0].more:
         one, place = problems[0], f", {problems[0].place}" * bool(problems[0].place)
-        console.say("note", f"{view.near(problems[0].path)}{place} was {one.kind}: {one.reason}")
+        console.say("note", f"{views.near(problems[0].path)}{place} was {one.kind}: {one.reason}")
     elif problems:
-        groups = view.summarized(problems)
+        groups = views.summarized(problems)
         counts = "; ".join(f"{group['kind']}: {group['reason']} ({group['count']:,})" for group in groups[:_SHOWN])
         more = f"; {console.counted(len(groups) - _SHOWN, 'other reason')}" * (len(groups) > _SHOWN)
         path = done.paths[0]
-        name = view.near(path) if index_locations.find_index([path]) == Path(index.path) else str(index.path)
+        name = views.near(path) if index_locations.find_index([path]) == Path(index.path) else str(index.path)
         command = f"mlxbert indexes show {shlex.quote(name)} --problems"
         console.say("note", f"problems: {counts}{more}. To list them:", command)
 
@@ -245,7 +244,7 @@ def check_read(done: IndexUpdate, paths: Sequence[str]) -> None:
     """Raises an error if no file could be read."""
     if done.finished is not None and not done.finished.files:
         if len(done.failed) == 1 and not done.left_out:
-            raise InputError(f"{view.near(done.failed[0].path)}: {done.failed[0].reason}")
+            raise InputError(f"{views.near(done.failed[0].path)}: {done.failed[0].reason}")
         if not done.left_out and not done.failed:
             raise InputError(f"{' and '.join(paths) or 'the index'}: there are no files")
         hint = "--verbose lists what was left out, and why"
@@ -261,9 +260,9 @@ def summarize(index: "Index", done: IndexUpdate, out: OutputOptions, *, briefly:
     if done.finished is None:
         return
     facts = {"index": str(index.path), **vars(done.finished)}
-    facts |= {"problems": view.summarized(index.problems())}
+    facts |= {"problems": views.summarized(index.problems())}
     del facts["failed"]  # these files are among the problems
-    session.show_object(facts, lambda: [_line(done)] if briefly else view.draw_index(facts), out)
+    session.show_object(facts, lambda: [_line(done)] if briefly else views.draw_index(facts), out)
 
 
 def _line(done: IndexUpdate) -> rich.Text:
@@ -271,7 +270,7 @@ def _line(done: IndexUpdate) -> rich.Text:
     failed, what = [event.path for event in done.failed if event.path in done.read], []
     for does, paths in (("read", done.indexed), ("not readable", failed), ("removed", done.removed)):
         more = f" and {len(paths) - _SHOWN:,} more" * (len(paths) > _SHOWN)
-        what += [f"{', '.join(map(view.near, paths[:_SHOWN]))}{more} {does}"] if paths else []
+        what += [f"{', '.join(map(views.near, paths[:_SHOWN]))}{more} {does}"] if paths else []
     return rich.Text(console.visible(f"{time.strftime('%H:%M:%S')}  {'; '.join(what)}"))
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from mlxbert.errors import StoreError
 from mlxbert.readers.stream import Record
 from mlxbert.readers.text_collection import TextCollection
+from mlxbert.search import views
 from mlxbert.search.commands.indexes import find_file
-from mlxbert.search.views import search as view
 
 if TYPE_CHECKING:
     import numpy as np
@@ -79,5 +79,5 @@ def _name(passage: Mapping[str, Any]) -> str:
     """Returns the place of a passage: `notes/a.md:3`, `mail.mbox, message 2`."""
     path, place, line, page = (passage[name] for name in ("path", "place", "start_line", "page"))
     inside = f"page {page}" if page is not None else place
-    name = view.near(path) + f":{line}" * (line is not None) if path else ""
+    name = views.near(path) + f":{line}" * (line is not None) if path else ""
     return ", ".join(filter(None, (name, inside))) or "record"

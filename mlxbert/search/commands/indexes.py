@@ -18,7 +18,7 @@ from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.option_declarations import Option
 from mlxbert.paths import open_regular
 from mlxbert.results.json import to_json
-from mlxbert.search.views import search as view
+from mlxbert.search import views
 
 _MAGIC = b"SQLite format 3\0"  # the first bytes of an index's file
 
@@ -45,7 +45,7 @@ def indexes_list(out: OutputOptions) -> None:
     from mlxbert.machine.user_folders import data_folder
 
     listing: dict[str, Any] = {"folder": str(data_folder() / "indexes"), "indexes": _indexes()}
-    session.show_object(listing, lambda: view.draw_indexes(listing), out)
+    session.show_object(listing, lambda: views.draw_indexes(listing), out)
     for facts in listing["indexes"]:
         if "problem" in facts:
             console.say("note", facts["problem"])
@@ -66,7 +66,7 @@ def indexes_show(
         _show_problems(find_file(index), out)
     else:
         facts = _facts(find_file(index))
-        session.show_object(facts, lambda: view.draw_index(facts), out)
+        session.show_object(facts, lambda: views.draw_index(facts), out)
 
 
 def _show_problems(file: str | Path, out: OutputOptions) -> None:
@@ -76,7 +76,7 @@ def _show_problems(file: str | Path, out: OutputOptions) -> None:
         listed = opened.problems()
     if console.draws(out.json):
         console.require_stdout()
-        for part in view.draw_problems(listed):
+        for part in views.draw_problems(listed):
             console.stdout().print(part)
     else:
         for problem in listed:
@@ -112,7 +112,7 @@ def indexes_remove(
             index_stores.remove_store(facts["index"])
     console.say("note", f"{console.size(sum(facts['bytes'] for facts in distinct))} freed")
     for facts in distinct:
-        session.show_object(facts, partial(view.draw_index, facts), out)
+        session.show_object(facts, partial(views.draw_index, facts), out)
 
 
 def indexes_move(
@@ -137,7 +137,7 @@ def indexes_move(
         is_folder = index is not None or not _is_location(old, file)
         opened.move(old if is_folder else _moved_root(old, opened.about.roots), new)
     facts = _facts(file)
-    session.show_object(facts, lambda: view.draw_index(facts), out)
+    session.show_object(facts, lambda: views.draw_index(facts), out)
 
 
 def _check_single(file: str | Path, new: str) -> None:
@@ -164,7 +164,7 @@ def _moved_root(name: str, roots: Sequence[str]) -> str:
     """Returns the only folder of an index that is missing, and so has moved."""
     missing = [root for root in roots if not os.path.exists(root)]
     if len(missing) != 1:
-        covered = ", ".join(map(view.near, missing or roots)) or "no folder"
+        covered = ", ".join(map(views.near, missing or roots)) or "no folder"
         problem = f"of the folders that the index covers, {covered} are missing" if missing else ""
         raise ArgumentError(
             f"{name}: {problem or f'the index covers {covered}, and none of these has moved'}",
@@ -192,7 +192,7 @@ def indexes_copy(
     with open_index(find_file(index)) as opened:
         opened.copy(new)
     facts = _facts(new)
-    session.show_object(facts, lambda: view.draw_index(facts), out)
+    session.show_object(facts, lambda: views.draw_index(facts), out)
 
 
 def _identity(location: str) -> str:
@@ -227,7 +227,7 @@ def _names(covers: Sequence[str]) -> tuple[str, ...]:
 
     In the first name, the paths are as stored; in the second, they are as `indexes list` shows them.
     """
-    return ", ".join(covers), ", ".join(map(view.near, covers))
+    return ", ".join(covers), ", ".join(map(views.near, covers))
 
 
 def _is_index(name: str) -> bool:
@@ -273,7 +273,7 @@ def _facts(file: str | Path) -> dict[str, Any]:
     from mlxbert.search.index import open_index
 
     with open_index(file) as opened:
-        stats, about, problems = opened.stats(), opened.about, view.summarized(opened.problems())
+        stats, about, problems = opened.stats(), opened.about, views.summarized(opened.problems())
     return {
         "index": opened.path,
         "covers": list(about.roots),
@@ -315,7 +315,7 @@ def _agreed(indexes: Sequence[dict[str, Any]]) -> bool:
         named = ", ".join(f"{facts['index']} ({console.size(facts['bytes'])})" for facts in indexes)
         raise ArgumentError(f"removing {named} needs a confirmation in a terminal", hint="--yes removes without asking")
     screen = console.stderr()
-    for part in (part for facts in indexes for part in view.draw_index(facts)):
+    for part in (part for facts in indexes for part in views.draw_index(facts)):
         screen.print(part)
     return console.ask(f"remove {'it' if len(indexes) == 1 else 'them'}?")
 

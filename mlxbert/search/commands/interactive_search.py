@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from mlxbert.cli.views import console
 from mlxbert.errors import MlxbertError
 from mlxbert.optional_packages import install_command
-from mlxbert.search.views.hit_list import HitList
-from mlxbert.search.views.search import near
+from mlxbert.search.views import HitList, near
 
 if TYPE_CHECKING:
     from prompt_toolkit.application import Application

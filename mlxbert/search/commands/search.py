@@ -18,9 +18,9 @@ from mlxbert.cli.views import console, json_lines
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.option_declarations import CANDIDATES, COUNT, Bounds, Device, Option, Written
 from mlxbert.results.json import plain, to_json
+from mlxbert.search import views
 from mlxbert.search.commands import index_updates
 from mlxbert.search.power import lower_priority
-from mlxbert.search.views import search as view
 from mlxbert.weights.model_source import BUILTIN
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ def _search_interactively(searched: Sequence[str], how: QueryOptions, chosen: In
     finally:
         thread.close()
     if hit is not None:
-        console.stdout().print(view.place_of(hit, screen.list.line_of(hit)), soft_wrap=True)
+        console.stdout().print(views.place_of(hit, screen.list.line_of(hit)), soft_wrap=True)
 
 
 def index(
@@ -359,7 +359,7 @@ def note_other_models(paths: Sequence[str], model: str) -> None:
         file = index_locations.find_index([path])
         about = None if file is None else index_stores.about_of(file)
         if about is not None and about.model != model_name(model):
-            covered = " and ".join(view.near(root) for root in about.roots)
+            covered = " and ".join(views.near(root) for root in about.roots)
             new = " and ".join(paths)
             console.say(
                 "note",
@@ -412,26 +412,26 @@ def _show(
     """Draws the answer, if one was asked for, and passages in a terminal, or prints them as JSON lines in a pipe."""
     if not console.draws(out.json):
         if answer is not None:
-            near = answer.path and view.near(answer.path)
+            near = answer.path and views.near(answer.path)
             json_lines.put_line(to_json(plain(answer.to_dict() | {"path": near})))
         for hit in hits:
             line = hit.to_dict(why=how.explain)
             sides = _around(index, hit, how.context) if how.context else ()
             around = dict(zip(("before", "after"), sides, strict=False))
             for place in (line, *line["alike"]):
-                place["path"] = place["path"] and view.near(place["path"])
+                place["path"] = place["path"] and views.near(place["path"])
             json_lines.put_line(to_json(plain(line | around)))
         return
     console.require_stdout()
     screen = console.stdout()
     if answer is not None:
-        for part in view.draw_answer(answer):
+        for part in views.draw_answer(answer):
             screen.print(part)
     for passage in _passages(index, hits, how.context, answer):
         if passage.hit.rank > 1 or answer is not None:
             screen.print()
-        words = view.QueryWords(passage.hit.query)
-        for part in view.draw(passage, words, explain=how.mode if how.explain else None, duplicates=how.duplicates):
+        words = views.QueryWords(passage.hit.query)
+        for part in views.draw(passage, words, explain=how.mode if how.explain else None, duplicates=how.duplicates):
             screen.print(part)
 
 
@@ -445,7 +445,7 @@ def _around(index: "Index", hit: "Hit", lines: int) -> tuple[list[str], list[str
 
 def _passages(
     index: "Index", hits: "Sequence[Hit]", context: int, answer: "SearchAnswer | None"
-) -> "Iterator[view.DrawnPassage]":
+) -> "Iterator[views.DrawnPassage]":
     """Yields the hits to draw, each with its best sentence.
 
     The best sentence is the one with the answer. In the other passages, it is the one that shares the most words with
@@ -456,7 +456,7 @@ def _passages(
     from mlxbert.search.sentences import sentences
     from mlxbert.tasks.similarity import similarity
 
-    words = view.QueryWords(hits[0].query if hits else "")
+    words = views.QueryWords(hits[0].query if hits else "")
     begins = [front_matter_end(hit.text) for hit in hits]
     spans = [
         [(begin + start, begin + end) for start, end in sentences(hit.text[begin:])] or [(0, len(hit.text))]
@@ -487,11 +487,11 @@ def _passages(
         first, last = pieces[sentence]
         before, after = _around(index, hit, context) if context else ([], [])
         shift = sum(len(line) + 1 for line in before)
-        yield view.DrawnPassage(
+        yield views.DrawnPassage(
             hit,
             "\n".join([*before, hit.text, *after]),
             (first + shift, last + shift),
-            view.LINES + 2 * context,
+            views.LINES + 2 * context,
             max(hit.score, 0.0) / best_score if best_score > 0 else 0.0,
             None if hit.start_line is None else hit.start_line + hit.text.count("\n", 0, first),
         )

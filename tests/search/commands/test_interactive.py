@@ -25,7 +25,7 @@ from mlxbert.search.commands import interactive_search as module
 from mlxbert.search.commands.interactive_search import SearchScreen, SearchThread, editor_command, open_in_editor
 from mlxbert.search.hit import Hit, SimilarPassage
 from mlxbert.search.index import Index
-from mlxbert.search.views.hit_list import HitList
+from mlxbert.search.views import HitList
 from tests.helpers.program import call, command, environment, terminal
 from tests.helpers.screen import Screen
 

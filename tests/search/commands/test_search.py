@@ -19,12 +19,12 @@ import pytest
 from mlxbert.cli.shared_options import OutputOptions
 from mlxbert.cli.views import console
 from mlxbert.errors import MlxbertError
+from mlxbert.search import views
 from mlxbert.search.commands import index_updates
 from mlxbert.search.commands.index_updates import update_index
 from mlxbert.search.index import open_index
 from mlxbert.search.index_writer import IndexWriter
 from mlxbert.search.schema import locked
-from mlxbert.search.views import search as view
 from tests.cli.test_terminal import plain
 from tests.helpers.answering import save_answering
 from tests.helpers.program import TERMINALS, Outcome, Terminal, call, command, environment, terminal, tiny_model
@@ -680,7 +680,7 @@ def test_waiting_on_battery_needs_watching(run: Run, files: Path) -> None:
     ],
 )
 def test_words_of_a_query_are_found_in_their_forms(query: str, text: str, found: list[str]) -> None:
-    words = view.QueryWords(query)
+    words = views.QueryWords(query)
     assert [text[start:end] for start, end in words.spans(text)] == found
     assert (words.shared(text) > 0) == bool(found)
 
@@ -722,7 +722,7 @@ def test_evidence_is_a_bar_without_a_number_and_repeated_passages_are_counted() 
     same = tuple(SimilarPassage(f"/{name}.md", "", 7, None, 9, "x") for name in ("b", "c"))
     drawn = replace(_passage(is_close=True, alike=same), share=0.83)
     for duplicates in (False, True):
-        shown = str(_shown(view.draw(drawn, view.QueryWords("x"), explain=None, duplicates=duplicates)))
+        shown = str(_shown(views.draw(drawn, views.QueryWords("x"), explain=None, duplicates=duplicates)))
         assert "and 2 more like it" in shown and ("/c.md:7" in shown) == duplicates
         assert "\u2588" in shown and not re.search(r"\u2588.*\d", shown)
 
@@ -733,18 +733,18 @@ def test_words_that_count_as_other_forms_are_named() -> None:
     drawn = _passage()
     drawn = replace(drawn, hit=replace(drawn.hit, query="lines texts"))
     for mode in ("hybrid", "vectors"):
-        shown = " ".join(str(_shown(view.draw(drawn, view.QueryWords("x"), explain=mode))).split())
+        shown = " ".join(str(_shown(views.draw(drawn, views.QueryWords("x"), explain=mode))).split())
         assert ("other forms of its words: line, text" in shown) == (mode == "hybrid")
 
 
-def _passage(**given: Any) -> view.DrawnPassage:
+def _passage(**given: Any) -> views.DrawnPassage:
     from mlxbert.search.hit import Hit
 
     text = "\n".join(f"line {number} of the text." for number in range(40))
     known = {"path": "/a.md", "place": "", "start_line": 1, "end_line": 40, "page": None, "title": ""}
     hit = Hit("text", 1, 0.5, text=text, fields={}, **(known | given))  # type: ignore[arg-type]
     start = text.index("line 20")
-    return view.DrawnPassage(hit, text, (start, start + 20), view.LINES, 1.0, 21)
+    return views.DrawnPassage(hit, text, (start, start + 20), views.LINES, 1.0, 21)
 
 
 def test_the_front_matter_is_no_sentence_of_a_passage() -> None:
@@ -763,6 +763,6 @@ def test_a_few_lines_around_the_sentence_are_shown(width: str, monkeypatch: pyte
     from tests.cli.test_narrow import _shown
 
     monkeypatch.setenv("COLUMNS", width)
-    lines = _shown(view.draw(_passage(), view.QueryWords("text"), explain=None)).rstrip().split("\n")
-    assert lines[0] == "1  /a.md:21" and len(lines) == 2 + view.LINES
+    lines = _shown(views.draw(_passage(), views.QueryWords("text"), explain=None)).rstrip().split("\n")
+    assert lines[0] == "1  /a.md:21" and len(lines) == 2 + views.LINES
     assert "line 20 of" in " ".join(map(str.strip, lines)) and max(map(len, map(str.rstrip, lines))) <= int(width)

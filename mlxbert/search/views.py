@@ -1,19 +1,23 @@
-"""Draws the passages that a search found: their places, their scores, and their best sentences."""
+"""Draws the results of this room in a terminal: hits, indexes, the list of an interactive search, and progress."""
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 from urllib.parse import quote_from_bytes
 
-from mlxbert.cli.views import console, rich
+from mlxbert.cli.views import console, progress, rich
 from mlxbert.cli.views.table import Indented
+from mlxbert.search import update_events
 from mlxbert.search.folding import folded, plain, plain_with_places
 from mlxbert.search.hit import Hit, SearchAnswer
 from mlxbert.search.index_problems import grouped
 from mlxbert.search.store import IndexProblem
+from mlxbert.search.update_events import Event, Scanned
 from mlxbert.search.word_evidence import other_forms
 from mlxbert.search.word_search import words_of
 
@@ -261,3 +265,187 @@ def _as_text(name: str, value: Any) -> object:
     if isinstance(value, float):
         return f"{value:.2f}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Fragment = tuple[str, str]  # a style of prompt_toolkit and a text
+Line = list[Fragment]
+_MARGIN = 2  # columns before each line
+_STYLES = ("bold", "dim", "underline")  # attributes of rich's styles that prompt_toolkit has, too
+
+
+@dataclass
+class HitList:
+    """The hits of the latest search."""
+
+    query: str = ""
+    hits: Sequence[Hit] = ()  # the hits, best first
+    selected: int = 0  # the index of the selected hit
+    message: str = ""  # what the last line of the screen says
+    _top: int = field(default=0, init=False)  # the index of the first hit on the screen
+
+    def show(self, query: str, hits: Sequence[Hit]) -> None:
+        """Replaces the hits, and selects the first one."""
+        self.query, self.hits, self.selected, self._top = query, hits, 0, 0
+        self.message = _summary(hits) if query.strip() else ""
+
+    def move(self, step: int) -> None:
+        """Selects another hit; stops at the first and the last one."""
+        self.selected = min(max(self.selected + step, 0), max(len(self.hits) - 1, 0))
+
+    def line_of(self, hit: Hit) -> int | None:
+        """Returns the line of the file on which the best sentence of a hit begins, if the file has lines."""
+        return self._passage(hit, 1).line
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """Returns the lines on a screen; the selected hit is among them, with more of its passage than the others."""
+        blocks = [self._block(number, width, min(LINES, height - 1)) for number in range(len(self.hits))]
+        self._top = min(self._top, self.selected)
+        while self._top < self.selected and sum(map(len, blocks[self._top : self.selected + 1])) > height:
+            self._top += 1
+        return [line for block in blocks[self._top :] for line in block][:height]
+
+    def _block(self, number: int, width: int, most: int) -> list[Line]:
+        hit, chosen = self.hits[number], number == self.selected
+        passage = self._passage(hit, max(most, 1) if chosen else 1)
+        place = f", page {hit.page}" if hit.page is not None else f", {hit.place}" if hit.place else ""
+        name = near(hit.path) if hit.path is not None else hit.place
+        name += f":{passage.line}" if passage.line is not None else ""
+        alike = f"  +{len(hit.alike):,} alike" if hit.alike else ""
+        room = width - _MARGIN - len(alike)
+        name = console.end_of(name if hit.path is None else name + place, max(room, 2))
+        title = rich.Text(f"  {console.line(hit.title)}" if hit.title and room > rich.cell_len(name) else "")
+        title.truncate(max(room - rich.cell_len(name), 0), overflow="ellipsis")
+        head: Line = [("reverse bold" if chosen else "bold", name), ("dim", alike + title.plain)]
+        # Two columns less: a line may have an ellipsis on both sides.
+        texts = passage_lines(passage, QueryWords(self.query), max(width - _MARGIN - 2, 1))
+        return [[("", "> " if chosen else "  "), *head], *([("", " " * _MARGIN), *_fragments(text)] for text in texts)]
+
+    def _passage(self, hit: Hit, lines: int) -> DrawnPassage:
+        """Returns a passage to draw; its best sentence is the one that has most of the query's words."""
+        from mlxbert.search.sentences import sentences
+
+        words = QueryWords(self.query)
+        spans = sentences(hit.text) or [(0, len(hit.text))]
+        start, end = max(spans, key=lambda span: words.shared(hit.text[slice(*span)]))
+        line = None if hit.start_line is None else hit.start_line + hit.text.count("\n", 0, start)
+        return DrawnPassage(hit, hit.text, (start, end), lines, 0.0, line)
+
+
+def _summary(hits: Sequence[Hit]) -> str:
+    """Says how many hits there are, or that none of them is close."""
+    if not hits:
+        return "nothing was found"
+    is_far = all(hit.is_close is False for hit in hits)
+    return "nothing close; the nearest" if is_far else console.counted(len(hits), "passage")
+
+
+def _fragments(text: "rich.Text") -> Line:
+    text.rstrip()
+    segments = text.render(console.stdout())
+    return [
+        (" ".join(name for name in _STYLES if segment.style and getattr(segment.style, name)), segment.text)
+        for segment in segments
+        if segment.text.strip("\n")
+    ]
+
+
+_MIN_BAR, _MAX_BAR, _BAR_SHARE = 6, 40, 6  # columns of a bar: a sixth of the terminal's
+_OTHER_COLUMNS = 4 + len("1:02:03") + 4  # the percentage, the remaining time, and the gaps
+_MIN_NAME = 8  # columns for the name of a file
+
+
+class UpdateEstimate:
+    """Estimates how much of an update is done, from the time that reading and embedding have taken so far.
+
+    The files that are still to be read are assumed to give as many chunks per byte as those that were read.
+
+    Attributes:
+        total: The size in bytes of the files to read.
+        files: The number of files read so far.
+        doing: The path of the file that is being read; empty while chunks are embedded.
+    """
+
+    def __init__(self, total: int) -> None:
+        self.total, self.files, self.doing = total, 0, ""
+        self._read = self._chunks = self._embedded = self._at_measurement = 0
+        self._size = 0  # of the file that is being read
+        self._reading = self._embedding = self._seconds_per_chunk = self._share = 0.0
+        self._last = time.monotonic()
+
+    def add(self, event: Event) -> None:
+        """Adds an event. The time since the previous event counts as reading or as embedding."""
+        now = time.monotonic()
+        match event:
+            case update_events.FileStarted():
+                self._end_file()  # one that failed or vanished has no other event that says so
+                self.doing, self._size = event.path, event.size
+            case update_events.FileRead():
+                self._end_file()
+                self.files, self._reading = self.files + 1, self._reading + now - self._last
+                self._chunks += event.chunks
+            case update_events.IndexUpdated():
+                self._end_file()
+            case _:  # a file is written before the event of its last chunk
+                self._embedding += now - self._last
+                if isinstance(event, update_events.Embedded):
+                    self._count_embedded(event.chunks)
+        self._last = now
+
+    def _end_file(self) -> None:
+        self.doing, self._read, self._size = "", self._read + self._size, 0
+
+    def _count_embedded(self, embedded: int) -> None:
+        """Measures the rate after whole windows, because the results of a window all arrive at its end."""
+        from mlxbert.text.batch import WINDOW
+
+        self._embedded = embedded
+        if embedded >= self._chunks or embedded - self._at_measurement >= WINDOW:
+            self._at_measurement, self._seconds_per_chunk = embedded, self._embedding / embedded
+
+    def left(self, total: float | None = None) -> float | None:
+        """Returns the remaining seconds; `None` if they are unknown or the work is overdue.
+
+        Args:
+            total: Not used; columns of a bar pass it.
+        """
+        rest = self._rest()
+        seconds = None if rest is None else rest - (time.monotonic() - self._last)
+        return seconds if seconds is not None and seconds > 0 else None
+
+    def _rest(self) -> float | None:
+        """Returns the seconds that remained at the last event; `None` before the first files are embedded."""
+        if not self._read or (self._chunks and not self._at_measurement):
+            return None
+        unread = max(self.total - self._read, 0)
+        chunks = self._chunks * (1 + unread / self._read) - self._embedded
+        return unread * self._reading / self._read + chunks * self._seconds_per_chunk
+
+    @property
+    def share(self) -> float:
+        """The share of the whole work that is done, from 0 to 1; it never falls, even if the estimate does."""
+        rest, spent = self._rest(), self._reading + self._embedding
+        if rest is not None and spent + rest > 0:
+            self._share = max(self._share, spent / (spent + rest))
+        return self._share
+
+
+@contextmanager
+def index_update(scanned: Scanned) -> Iterator[Callable[[Event], None]]:
+    """Shows a bar in a terminal; yields a function that takes the events of an update after `scanned`."""
+    if not console.may_draw():
+        yield lambda event: None
+        return
+    estimate, width = UpdateEstimate(scanned.size), console.stderr().width
+    columns = max(_MIN_BAR, min(_MAX_BAR, width // _BAR_SHARE))
+    texts = [rich.TextColumn(f"{{task.fields[{name}]}}", markup=False) for name in ("files", "doing")]
+    with progress.drawing(texts[0], last=texts[1], bar_width=columns) as bar:
+        task = bar.add_task("", total=1.0, pace=estimate, files="", doing="")
+
+        def update(event: Event) -> None:
+            estimate.add(event)
+            files = f"{estimate.files:,} of {console.counted(scanned.changed, 'file')}"
+            room = console.stderr().width - columns - _OTHER_COLUMNS - len(files)
+            doing = console.end_of(near(estimate.doing), max(room, _MIN_NAME)) if estimate.doing else "embedding"
+            bar.update(task, completed=estimate.share, files=files, doing=doing)
+
+        yield update
