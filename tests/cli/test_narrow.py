@@ -26,8 +26,8 @@ from mlxbert.cli.views import (
     vectors,
 )
 from mlxbert.doctor.views import bench, doctor
+from mlxbert.export import views
 from mlxbert.export.compare.reports import Conversion, Difference, OutputDifferences, TensorCounts, Verification
-from mlxbert.export.views import convert, verify
 from mlxbert.folders.inspection import UnusedTensor
 from mlxbert.frozen_dict import FrozenDict
 from mlxbert.invisible_characters import INVISIBLE
@@ -117,7 +117,7 @@ def _converted(word: str, width: int) -> Parts:
         left_out=(f"{word}/adam_m", word), read=FrozenDict(), written=FrozenDict(), bytes=90_000_000,
         difference=_verification(word),
     )  # fmt: skip
-    return convert.conversion(found)
+    return views.conversion(found)
 
 
 def _vocabulary(word: str, width: int) -> Parts:
@@ -219,7 +219,7 @@ VIEWS: dict[str, tuple[Callable[[str, int], Parts], tuple[str, ...]]] = {
     "replaced": (_replaced, ("{} sat", "{}83.0%")),
     "tokenize": (_tokens, ("{}", "3000")),
     "embed": (_embedded, ("{}24 values", "truncated", "1.00")),
-    "verify": (lambda word, _: verify.verification(_verification(word)), ("differ in 1 thing", "{}: 0 in A", "{}-B")),
+    "verify": (lambda word, _: views.verification(_verification(word)), ("differ in 1 thing", "{}: 0 in A", "{}-B")),
     "convert": (_converted, ("{}(bert, npz)", "dtype of {}", "a note on {}")),
     "doctor": (
         lambda word, _: doctor.draw({"gflops": 51.2, "blas": word, "problems": [], "packages": {word: "1.0"}}),

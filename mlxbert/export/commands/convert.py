@@ -13,8 +13,8 @@ from mlxbert.cli.shared_options import Adapter, Offline, OutputOptions, Revision
 from mlxbert.cli.views import console, progress
 from mlxbert.durable_files import writing
 from mlxbert.errors import ArgumentError
+from mlxbert.export import views
 from mlxbert.export.commands.gguf_files import write_gguf
-from mlxbert.export.views import convert as views
 from mlxbert.option_declarations import Option, Written
 from mlxbert.paths import replace_file
 from mlxbert.weights.formats.file_names import GGUF, ONNX

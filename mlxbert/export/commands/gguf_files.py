@@ -8,7 +8,7 @@ from mlxbert.cli import session
 from mlxbert.cli.shared_options import OutputOptions
 from mlxbert.cli.views import console, progress
 from mlxbert.errors import ArgumentError
-from mlxbert.export.views import convert as views
+from mlxbert.export import views
 
 
 def write_gguf(source: str, file: Path, out: OutputOptions, folder_options: Sequence[str], **options: Any) -> None:

@@ -9,7 +9,7 @@ from mlxbert.cli import session
 from mlxbert.cli.shared_options import OutputOptions
 from mlxbert.cli.views import console, progress
 from mlxbert.errors import ArgumentError
-from mlxbert.export.views import upload as view
+from mlxbert.export import views
 from mlxbert.option_declarations import Option
 
 if TYPE_CHECKING:
@@ -53,17 +53,17 @@ def models_upload(
         with progress.upload(done.name) as update:
             done = plan.execute(update)
     facts = done.to_dict()
-    session.show_object(facts, lambda: view.draw_upload(facts, listed=dry_run), out)
+    session.show_object(facts, lambda: views.draw_upload(facts, listed=dry_run), out)
 
 
 def _show_files(upload: "Upload") -> None:
     """Lists on stderr what will be sent and what not: as a table in a terminal, otherwise in a note."""
     facts = upload.to_dict()
     if not console.may_draw():
-        console.say("note", view.summary_of(facts))
+        console.say("note", views.summary_of(facts))
         return
     screen = console.stderr()
-    for part in view.draw_files(facts):
+    for part in views.draw_files(facts):
         screen.print(part)
 
 

@@ -10,8 +10,8 @@ from mlxbert.cli.inputs import open_input
 from mlxbert.cli.shared_options import ComputingOptions, InputOptions, Offline, OutputOptions
 from mlxbert.cli.views import progress
 from mlxbert.errors import ArgumentError
+from mlxbert.export import views
 from mlxbert.export.against.check_options import VectorCheckOptions
-from mlxbert.export.views import vector_verification as vector_views, verify as views
 from mlxbert.option_declarations import TOLERANCE, Device, Option
 from mlxbert.readers.vector_files import ARRAY
 
@@ -59,7 +59,7 @@ def verify(
         if b is not None:
             raise ArgumentError("B cannot be combined with --against", hint="omit B or --against")
         vectors = _check_vectors(against, source, check, ComputingOptions(a, offline=offline, device=device), tolerance)
-        session.show_object(vectors.to_dict(), lambda: vector_views.draw(vectors), out)
+        session.show_object(vectors.to_dict(), lambda: views.draw_vectors(vectors), out)
         raise typer.Exit(0 if vectors.agrees else 1)
     if b is None:
         raise ArgumentError("B is missing, expected a second model", hint="--against checks vectors of another program")

@@ -12,7 +12,7 @@ import pytest
 
 from mlxbert.cli.views import console
 from mlxbert.export.compare.reports import Conversion, Difference, OutputDifferences, TensorCounts, Verification
-from mlxbert.export.views.convert import conversion
+from mlxbert.export.views import conversion
 from mlxbert.frozen_dict import FrozenDict
 from mlxbert.weights.save import parse_size
 from tests.helpers.program import (
