@@ -72,7 +72,9 @@ def _found(word: str, width: int) -> Parts:
     yield from search_views.draw(passage, search_views.QueryWords(word), explain="hybrid")
     one = {"index": word, "covers": [f"/{word}"], "model": word, "files": 2, "chunks": 3, "bytes": 10, "updated": word}
     yield from search_views.draw_indexes({"folder": word, "indexes": [one]})
-    yield from search_views.draw_index({**one, "left_out": {word: 2}, "failed": [{"path": word, "reason": f"no {word}"}]})
+    yield from search_views.draw_index(
+        {**one, "left_out": {word: 2}, "failed": [{"path": word, "reason": f"no {word}"}]}
+    )
 
 
 def _tagged(word: str, width: int, *, words: bool) -> Parts:
