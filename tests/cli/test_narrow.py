@@ -25,8 +25,8 @@ from mlxbert.cli.views import (
     tokens,
     vectors,
 )
-from mlxbert.doctor.views import bench, doctor
-from mlxbert.export import views as export_views
+from mlxbert.doctor import views as machine
+from mlxbert.export import views as exported
 from mlxbert.export.compare.reports import Conversion, Difference, OutputDifferences, TensorCounts, Verification
 from mlxbert.folders.inspection import UnusedTensor
 from mlxbert.frozen_dict import FrozenDict
@@ -38,7 +38,7 @@ from mlxbert.results.fill_mask import Fill, FillMask, Mask
 from mlxbert.results.tag import Entity, Tagged
 from mlxbert.results.text_relations import NextSentence, PairSimilarity, Reranked, Similarity
 from mlxbert.results.tokens import Replaced, ReplacedToken, Token, Tokens
-from mlxbert.search import views as search_views
+from mlxbert.search import views as found
 from mlxbert.search.hit import Hit
 from mlxbert.train.pretraining.vocabulary import Vocabulary
 from mlxbert.train.views import corpus, evaluation, report, summary, vocabulary
@@ -68,13 +68,11 @@ def _found(word: str, width: int) -> Parts:
     hit = Hit(
         word, 1, 0.031, f"/docs/{word}.md", "", 3, 4, None, f"{word} > b", f"{word}\n", {}, 0.5, 8.25, vector_rank=2
     )
-    passage = search_views.DrawnPassage(hit, hit.text, (0, len(word)), 6, 0.5, 3)
-    yield from search_views.draw(passage, search_views.QueryWords(word), explain="hybrid")
+    passage = found.DrawnPassage(hit, hit.text, (0, len(word)), 6, 0.5, 3)
+    yield from found.draw(passage, found.QueryWords(word), explain="hybrid")
     one = {"index": word, "covers": [f"/{word}"], "model": word, "files": 2, "chunks": 3, "bytes": 10, "updated": word}
-    yield from search_views.draw_indexes({"folder": word, "indexes": [one]})
-    yield from search_views.draw_index(
-        {**one, "left_out": {word: 2}, "failed": [{"path": word, "reason": f"no {word}"}]}
-    )
+    yield from found.draw_indexes({"folder": word, "indexes": [one]})
+    yield from found.draw_index({**one, "left_out": {word: 2}, "failed": [{"path": word, "reason": f"no {word}"}]})
 
 
 def _tagged(word: str, width: int, *, words: bool) -> Parts:
@@ -119,7 +117,7 @@ def _converted(word: str, width: int) -> Parts:
         left_out=(f"{word}/adam_m", word), read=FrozenDict(), written=FrozenDict(), bytes=90_000_000,
         difference=_verification(word),
     )  # fmt: skip
-    return export_views.conversion(found)
+    return exported.conversion(found)
 
 
 def _vocabulary(word: str, width: int) -> Parts:
@@ -143,7 +141,7 @@ def _models(word: str, width: int) -> Parts:
 
 
 def _bench(word: str, width: int) -> Parts:
-    return bench.draw(measured(word))
+    return machine.draw_bench(measured(word))
 
 
 def _names(word: str) -> tuple[str, ...]:
@@ -221,10 +219,10 @@ VIEWS: dict[str, tuple[Callable[[str, int], Parts], tuple[str, ...]]] = {
     "replaced": (_replaced, ("{} sat", "{}83.0%")),
     "tokenize": (_tokens, ("{}", "3000")),
     "embed": (_embedded, ("{}24 values", "truncated", "1.00")),
-    "verify": (lambda word, _: export_views.verification(_verification(word)), ("differ in 1 thing", "{}: 0 in A", "{}-B")),
+    "verify": (lambda word, _: exported.verification(_verification(word)), ("differ in 1 thing", "{}: 0 in A", "{}-B")),
     "convert": (_converted, ("{}(bert, npz)", "dtype of {}", "a note on {}")),
     "doctor": (
-        lambda word, _: doctor.draw({"gflops": 51.2, "blas": word, "problems": [], "packages": {word: "1.0"}}),
+        lambda word, _: machine.draw({"gflops": 51.2, "blas": word, "problems": [], "packages": {word: "1.0"}}),
         ("GFLOP/s51.2", "blas{}", "package{}1.0"),
     ),
     "models list": (_models, ("{}", "90.0 MB", "yes", "pretrain", "80.0 MB", "2026-01-02")),
@@ -355,7 +353,7 @@ def test_answers_share_their_paragraph_and_no_number_is_broken(width: int, monke
 def test_facts_about_a_machine_have_names_for_people() -> None:
     numbers = ("memory_gib", "memory_free_gib", "memory_limit_gib", "cache_limit_gib", "batch_tokens", "gflops")
     report = dict.fromkeys((*numbers, "float32_products", "blas", "blas_path", "python_path"), "x")
-    shown = _shown(doctor.draw({**report, "packages": {}, "problems": []}))
+    shown = _shown(machine.draw({**report, "packages": {}, "problems": []}))
     assert "_" not in shown and "gib" not in shown and shown.count("GiB") == 4
 
 

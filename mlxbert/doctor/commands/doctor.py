@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from mlxbert.cli import session
 from mlxbert.cli.shared_options import ComputingOptions, OutputOptions
 from mlxbert.cli.views import console, json_lines, progress
-from mlxbert.doctor.views import bench as bench_view, doctor as view
+from mlxbert.doctor import views
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.machine import mac
 from mlxbert.machine.missing_mlx import LINUX_WHEELS
@@ -89,17 +89,17 @@ def _show(
     """
     drawn = not report and console.draws(out.json)
     if drawn:
-        session.show_object(facts, lambda: view.draw(facts), out)
+        session.show_object(facts, lambda: views.draw(facts), out)
     if check is not None:
         facts["check"] = check()
     if report:
-        json_lines.put_line(view.markdown(facts))
+        json_lines.put_line(views.markdown(facts))
         if not facts["check"]["quick"]:
             json_lines.put_line(_measured(facts["device"]))
     elif not drawn:
         session.show_object(facts, tuple, out)
     elif check is not None:
-        session.show_object(facts, lambda: view.draw_check(facts["check"]), out)
+        session.show_object(facts, lambda: views.draw_check(facts["check"]), out)
 
 
 def _measured(device: Device) -> str:
@@ -112,8 +112,8 @@ def _measured(device: Device) -> str:
         except MlxbertError as problem:
             problems.append(("not measured" if against is None else f"not compared with {against}", problem.message))
         else:
-            return view.measured([*bench_view.facts(measured), *problems], bench_view.figures(measured))
-    return view.measured(problems, [])
+            return views.measured([*views.bench_facts(measured), *problems], views.bench_figures(measured))
+    return views.measured(problems, [])
 
 
 def _check(name: str, *, quick: bool) -> dict[str, Any]:
@@ -178,11 +178,11 @@ def bench(
     """
     console.require_stdout()
     report = _measure(model, against, rounds)
-    session.show_object(report, lambda: bench_view.draw(report), out)
+    session.show_object(report, lambda: views.draw_bench(report), out)
     if "problem" in report["training"]:
         console.say("note", f"training was not measured: {report['training']['problem']}")
     if console.draws(out.json):
-        console.say("note", "a row to share, for mlxbert's table of machines:", bench_view.line(report))
+        console.say("note", "a row to share, for mlxbert's table of machines:", views.bench_line(report))
 
 
 def _measure(model: ComputingOptions, against: Peer | None, rounds: int) -> dict[str, Any]:

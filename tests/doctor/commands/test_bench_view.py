@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mlxbert.cli.views import console
-from mlxbert.doctor.views import bench as view
+from mlxbert.doctor.views import bench_facts, bench_line, draw_bench
 from tests.helpers.measured import measured
 
 TABLE = Path(__file__).parents[3] / "benchmarks" / "machines.md"
@@ -21,14 +21,14 @@ def _cells(row: str) -> list[str]:
 def _drawn(report: dict[str, Any]) -> str:
     with redirect_stdout(io.StringIO()) as shown:
         screen = console.stdout()
-        for part in view.draw(report):
+        for part in draw_bench(report):
             screen.print(part)
     return shown.getvalue()
 
 
 def test_the_row_to_share_has_the_columns_of_the_table() -> None:
     header, *_ = [_cells(row) for row in TABLE.read_text().splitlines() if row.startswith("| machine")]
-    cells = dict(zip(header, _cells(view.line(measured())), strict=True))
+    cells = dict(zip(header, _cells(bench_line(measured())), strict=True))
     assert cells["dtype"] == "float16, training float32" and cells["mlxbert"] == "0.1.0"
     assert cells["torch"] == "chip on mps" and cells["layers x width"] == "6 x 384"
     assert [cells[f"{tokens} tokens"] for tokens in (32, 128, 300)] == ["12.5 (2.50)"] * 3
@@ -40,29 +40,29 @@ def test_the_row_to_share_has_the_columns_of_the_table() -> None:
 
 def test_every_row_of_the_table_has_all_its_columns() -> None:
     rows = [_cells(row) for row in TABLE.read_text().split("\n\n## ")[0].splitlines() if row.startswith("|")]
-    assert len(rows) >= 2 and {len(row) for row in rows} == {len(_cells(view.line(measured())))}
+    assert len(rows) >= 2 and {len(row) for row in rows} == {len(_cells(bench_line(measured())))}
 
 
 def test_a_row_without_a_peer_has_no_ratios() -> None:
-    assert "(" not in view.line(measured(peer=False)) and "\N{EN DASH}" in view.line(measured(peer=False))
+    assert "(" not in bench_line(measured(peer=False)) and "\N{EN DASH}" in bench_line(measured(peer=False))
 
 
 def test_what_was_not_measured_is_a_dash() -> None:
     report = measured(peer=False) | {"training": {"problem": "too little memory"}}
     report["encoding"]["speeds"].pop()
-    cells = _cells(view.line(report))
+    cells = _cells(bench_line(report))
     assert cells.count("\N{EN DASH}") == 5 and cells[2] == "float16"  # torch, 512 tokens, and three of training
     assert "\N{EN DASH}" in _drawn(report)
 
 
 def test_a_machine_that_does_not_say_its_power_has_a_row_without_it() -> None:
-    assert _cells(view.line({**measured(), "power": {"start": {}, "end": {}}}))[0] == "chip, chip cores"
+    assert _cells(bench_line({**measured(), "power": {"start": {}, "end": {}}}))[0] == "chip, chip cores"
     unknown = dict.fromkeys(("power_source", "energy_mode", "thermal_pressure"))
-    assert _cells(view.line({**measured(), "power": {"start": unknown, "end": unknown}}))[0] == "chip, chip cores"
+    assert _cells(bench_line({**measured(), "power": {"start": unknown, "end": unknown}}))[0] == "chip, chip cores"
 
 
 def test_the_memory_of_each_process_is_shown_before_and_after_many_lengths() -> None:
-    shown = dict(view.facts(measured()))
+    shown = dict(bench_facts(measured()))
     sides = "mlxbert resident 33.0 MB, footprint 1.2 GB; torch resident 33.0 MB, footprint 1.2 GB"
     assert shown["process after encoding"] == shown["… then 1,000 texts of 512 lengths"] == sides
 

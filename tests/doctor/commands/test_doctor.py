@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mlxbert.cli import app
+from mlxbert.doctor import views
 from mlxbert.doctor.commands import doctor as machine
-from mlxbert.doctor.views import doctor as view
-from mlxbert.doctor.views.doctor import without_paths
+from mlxbert.doctor.views import without_paths
 from mlxbert.machine import device, missing_mlx
 from tests.helpers.cells import quick
 from tests.helpers.program import call
@@ -60,13 +60,13 @@ def test_neither_the_home_nor_its_owner_remains(name: str, sentence: str) -> Non
     home = f"/Users/{name}"
     with mock.patch.object(os.path, "expanduser", lambda _: home), mock.patch.object(platform, "node", lambda: "kxz"):
         for text in (sentence.format(home), f"{name} may not", f"KXZ: {name}"):
-            assert not set(view.anonymous(text)) & set("kqxzKQXZ7")
+            assert not set(views.anonymous(text)) & set("kqxzKQXZ7")
 
 
 def test_names_are_left_out_as_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("USER", "jane")
     monkeypatch.setattr(platform, "node", lambda: "Janes-Mac.local")
-    shown = view.anonymous("jane@janes-mac.local: Jane, janes-mac and janet's float32 kernel")
+    shown = views.anonymous("jane@janes-mac.local: Jane, janes-mac and janet's float32 kernel")
     assert shown == "…@…: …, … and janet's float32 kernel"
 
 
@@ -75,7 +75,7 @@ def test_a_table_for_others_has_no_path_in_any_cell() -> None:
     check = {"quick": True, "seconds": 1.0, "groups": {}, "faults": [], "consequences": [{"operation": "/Users/x y/z"}]}
     check["process_memory"] = {"resident": 33_000_000, "footprint": 1_200_000_000}
     group = {"checks": 1, "faults": 0, "consequences": 0, "worst": 0.16}
-    shown = view.markdown({**facts, "check": {**check, "groups": {"norms": group}}})
+    shown = views.markdown({**facts, "check": {**check, "groups": {"norms": group}}})
     assert "| process | resident 33.0 MB, footprint 1.2 GB |" in shown
     assert "home" not in shown and "| norms | 1 | 0 | 0 | 16% |" in shown and "| MLX | 1 (mlx-cpu) |" in shown
 
@@ -171,6 +171,6 @@ def test_half_precision_on_a_cpu_is_said_to_be_emulated(monkeypatch: pytest.Monk
     words = ["similarity", "a b", "c d", "--device", "cpu"]
     assert "hint: a CPU emulates float16" in call(*words, "--dtype", "float16").err
     assert "emulates" not in call(*words, "--dtype", "float32").err + call(*words).err
-    monkeypatch.setattr(machine, "bench_view", mock.Mock())
+    monkeypatch.setattr(machine, "views", mock.Mock())
     monkeypatch.setattr("mlxbert.doctor.measure.bench", lambda *given, **named: {"training": {}})
     assert "hint: a CPU emulates bfloat16" in call("bench", "--json", "--dtype", "bfloat16", "--device", "cpu").err

@@ -1,1 +1,0 @@
-"""How the results of this room are drawn in a terminal."""
