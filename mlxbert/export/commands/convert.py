@@ -1,10 +1,10 @@
 """`mlxbert convert`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -14,7 +14,6 @@ from mlxbert.cli.views import console, progress
 from mlxbert.durable_files import writing
 from mlxbert.errors import ArgumentError
 from mlxbert.export import views
-from mlxbert.export.commands.gguf_files import write_gguf
 from mlxbert.option_declarations import Option, Written
 from mlxbert.paths import replace_file
 from mlxbert.weights.formats.file_names import GGUF, ONNX
@@ -135,3 +134,20 @@ def _folder(path: Path, *, is_file: bool, overwrite: bool) -> Iterator[Path]:
         if len([*(folder / ONNX).parent.iterdir()]) > 1:
             raise ArgumentError(f"{path}: the weights do not fit into one file", hint="write a folder with --to onnx")
         replace_file(folder / ONNX, path)
+
+
+def write_gguf(source: str, file: Path, out: OutputOptions, folder_options: Sequence[str], **options: Any) -> None:
+    """Writes the file, shows the report, and says what the file does not give.
+
+    Args:
+        folder_options: The options in the call that do not apply to a GGUF file.
+    """
+    from mlxbert.export.gguf.write_gguf import convert_to_gguf
+
+    if folder_options:
+        raise ArgumentError(f"{folder_options[0]} does not apply to a GGUF file")
+    with progress.download(source) as fetched, progress.transfer(f"writing {file}") as written:
+        result = convert_to_gguf(source, file, on_progress=fetched, on_written=written, **options)
+    session.show_object(result.to_dict() | {"file": str(result.file)}, lambda: views.gguf_file(result), out)
+    if result.left_out and not console.draws(out.json):  # the drawn report lists what is left out
+        console.say("note", f"left out: {'; '.join(result.left_out)}")
