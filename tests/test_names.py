@@ -13,7 +13,7 @@ from mlxbert.durable_files import identity
 from mlxbert.errors import ArgumentError
 from mlxbert.folders.destination import check_link_targets, check_target
 from mlxbert.readers.labelled_rows import read_rows
-from mlxbert.train.events.sinks import EventLog
+from mlxbert.train.events import EventLog
 
 LABELS = ("Zürich", "ergänzt", "plain", "é")
 

@@ -10,7 +10,7 @@ from mlxbert.cli.views import console, progress
 from mlxbert.errors import ArgumentError
 from mlxbert.readers.input_files import STDIN
 from mlxbert.train import training_options
-from mlxbert.train.events.event_routes import naming, open_sinks, resumable, send
+from mlxbert.train.events import naming, open_sinks, resumable, send
 from mlxbert.train.options.loop_options import TrainingOptions
 from mlxbert.train.options.training_tasks import TASKS
 

@@ -12,8 +12,7 @@ from mlxbert.cli.shared_options import ComputingOptions, Encoding, OutputOptions
 from mlxbert.cli.views import progress
 from mlxbert.option_declarations import COUNT, Option, Written
 from mlxbert.readers.text_lines import UTF8
-from mlxbert.train.events.event_routes import naming, open_sinks, resumable, send
-from mlxbert.train.events.sinks import Sink
+from mlxbert.train.events import Sink, naming, open_sinks, resumable, send
 from mlxbert.train.loop.events import Event
 from mlxbert.train.options.loop_options import TrainingOptions
 from mlxbert.train.pretraining.pretraining_settings import DISTILLED, Documents, Settings

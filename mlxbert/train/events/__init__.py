@@ -1,1 +1,0 @@
-"""Destinations of training events other than the terminal."""
