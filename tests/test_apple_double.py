@@ -22,7 +22,7 @@ from mlxbert.folders.fingerprint import hash_folder
 from mlxbert.results.embed import Embedding
 from mlxbert.search.index_locations import list_indexes
 from mlxbert.train.data.retrieval import read_beir
-from mlxbert.train.unfinished_folder import Workspace, clean_up
+from mlxbert.train.training_folders import Workspace, clean_up
 from mlxbert.weights.formats import npz
 from mlxbert.weights.formats.tensorflow import reader
 from mlxbert.weights.formats.weight_files import has_weights

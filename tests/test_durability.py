@@ -15,7 +15,7 @@ from mlxbert.durable_files import atomic_write, write_record
 from mlxbert.machine.device import mx
 from mlxbert.train.loop.adamw import AdamW
 from mlxbert.train.loop.saved_run import Progress, RunState, RunStore
-from mlxbert.train.unfinished_folder import Workspace
+from mlxbert.train.training_folders import Workspace
 from tests.test_apple_double import interrupt, output, result
 
 FULL = 51

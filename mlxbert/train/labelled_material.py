@@ -24,8 +24,8 @@ from mlxbert.train.objectives.objective import LoopObjective, alone
 from mlxbert.train.objectives.predictions import predict
 from mlxbert.train.options.loop_options import TrainingOptions
 from mlxbert.train.options.training_tasks import TASKS
-from mlxbert.train.trained_folder import FolderContent, metrics_table
 from mlxbert.train.training_call import Material, TrainingCall, usual_rate
+from mlxbert.train.training_folders import FolderContent, metrics_table
 from mlxbert.train.training_plan import TrainingPlan
 from mlxbert.train.transformers_check import check as compare
 

@@ -3,7 +3,7 @@
 `finetune`, `pretrain` and `distill` are front ends: within `claimed`, each finds the model, opens the data and makes a
 `TrainingCall`, which begins the training. Each kind of data is a subclass of `Material`.
 
-The work is done in `DIR.partial/` (see `mlxbert.train.unfinished_folder`); `DIR` appears when everything is done.
+The work is done in `DIR.partial/` (see `mlxbert.train.training_folders`); `DIR` appears when everything is done.
 Repeating the same call resumes the work; a different call is an error.
 """
 
@@ -36,8 +36,7 @@ from mlxbert.train.loop.training_run import Run
 from mlxbert.train.lora_layers import Adapters
 from mlxbert.train.objectives.objective import LoopObjective
 from mlxbert.train.options.loop_options import TrainingOptions
-from mlxbert.train.trained_folder import FolderContent, write_folder
-from mlxbert.train.unfinished_folder import Workspace, clean_up
+from mlxbert.train.training_folders import FolderContent, Workspace, clean_up, write_folder
 from mlxbert.version import __version__
 from mlxbert.weights.model_source import ModelRef, local_folder
 

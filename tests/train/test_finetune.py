@@ -22,7 +22,7 @@ from mlxbert.machine.device import mx
 from mlxbert.train.command_line import command_line
 from mlxbert.train.loop.events import Evaluated, Event, Finished, Saved, Started, Step
 from mlxbert.train.options.training_tasks import TASKS
-from mlxbert.train.unfinished_folder import Workspace, clean_up
+from mlxbert.train.training_folders import Workspace, clean_up
 from tests.helpers.cases import fast
 from tests.helpers.classifiers import save_classifier
 from tests.helpers.commands import COMMANDS

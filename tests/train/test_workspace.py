@@ -9,7 +9,7 @@ import pytest
 
 from mlxbert.durable_files import acquire_lock
 from mlxbert.errors import ArgumentError
-from mlxbert.train.unfinished_folder import Workspace, clean_up
+from mlxbert.train.training_folders import Workspace, clean_up
 
 MANIFEST: dict[str, Any] = {"task": "classify", "variants": [{"seed": 0}], "sha256": {"a.csv": "1", "b.csv": "2"}}
 

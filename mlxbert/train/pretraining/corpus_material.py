@@ -20,8 +20,8 @@ from mlxbert.train.pretraining.electra import Electra, discriminator_of, generat
 from mlxbert.train.pretraining.initial_model import InitialModel
 from mlxbert.train.pretraining.objective import ELECTRA, Pretraining, heads_of
 from mlxbert.train.pretraining.pretraining_settings import Settings
-from mlxbert.train.trained_folder import FolderContent, metrics_table
 from mlxbert.train.training_call import Material, TrainingCall, usual_rate
+from mlxbert.train.training_folders import FolderContent, metrics_table
 
 _NEW_RATE = 5  # factor of the learning rate: new weights need larger steps than trained ones
 
