@@ -13,10 +13,10 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError
 from mlxbert.train.loop import phase_times
-from mlxbert.train.loop.batch_gradients import BatchGradients
 from mlxbert.train.loop.events import Evaluated, Event, Finished, Started, Step
 from mlxbert.train.loop.phase_times import EARLIER, Times
 from mlxbert.train.loop.run_estimate import Costs
+from mlxbert.train.loop.updater import BatchGradients
 from mlxbert.train.pretraining.phases import Phases
 from tests.helpers.cases import fast
 from tests.train.pretraining.files import model_folder, text_file

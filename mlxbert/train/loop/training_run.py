@@ -20,7 +20,6 @@ from mlxbert.machine.device_errors import StoppedError, device_errors, free_memo
 from mlxbert.nn.encoder import Encoder
 from mlxbert.train.loop import phase_times
 from mlxbert.train.loop.adamw import AdamW, Arrays, learning_rate
-from mlxbert.train.loop.cpu_updater import CpuUpdater
 from mlxbert.train.loop.distributed import LostError
 from mlxbert.train.loop.events import Evaluated, Event, Saved, Step
 from mlxbert.train.loop.gpu_updater import FIRST_SCALE, GpuUpdater, rescaled
@@ -28,7 +27,7 @@ from mlxbert.train.loop.gradients import install
 from mlxbert.train.loop.saved_run import Progress, RunState, RunStore
 from mlxbert.train.loop.trained_parameters import split_parameters
 from mlxbert.train.loop.training_inputs import Training
-from mlxbert.train.loop.updater import Updater, less_memory
+from mlxbert.train.loop.updater import CpuUpdater, Updater, less_memory
 
 _LOG = logging.getLogger("mlxbert")
 _SAVE_EVERY = 200

@@ -1,19 +1,139 @@
-"""The base class of the updaters for CPU and GPU."""
+"""Updates on any device: their gradients, the base class of the updaters, and the updater of a CPU.
 
+The batches of an update are divided into parts for cores and processes.
+"""
+
+import functools
+import math
+import random
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
+from mlxbert import memory_estimate
+from mlxbert.machine import device as devices
 from mlxbert.machine.device import mx
-from mlxbert.train.loop.adamw import AdamW, Arrays
-from mlxbert.train.loop.batch_gradients import BatchGradients
-from mlxbert.train.loop.gradients import Gradients
+from mlxbert.text.batch import make_batch, padded_length
+from mlxbert.text.encoding import Encoding
+from mlxbert.train.loop import data_order
+from mlxbert.train.loop.adamw import AdamW, Arrays, Scalar, clipping, norm
+from mlxbert.train.loop.gradients import Differentiator, Gradients, MicroBatch, Whole, added, dropout_key
 from mlxbert.train.loop.saved_run import RunState
 from mlxbert.train.loop.trained_parameters import TrainedParameters
 from mlxbert.train.loop.training_inputs import Training
-from mlxbert.train.objectives.objective import ContrastiveObjective
+from mlxbert.train.objectives.objective import ContrastiveObjective, LoopObjective, TrainBatch
+
+
+class BatchGradients:
+    """Computes the gradients of updates, summed over all parts of all batches, in all processes."""
+
+    def __init__(self, training: Training, trained: TrainedParameters) -> None:
+        self._training, self._rows, self._count = training, trained.rows, trained.count
+        self._memory: int | None = training.group.broadcast(devices.available_memory())  # for equal parts everywhere
+        self.differentiate = Differentiator(training.network, training.objective, training.dtype)
+        self.differentiate.freeze(trained.frozen)
+        self._compare = functools.partial(_compare, training.objective)  # a single object: a GPU compiles it once
+
+    def __call__(self, parameters: Arrays, batches: Sequence[Sequence[int]], step: int, scale: Scalar) -> Gradients:
+        """Computes the gradients of one update."""
+        training, group = self._training, self._training.group
+        training.network.train()
+        if isinstance(training.objective, ContrastiveObjective):
+            each = (self._compared(parameters, number, batch, step, scale) for number, batch in enumerate(batches))
+            gradients = functools.reduce(added, each)
+            # Every process already has the loss of the whole batch.
+            return gradients if group.size == 1 else replace(gradients, arrays=group.sum(gradients.arrays))
+        examples = [[training.examples[number] for number in batch] for batch in batches]
+        totals = training.objective.totals([example for batch in examples for example in batch])
+        fits = functools.partial(self._fits, sum(array.size for array in parameters.values()))
+        parts = [
+            part for number, batch in enumerate(examples) for part in self._parts(number, batch, step, totals, fits)
+        ]
+        gradients = self.differentiate(parameters, parts, scale)
+        return gradients if group.size == 1 else self._summed(gradients)
+
+    def _summed(self, gradients: Gradients) -> Gradients:
+        terms = {f"term {name}": term for name, term in gradients.terms.items()}
+        sums = self._training.group.sum(
+            {"loss": gradients.loss, "weight": gradients.weight, **terms, **gradients.arrays}
+        )
+        loss, weight = sums.pop("loss"), sums.pop("weight")
+        return Gradients(loss, weight, sums, {name: sums.pop(f"term {name}") for name in gradients.terms})
+
+    def _fits(self, trained: int, texts: int, length: int) -> bool:
+        """Whether the device has the memory for parts of this size: as many as are computed at the same time.
+
+        What other programs leave of the memory does not count, because it differs from run to run, and the last digits
+        of the gradients depend on the parts.
+        """
+        training, options = self._training, self._training.options
+        config = training.network.encoder.config
+        layers = sum(layer >= options.freeze for layer in config.layer_schedule)
+        kept = min(layers, 1) if options.checkpointing else layers
+        length = padded_length(length, config.max_length)
+        part = memory_estimate.of_part(config, texts, length, kept, training.dtype)
+        needed = memory_estimate.of_trained(trained, self._count - trained) + training.streams * part
+        if self._memory is None or needed <= self._memory:
+            return True
+        devices.hint_once("the device has too little memory for a batch, so training computes it in smaller parts")
+        return False
+
+    def _parts(
+        self, number: int, batch: Sequence[Any], step: int, totals: Any, fits: data_order.Fits
+    ) -> Iterator[MicroBatch]:
+        """Yields the parts of a batch that this process computes."""
+        training, group = self._training, self._training.group
+        parts = data_order.parts([len(example) for example in batch], training.streams * group.size, fits)
+        for part, members in enumerate(parts):
+            if part % group.size == group.rank:
+                place = (training.options.seed, step, number, part)
+                yield functools.partial(self._part, [batch[member] for member in members], place, totals)
+
+    def _part(self, examples: Sequence[Any], place: tuple[int, ...], totals: Any) -> tuple[TrainBatch, mx.array]:
+        """Returns the examples of a part as a batch, and the random key for the part's dropout."""
+        batch = self._training.objective.collate(examples, random.Random(f"collate {place}"))
+        return self._renumbered(replace(batch, totals=totals)), dropout_key(*place)
+
+    def _compared(self, parameters: Arrays, number: int, batch: Sequence[int], step: int, scale: Scalar) -> Gradients:
+        """Computes the gradients of a batch whose examples are compared. Each part holds inputs of similar lengths."""
+        training, group = self._training, self._training.group
+        objective = cast(ContrastiveObjective[Any], training.objective)
+        examples = [training.examples[member] for member in batch]
+        inputs = [encoding for example in examples for encoding in example.encodings]
+        count = max(training.streams * group.size, math.ceil(len(batch) / (objective.chunk or len(batch))))
+        shares = data_order.shares([len(encoding) for encoding in inputs], count)
+        rows = [row for share in shares for row in share]
+        order = mx.array(sorted(range(len(rows)), key=rows.__getitem__))  # the position of each input in the parts
+        whole = Whole(
+            compare=self._compare,
+            targets=(order, objective.targets(examples)),
+            total=None if group.size == 1 else lambda outputs: group.sum({"": outputs})[""],
+            width=objective.width,
+        )
+        place = (training.options.seed, step, number)
+        parts = [
+            functools.partial(self._inputs, [inputs[row] for row in share], (*place, part))
+            if part % group.size == group.rank else None
+            for part, share in enumerate(shares)
+        ]  # fmt: skip
+        return self.differentiate.compared(parameters, parts, [*map(len, shares)], whole, scale)
+
+    def _inputs(self, inputs: Sequence[Encoding], place: tuple[int, ...]) -> tuple[TrainBatch, mx.array]:
+        """Returns the inputs of a part as a batch, and the random key for the part's dropout."""
+        batch = TrainBatch(make_batch(inputs, self._training.network.encoder.config), mx.zeros(0))
+        return self._renumbered(batch), dropout_key(*place)
+
+    def _renumbered(self, batch: TrainBatch) -> TrainBatch:
+        """Replaces the token ids of a batch with row indices, if only some rows of the word embeddings are trained."""
+        return batch if self._rows is None else replace(batch, inputs=self._rows.renumbered(batch.inputs))
+
+
+def _compare(objective: LoopObjective[Any], outputs: mx.array, targets: Any) -> tuple[mx.array, float]:
+    """Computes the loss from the outputs of all parts, and returns it with its weight."""
+    order, objective_targets = targets
+    return cast(ContrastiveObjective[Any], objective).compare(outputs[order], objective_targets)
 
 
 @dataclass(frozen=True)
@@ -100,3 +220,57 @@ def less_memory(training: Training) -> str:
         "chunk=" if isinstance(training.objective, ContrastiveObjective) else "batch_size= with gradient_accumulation="
     )
     return f"use a smaller {batches}, or checkpointing=True, and overwrite=True to start over"
+
+
+class CpuUpdater(Updater):
+    """Computes one update at a time. An update overwrites the parameters unless something else uses their memory."""
+
+    looks_ahead = False
+
+    def start(self, batches: list[list[int]], lr: float) -> None:
+        scale = self.state.progress.scale
+        gradients = self.gradients(self.state.parameters, batches, self._step, scale)
+        self.started.append(StartedUpdate(batches, lr, [*gradients.terms], gradients, _numbers(gradients, scale)))
+
+    def numbers(self) -> list[float]:
+        return cast(list[float], self.started[0].numbers)
+
+    def finish(self, usable: bool) -> RunState:
+        update, state = self.started.popleft(), self.state
+        if not usable:
+            return state
+        assert update.gradients is not None
+        _, weight, length, *_ = cast(list[float], update.numbers)
+        return self._updated(state, update.gradients.arrays, weight * state.progress.scale, length, update.lr)
+
+    def follow(self) -> None:
+        """See `Updater.follow`. Does nothing on a CPU, where `finish` applies each update."""
+
+    def attempt(self, batches: list[list[int]]) -> None:
+        state = replace(self.state, optimizer=self.state.optimizer.shared())
+        scale = state.progress.scale
+        gradients = self.gradients(state.parameters, batches, state.progress.step, scale)
+        _, weight, length, *_ = _numbers(gradients, scale)
+        self._updated(state, gradients.arrays, weight * scale, length, lr=0.0)
+
+    def _updated(self, state: RunState, gradients: Arrays, divisor: float, length: float, lr: float) -> RunState:
+        """Returns the state after an update.
+
+        Args:
+            divisor: The number that turns the sums into means.
+            length: The norm of the mean gradient.
+        """
+        factor = cast(float, clipping(length, self._training.options.max_grad_norm))
+        rates = {name: lr * self._trained.factors[name] for name in state.parameters}
+        optimizer, parameters = state.optimizer.update(
+            state.parameters, gradients, factor / divisor, rates, self._trained.decays
+        )
+        return self._counted(replace(state, parameters=parameters, optimizer=optimizer), lr)
+
+
+def _numbers(gradients: Gradients, scale: float) -> list[float]:
+    """Reads the loss, its weight, the norm of the mean gradient and the terms of the loss, all at once."""
+    weight = mx.where(gradients.weight == 0, 1.0, gradients.weight)  # a batch without targets changes nothing
+    values = mx.stack([gradients.loss, weight, norm(gradients.arrays), *gradients.terms.values()])
+    loss, divisor, length, *terms = cast(list[float], values.tolist())
+    return [loss, divisor, length / (divisor * scale), *terms]
