@@ -361,7 +361,7 @@ MUTATIONS = tuple(Mutation(*row) for row in (
     ("the discriminator's loss counts padding", "mlxbert/train/pretraining/replaced_tokens.py",
      "inputs.replaced) * inputs.real).sum()", "inputs.replaced)).sum()",
      "tests/train/pretraining/test_electra.py::test_parts_of_a_batch_add_up"),
-    ("every epoch has the same order", "mlxbert/train/loop/data_order.py",
+    ("every epoch has the same order", "mlxbert/train/loop/training_inputs.py",
      'f"order {seed} {epoch}"', 'f"order {seed}"',
      "tests/train/test_order.py::test_the_order_depends_on_seed_and_epoch_alone"),
     ("the model of the plan is loaded again for the run", "mlxbert/train/training_plan.py",

@@ -17,7 +17,7 @@ from mlxbert.machine import device as devices
 from mlxbert.machine.device import mx
 from mlxbert.text.batch import make_batch, padded_length
 from mlxbert.text.encoding import Encoding
-from mlxbert.train.loop import data_order
+from mlxbert.train.loop import training_inputs
 from mlxbert.train.loop.adamw import AdamW, Arrays, Scalar, clipping, norm
 from mlxbert.train.loop.gradients import Differentiator, Gradients, MicroBatch, Whole, added, dropout_key
 from mlxbert.train.loop.saved_run import RunState
@@ -81,11 +81,11 @@ class BatchGradients:
         return False
 
     def _parts(
-        self, number: int, batch: Sequence[Any], step: int, totals: Any, fits: data_order.Fits
+        self, number: int, batch: Sequence[Any], step: int, totals: Any, fits: training_inputs.Fits
     ) -> Iterator[MicroBatch]:
         """Yields the parts of a batch that this process computes."""
         training, group = self._training, self._training.group
-        parts = data_order.parts([len(example) for example in batch], training.streams * group.size, fits)
+        parts = training_inputs.parts([len(example) for example in batch], training.streams * group.size, fits)
         for part, members in enumerate(parts):
             if part % group.size == group.rank:
                 place = (training.options.seed, step, number, part)
@@ -103,7 +103,7 @@ class BatchGradients:
         examples = [training.examples[member] for member in batch]
         inputs = [encoding for example in examples for encoding in example.encodings]
         count = max(training.streams * group.size, math.ceil(len(batch) / (objective.chunk or len(batch))))
-        shares = data_order.shares([len(encoding) for encoding in inputs], count)
+        shares = training_inputs.shares([len(encoding) for encoding in inputs], count)
         rows = [row for share in shares for row in share]
         order = mx.array(sorted(range(len(rows)), key=rows.__getitem__))  # the position of each input in the parts
         whole = Whole(
