@@ -114,9 +114,8 @@ from mlxbert.train.loop.events import (
     TrainingEvents as TrainingEvents,
 )
 from mlxbert.train.objectives.objective import Example as Example, Objective as Objective, TrainBatch as TrainBatch
-from mlxbert.train.pretraining.distill import distill as distill
 from mlxbert.train.pretraining.evaluate_words import WordEvaluation as WordEvaluation, evaluate_words as evaluate_words
-from mlxbert.train.pretraining.pretrain import pretrain as pretrain
+from mlxbert.train.pretraining.pretrain import distill as distill, pretrain as pretrain
 from mlxbert.train.pretraining.static_distillation import (
     StaticDistillation as StaticDistillation,
     distill_static as distill_static,

@@ -11,7 +11,7 @@ from mlxbert.labels.labels import Labels
 from mlxbert.model import Model
 from mlxbert.readers.labelled_rows import LabelledRows, row_bytes
 from mlxbert.train.base_model import BaseModel
-from mlxbert.train.data import describe_data
+from mlxbert.train.data import data_report
 from mlxbert.train.data.data_report import DataReport
 from mlxbert.train.data.validation_split import split
 from mlxbert.train.loop.phase_times import LOADING, Times
@@ -175,12 +175,12 @@ def _report(
     if not isinstance(objective, TaskObjective) or objective.columns is None:
         return None
     described = [
-        describe_data.SplitSummary(
+        data_report.SplitSummary(
             name=name, files=files, records=part.records, lengths=_lengths(part), truncated=part.truncated
         )
         for name, files, part in zip(("train", "valid"), (train.files, (valid or train).files), parts, strict=True)
     ]
-    report = describe_data.describe(
+    report = data_report.describe(
         *described,
         warn=objective.warnings,
         columns=objective.columns,

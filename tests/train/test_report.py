@@ -8,9 +8,14 @@ import pytest
 
 from mlxbert.data.columns import ColumnNames
 from mlxbert.errors import InputError
-from mlxbert.train.data.data_checks import check_label_column, check_labels, find_unknown
-from mlxbert.train.data.data_report import DataReport
-from mlxbert.train.data.describe_data import SplitSummary, describe
+from mlxbert.train.data.data_report import (
+    DataReport,
+    SplitSummary,
+    check_label_column,
+    check_labels,
+    describe,
+    find_unknown,
+)
 from mlxbert.train.data.labelled_texts import Label, LabelledText
 from mlxbert.train.final_evaluation import _advice, _early
 from mlxbert.train.objectives import make_objective

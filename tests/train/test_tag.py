@@ -17,8 +17,7 @@ from mlxbert.labels.schemes import decode
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.readers.labelled_rows import read_rows
-from mlxbert.train.data.tag_checks import most_frequent
-from mlxbert.train.data.tagged_sentences import TaggedSentence, read_tagged
+from mlxbert.train.data.tagged_sentences import TaggedSentence, most_frequent, read_tagged
 from mlxbert.train.loop.events import Evaluated, Finished, Started, Step
 from mlxbert.train.objectives.predictions import predict
 from mlxbert.train.objectives.tag import HEAD, Tag, TagExample

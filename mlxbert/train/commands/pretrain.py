@@ -51,7 +51,7 @@ def _pretrain(context: typer.Context, out: EventOptions, **values: Any) -> None:
 def _distill(out: EventOptions, **values: Any) -> None:
     with ExitStack() as opened:
         sinks = _sinks(out, values, opened)
-        from mlxbert.train.pretraining.distill import distill as train
+        from mlxbert.train.pretraining.pretrain import distill as train
 
         _follow(train, values, values["teacher"], sinks, opened)
 

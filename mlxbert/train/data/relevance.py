@@ -17,7 +17,7 @@ from mlxbert.train.data.labelled_texts import (
     read_each,
     to_number,
 )
-from mlxbert.train.data.query_groups import NEGATIVES, POSITIVES, QUERY, has_groups, read_group
+from mlxbert.train.data.related_texts import NEGATIVES, POSITIVES, QUERY, has_groups, read_group
 
 
 class JudgedPair(LabelledText):

@@ -11,7 +11,7 @@ from mlxbert.errors import InputError
 from mlxbert.readers.labelled_rows import LabelledRows, read_rows
 from mlxbert.readers.stream import Record
 from mlxbert.train.data.labelled_texts import check_text, get_value
-from mlxbert.train.data.query_groups import read_group
+from mlxbert.train.data.related_texts import read_group
 
 CORPUS, QUERIES, QRELS = "corpus.jsonl", "queries.jsonl", "qrels"
 Judgement = tuple[str, str, float]  # query, document, grade of relevance

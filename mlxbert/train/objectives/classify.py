@@ -12,7 +12,7 @@ from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.nn.heads import Network, probabilities
 from mlxbert.nn.losses import cross_entropy
-from mlxbert.train.data import data_checks
+from mlxbert.train.data import data_report
 from mlxbert.train.data.data_report import SplitReport
 from mlxbert.train.data.labelled_texts import LabelledText
 from mlxbert.train.objectives.distillation_losses import TeacherTargets, divergence
@@ -39,15 +39,15 @@ class Classify(TextObjective):
     def check(self, records: Sequence[LabelledText]) -> None:
         """Raises `InputError` if there is only one class, or if class names look like texts."""
         if self.columns is not None:
-            data_checks.check_label_column(records, self.columns.label or "")
+            data_report.check_label_column(records, self.columns.label or "")
         labels = {name for record in records for name in record.names}
         if len(labels) < 2:
             problem = f"every example has the label {min(labels, default='')!r}, expected two labels or more"
-            raise InputError(f"{data_checks.first_place(records)}: {problem}")
+            raise InputError(f"{data_report.first_place(records)}: {problem}")
 
     def warnings(self, train: SplitReport, records: Sequence[LabelledText]) -> Iterator[str]:
         yield from super().warnings(train, records)
-        yield from data_checks.other_than_classes(train.labels)
+        yield from data_report.other_than_classes(train.labels)
 
     def usual_variant(self, records: Sequence[LabelledText], source: Origin) -> str | None:
         """Returns `few_shot` if there are few examples and training starts from an embedding model, else `None`."""
@@ -64,8 +64,8 @@ class Classify(TextObjective):
         return "few_shot=True is made for so few examples per label"
 
     def balance(self, train: SplitReport) -> Iterator[str]:
-        dominant = [*data_checks.dominant_label(train)]
-        yield from dominant or data_checks.imbalance(train, "class_weights='balanced' may help.")
+        dominant = [*data_report.dominant_label(train)]
+        yield from dominant or data_report.imbalance(train, "class_weights='balanced' may help.")
 
     def heads(self, records: Sequence[LabelledText]) -> Mapping[str, Labels | None]:
         self._counts = Counter(str(record.label) for record in records)

@@ -12,7 +12,7 @@ from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import binary_cross_entropy
-from mlxbert.train.data import data_checks
+from mlxbert.train.data import data_report
 from mlxbert.train.data.data_report import SplitReport
 from mlxbert.train.data.labelled_texts import LabelledText
 from mlxbert.train.objectives.distillation_losses import TeacherTargets, independent_divergence
@@ -37,7 +37,7 @@ class Multilabel(TextObjective):
     def check(self, records: Sequence[LabelledText]) -> None:
         """Raises `InputError` if no training example has a label."""
         if not any(record.names for record in records):
-            raise InputError(f"{data_checks.first_place(records)}: no example has a label")
+            raise InputError(f"{data_report.first_place(records)}: no example has a label")
 
     def warnings(self, train: SplitReport, records: Sequence[LabelledText]) -> Iterator[str]:
         yield from super().warnings(train, records)

@@ -10,7 +10,7 @@ from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import mean_squared_error
-from mlxbert.train.data import data_checks
+from mlxbert.train.data import data_report
 from mlxbert.train.data.data_report import SplitReport
 from mlxbert.train.data.labelled_texts import LabelledText
 from mlxbert.train.objectives.objective import Example, Predictions, Split, TrainBatch
@@ -37,10 +37,10 @@ class Regress(TextObjective):
         """Raises `InputError` if all numbers are the same."""
         if len({record.label for record in records}) < 2:
             problem = f"every example has the number {records[0].label}, expected different numbers"
-            raise InputError(f"{data_checks.first_place(records)}: {problem}")
+            raise InputError(f"{data_report.first_place(records)}: {problem}")
 
     def warnings(self, train: SplitReport, records: Sequence[LabelledText]) -> Iterator[str]:
-        return data_checks.other_than_numbers(records)
+        return data_report.other_than_numbers(records)
 
     def target(self, record: LabelledText) -> float:
         assert isinstance(record.label, float)

@@ -20,7 +20,7 @@ from mlxbert.nn.losses import mean_squared_error
 from mlxbert.option_declarations import check_fields
 from mlxbert.other_libraries import no_argument, not_one_of
 from mlxbert.readers.labelled_rows import LabelledRows
-from mlxbert.train.data import data_checks
+from mlxbert.train.data import data_report
 from mlxbert.train.data.data_report import SplitReport
 from mlxbert.train.objectives.distillation_losses import (
     DistillationObjective,
@@ -173,13 +173,13 @@ class TaskObjective(Objective[AnyExample]):
     def warnings(self, train: SplitReport, records: Sequence[Any]) -> Iterator[str]:
         """Yields warnings about the labels of the training records, each a complete sentence."""
         if train.labels:
-            yield from data_checks.few_examples(train, self.few_shot_hint(records))
+            yield from data_report.few_examples(train, self.few_shot_hint(records))
             yield from self.balance(train)
-            yield from data_checks.alike_names(train.labels)
+            yield from data_report.alike_names(train.labels)
 
     def balance(self, train: SplitReport) -> Iterator[str]:
         """Yields the `warnings` that concern the frequencies of labels."""
-        return data_checks.imbalance(train, "look at the scores of each label.")
+        return data_report.imbalance(train, "look at the scores of each label.")
 
     @abstractmethod
     def read(self, rows: LabelledRows) -> Sequence[Any]:

@@ -21,7 +21,7 @@ from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.readers.labelled_rows import LabelledRows
-from mlxbert.train.data.data_checks import check_labels, find_unknown
+from mlxbert.train.data.data_report import check_labels, find_unknown
 from mlxbert.train.data.labelled_texts import LabelledText, read_labelled
 from mlxbert.train.objectives.objective import Example, Predictions, Split
 from mlxbert.train.objectives.task_objective import TaskObjective

@@ -1,4 +1,4 @@
-"""`mlxbert.pretrain`: trains a model on plain text, and reports the training as a stream of events."""
+"""`mlxbert.pretrain` and `mlxbert.distill`: train a model or a smaller student on plain text, as a stream of events."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -19,7 +19,7 @@ from mlxbert.train.options.loop_options import TrainingOptions
 from mlxbert.train.pretraining.corpus_examples import Maker
 from mlxbert.train.pretraining.corpus_material import CorpusMaterial, Passes, prepare_model
 from mlxbert.train.pretraining.electra import Electra
-from mlxbert.train.pretraining.initial_model import InitialModel, find_initial
+from mlxbert.train.pretraining.initial_model import EVERY_OTHER, InitialModel, find_initial
 from mlxbert.train.pretraining.objective import (
     ELECTRA,
     Pretraining,
@@ -28,7 +28,7 @@ from mlxbert.train.pretraining.objective import (
     read_terms,
     terms_with_teacher,
 )
-from mlxbert.train.pretraining.pretraining_settings import Settings, files_of, pairs_of
+from mlxbert.train.pretraining.pretraining_settings import DISTILLED, Settings, files_of, pairs_of
 from mlxbert.train.pretraining.teacher import find_teacher, load_teacher
 from mlxbert.train.training_call import TrainingCall, check_base, claimed, completed
 from mlxbert.weights.model_source import BUILTIN, ModelRef, check_source
@@ -211,3 +211,53 @@ def _check_lora(base: InitialModel, options: TrainingOptions) -> None:
                 f"{name} and lora cannot be combined, because an adapter needs a trained model that is saved on disk"
             )
     refuse_adapter(base.files)
+
+
+def distill(
+    corpus: str | Path | Sequence[str | Path],
+    *,
+    teacher: str | Path,
+    output: str | Path,
+    student: str | Path | None = None,
+    layers: str | Sequence[int] | None = None,
+    objective: str = DISTILLED,
+    **options: Any,
+) -> TrainingEvents:
+    """Trains a student on plain text to predict what its teacher predicts, and writes it as a model folder.
+
+    Example:
+        >>> for event in mlxbert.distill("notes.txt", teacher="google-bert/bert-base-uncased", output="my-student"):
+        ...     print(event)
+
+    Args:
+        corpus: See `mlxbert.pretrain`.
+        teacher: The model that the student learns from: hub name, folder or `builtin`.
+        output: The folder to write.
+        student: The model to train, which must have the teacher's vocabulary; by default a copy of the teacher with
+            only some of its layers.
+        layers: The layers of the teacher that the student starts with (numbered from 0); by default every other one.
+        objective: The losses with their weights (see `mlxbert.pretrain`).
+        **options: All other options of `mlxbert.pretrain`.
+
+    Returns:
+        An iterator of events (see `mlxbert.pretrain`).
+
+    Raises:
+        MlxbertError: See `mlxbert.pretrain`.
+    """
+    for name in ("model", "config", "vocabulary", "adapter"):
+        if options.get(name) is not None:
+            raise ArgumentError(
+                f"{name} is not an option of distill", hint="choose the student with student= or layers="
+            )
+    if student is not None:
+        if layers is not None:
+            raise ArgumentError("student and layers cannot be combined, because layers are taken from the teacher")
+        return pretrain(
+            corpus, output=output, model=student, teacher=teacher, objective=objective, **options
+        )  # fmt: skip
+    check_source(teacher, "teacher")
+    chosen = EVERY_OTHER if layers is None else layers
+    return pretrain(
+        corpus, output=output, model=teacher, layers=chosen, teacher=teacher, objective=objective, **options
+    )
