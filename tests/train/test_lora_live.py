@@ -13,10 +13,9 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.nn.losses import cross_entropy
 from mlxbert.train.base_model import BaseModel
 from mlxbert.train.loop.gradients import Differentiator, dropout_key
-from mlxbert.train.lora_layers import adapt_model, choose
+from mlxbert.train.lora_layers import adapt_model, choose, write_adapter
 from mlxbert.train.objectives.objective import TrainBatch
 from mlxbert.train.options.loop_options import TrainingOptions
-from mlxbert.train.save_adapter import write_adapter
 from mlxbert.weights.build import parameters
 from mlxbert.weights.model_folder import ModelFolder
 from mlxbert.weights.model_source import ModelRef
