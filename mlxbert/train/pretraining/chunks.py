@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mlxbert.errors import InputError
-from mlxbert.train.pretraining.corpus.number_files import Numbers, in_blocks, store
-from mlxbert.train.pretraining.corpus.token_store import Corpus
+from mlxbert.train.pretraining.corpus.token_store import Corpus, Numbers, in_blocks, store
 from mlxbert.train.pretraining.permutation import FeistelPermutation
 
 _FEW_DOCUMENTS = 20  # with fewer, single chunks are held out instead of documents

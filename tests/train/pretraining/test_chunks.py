@@ -13,7 +13,7 @@ import mlxbert
 from mlxbert.errors import ArgumentError, CheckpointError, InputError
 from mlxbert.train.options.loop_options import TrainingOptions
 from mlxbert.train.pretraining.chunks import CorpusChunk, full_sentences, held_out, sentence_pairs, without_overlap
-from mlxbert.train.pretraining.corpus import number_files
+from mlxbert.train.pretraining.corpus import token_store
 from mlxbert.train.pretraining.corpus.token_store import Corpus
 from mlxbert.train.pretraining.corpus_examples import Maker
 from mlxbert.train.pretraining.permutation import FeistelPermutation
@@ -120,7 +120,7 @@ def test_a_stored_corpus_that_became_shorter_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "numbers"
     path.write_bytes(np.arange(1000, dtype="<i8").tobytes())
     with path.open("r+b") as file:
-        found = number_files.Stored(file, np.dtype("<i8"), (1000,))
+        found = token_store.Stored(file, np.dtype("<i8"), (1000,))
         assert found[990:].tolist() == [*range(990, 1000)]
         file.truncate(8 * 995)
         with pytest.raises(CheckpointError, match=r"7,960 bytes, expected 8,000"):
@@ -163,7 +163,7 @@ def test_every_place_has_every_number_equally_often() -> None:
 
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither chunks nor their order are kept in memory, nor what is read of the corpus."""
-    monkeypatch.setattr(number_files, "_BLOCK", 256)
+    monkeypatch.setattr(token_store, "_BLOCK", 256)
     monkeypatch.setattr("mlxbert.durable_files._BLOCK", 256)  # of what is hashed
     tokenizer = mlxbert.load(model_folder(tmp_path / "model")).tokenizer
     peaks = []
