@@ -11,7 +11,7 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.loading import load_tokenizer_of
-from mlxbert.train.pretraining.corpus.token_arrays import tokenize
+from mlxbert.train.pretraining.corpus.token_writer import tokenize
 from mlxbert.train.pretraining.vocabulary import KINDS, Vocabulary
 from mlxbert.weights.model_source import ModelRef
 from tests.helpers.program import call, names, snapshot, terminal

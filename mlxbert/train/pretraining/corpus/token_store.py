@@ -29,8 +29,7 @@ from mlxbert.readers.input_files import Stamp, hashed
 from mlxbert.readers.text_lines import UTF8, uncompressed_name
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.train.pretraining.corpus.documents import DocumentReader, check_files
-from mlxbert.train.pretraining.corpus.token_arrays import ids_dtype
-from mlxbert.train.pretraining.corpus.token_writer import CommittedTokens, TokenWriter, load_state
+from mlxbert.train.pretraining.corpus.token_writer import CommittedTokens, TokenWriter, ids_dtype, load_state
 
 _BLOCK = 2**12  # rows that are read or written at a time
 
