@@ -37,7 +37,7 @@ class Both:
         from mlxbert.train.loop.training_inputs import Training
         from mlxbert.train.loop.training_run import Run
         from mlxbert.train.options.loop_options import TrainingOptions
-        from mlxbert.train.pretraining.corpus_examples import Maker
+        from mlxbert.train.pretraining.corpus_material import Maker
         from mlxbert.train.pretraining.initial_model import find_initial
         from mlxbert.train.pretraining.loss_terms import MaskedWords
         from mlxbert.train.pretraining.objective import Pretraining

@@ -16,7 +16,7 @@ from mlxbert.results.notebook import Shown
 from mlxbert.tasks.argument_checks import check_model
 from mlxbert.text.batch import default_batch_tokens
 from mlxbert.train.loop.distributed import ProcessGroup
-from mlxbert.train.pretraining.corpus_examples import Maker
+from mlxbert.train.pretraining.corpus_material import Maker
 from mlxbert.train.pretraining.objective import Pretraining, heads_of, make_terms, read_terms
 from mlxbert.train.pretraining.pretraining_settings import Settings, files_of, pairs_of
 

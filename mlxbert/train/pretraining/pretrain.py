@@ -16,8 +16,7 @@ from mlxbert.train.loop.events import TrainingEvents
 from mlxbert.train.loop.phase_times import LOADING, OnPhase, Times
 from mlxbert.train.lora_layers import refuse_adapter
 from mlxbert.train.options.loop_options import TrainingOptions
-from mlxbert.train.pretraining.corpus_examples import Maker
-from mlxbert.train.pretraining.corpus_material import CorpusMaterial, Passes, prepare_model
+from mlxbert.train.pretraining.corpus_material import CorpusMaterial, Maker, Passes, prepare_model
 from mlxbert.train.pretraining.electra import Electra
 from mlxbert.train.pretraining.initial_model import EVERY_OTHER, InitialModel, find_initial
 from mlxbert.train.pretraining.objective import (
