@@ -18,7 +18,7 @@ from mlxbert.train.lora_layers import refuse_adapter
 from mlxbert.train.options.loop_options import TrainingOptions
 from mlxbert.train.pretraining.corpus_material import CorpusMaterial, Maker, Passes, prepare_model
 from mlxbert.train.pretraining.electra import Electra
-from mlxbert.train.pretraining.initial_model import EVERY_OTHER, InitialModel, find_initial
+from mlxbert.train.pretraining.initial_model import EVERY_OTHER, InitialModel, find_initial, find_teacher, load_teacher
 from mlxbert.train.pretraining.objective import (
     ELECTRA,
     Pretraining,
@@ -28,7 +28,6 @@ from mlxbert.train.pretraining.objective import (
     terms_with_teacher,
 )
 from mlxbert.train.pretraining.pretraining_settings import DISTILLED, Settings, files_of, pairs_of
-from mlxbert.train.pretraining.teacher import find_teacher, load_teacher
 from mlxbert.train.training_call import TrainingCall, check_base, claimed, completed
 from mlxbert.weights.model_source import BUILTIN, ModelRef, check_source
 

@@ -16,10 +16,9 @@ from mlxbert.machine.device import mx
 from mlxbert.nn.embedder import Embedder, EmbeddingConfig
 from mlxbert.nn.losses import soft_cross_entropies
 from mlxbert.train.pretraining.chunks import full_sentences
-from mlxbert.train.pretraining.initial_model import InitialModel, with_layers
+from mlxbert.train.pretraining.initial_model import InitialModel, find_teacher, with_layers
 from mlxbert.train.pretraining.loss_terms import Teacher, TermInputs
 from mlxbert.train.pretraining.objective import Pretraining, make_terms, read_terms
-from mlxbert.train.pretraining.teacher import find_teacher
 from mlxbert.weights.build import parameters
 from mlxbert.weights.model_folder import open_folder
 from mlxbert.weights.model_source import ModelRef
