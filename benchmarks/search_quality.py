@@ -33,8 +33,7 @@ import mlxbert
 from mlxbert.search.index import Index, Mode
 from mlxbert.search.sentences import sentences
 from mlxbert.train.data.retrieval import read_retrieval
-from mlxbert.train.scores.intervals import wilson
-from mlxbert.train.scores.retrieval_metrics import RETRIEVAL, retrieval_scores
+from mlxbert.train.scores.metrics import RETRIEVAL, retrieval_scores, wilson
 
 DEPTH, CANDIDATES = 100, 50
 QUESTIONS = 400

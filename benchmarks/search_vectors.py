@@ -26,7 +26,7 @@ from token_quality import interval
 import mlxbert
 from mlxbert.search.index import Index, Mode
 from mlxbert.train.data.retrieval import Retrieval, read_retrieval
-from mlxbert.train.scores.retrieval_metrics import retrieval_scores
+from mlxbert.train.scores.metrics import retrieval_scores
 
 METRIC, DEPTH = "ndcg@10", 10
 

@@ -39,7 +39,7 @@ from mlxbert.search.text_vectors import text_vectors
 from mlxbert.search.word_evidence import WordMatch, WordMatcher
 from mlxbert.search.word_search import any_word, match_of, phrases, word_weights
 from mlxbert.train.data.retrieval import read_retrieval
-from mlxbert.train.scores.retrieval_metrics import retrieval_scores
+from mlxbert.train.scores.metrics import retrieval_scores
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

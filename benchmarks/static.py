@@ -47,7 +47,7 @@ def quality(ours: str, theirs: str, stsb: str, cranfield: str) -> None:
     from scipy.stats import spearmanr
 
     from mlxbert.train.data.retrieval import read_beir
-    from mlxbert.train.scores.retrieval_metrics import retrieval_scores
+    from mlxbert.train.scores.metrics import retrieval_scores
 
     pairs = sentences(stsb)
     documents, queries, judgements, _ = read_beir(Path(cranfield), "test")

@@ -18,7 +18,7 @@ import mlxbert
 from mlxbert.tasks.query_ranking import nearest
 from mlxbert.tasks.vector_dtype import TOKEN_DTYPES, restored_rows, rows_as_dtype
 from mlxbert.train.data.retrieval import Retrieval, read_retrieval
-from mlxbert.train.scores.retrieval_metrics import retrieval_scores
+from mlxbert.train.scores.metrics import retrieval_scores
 
 METRIC, DEPTH, DRAWS = "ndcg@10", 100, 10_000
 

@@ -15,7 +15,7 @@ from mlxbert.machine.device import mx
 from mlxbert.tasks import maxsim as blocks
 from mlxbert.tasks.vector_dtype import TOKEN_DTYPES, restored_rows, rows_as_dtype
 from mlxbert.train.data.retrieval import read_retrieval
-from mlxbert.train.scores.retrieval_metrics import retrieval_scores
+from mlxbert.train.scores.metrics import retrieval_scores
 from tests.helpers import token_folders
 from tests.helpers.program import call
 from tests.train.test_rerank import groups

@@ -6,8 +6,17 @@ from functools import partial
 import numpy as np
 import pytest
 
-from mlxbert.train.scores.intervals import bootstrap, multilabel_interval, regress_interval, wilson
-from mlxbert.train.scores.metrics import OF_COUNTS, Bools, Counts, Ints, spearman
+from mlxbert.train.scores.metrics import (
+    OF_COUNTS,
+    Bools,
+    Counts,
+    Ints,
+    bootstrap,
+    multilabel_interval,
+    regress_interval,
+    spearman,
+    wilson,
+)
 
 
 def test_the_interval_of_a_mean_is_that_of_its_standard_error() -> None:

@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 
-from mlxbert.train.scores.retrieval_metrics import retrieval_scores
+from mlxbert.train.scores.metrics import retrieval_scores
 from tests.train.test_retrieval_scores import made_up
 
 pytest.importorskip("sentence_transformers", reason="parity needs sentence-transformers")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.train.scores.retrieval_metrics import RETRIEVAL, retrieval_scores
+from mlxbert.train.scores.metrics import RETRIEVAL, retrieval_scores
 
 Ranked = dict[str, list[str]]
 Judged = dict[str, dict[str, float]]

@@ -10,8 +10,8 @@ import pytest
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.train.options.training_tasks import TASKS
 from mlxbert.train.scores.evaluation_summary import Evaluation
-from mlxbert.train.scores.intervals import wilson
 from mlxbert.train.scores.labelled_scores import classification, multilabel, regression
+from mlxbert.train.scores.metrics import wilson
 
 NAMES = ("ABBR", "DESC", "NUM")
 

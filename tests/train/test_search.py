@@ -10,7 +10,7 @@ import mlxbert
 from mlxbert.errors import ArgumentError, CheckpointError, InputError, MissingHeadError
 from mlxbert.labels.labels import Labels
 from mlxbert.train.data.retrieval import read_retrieval
-from mlxbert.train.scores.retrieval_metrics import RETRIEVAL, retrieval_scores
+from mlxbert.train.scores.metrics import RETRIEVAL, retrieval_scores
 from tests.helpers.classifiers import SENTIMENT, save_classifier
 from tests.train.data.test_retrieval import beir
 from tests.train.test_rerank import groups

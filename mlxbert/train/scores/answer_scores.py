@@ -16,9 +16,8 @@ import numpy as np
 from mlxbert.errors import InputError
 from mlxbert.text.words import UNSPACED
 from mlxbert.train.scores.evaluation_summary import Evaluation, Mistake
-from mlxbert.train.scores.intervals import bootstrap
 from mlxbert.train.scores.labelled_scores import MISTAKES, check_metric, label_scores
-from mlxbert.train.scores.metrics import DEFAULT_THRESHOLD, Bools, Counts, Floats, confusion_matrix
+from mlxbert.train.scores.metrics import DEFAULT_THRESHOLD, Bools, Counts, Floats, bootstrap, confusion_matrix
 
 ALWAYS = 1.0  # a threshold at which an answer is always given
 LABELS = ("answer", "no answer")

@@ -13,7 +13,6 @@ from mlxbert.other_libraries import not_one_of
 from mlxbert.tasks.task import check_finite
 from mlxbert.train.options.training_tasks import TASKS
 from mlxbert.train.scores.evaluation_summary import Evaluation, LabelScore, Mistake
-from mlxbert.train.scores.intervals import classify_interval, multilabel_interval, regress_interval
 from mlxbert.train.scores.metrics import (
     DEFAULT_THRESHOLD,
     Bools,
@@ -22,9 +21,12 @@ from mlxbert.train.scores.metrics import (
     Ints,
     Numbers,
     above,
+    classify_interval,
     classify_metrics,
     confusion_matrix,
+    multilabel_interval,
     multilabel_metrics,
+    regress_interval,
     regress_metrics,
 )
 

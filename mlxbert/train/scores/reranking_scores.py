@@ -20,7 +20,6 @@ from mlxbert.tasks.pairs import similarity_pairs
 from mlxbert.train.options.training_tasks import TASKS
 from mlxbert.train.scores.baselines import MAX_EXAMPLES
 from mlxbert.train.scores.evaluation_summary import Evaluation
-from mlxbert.train.scores.intervals import bootstrap, regress_interval
 from mlxbert.train.scores.labelled_scores import (
     EvaluationFacts,
     LabelledRecord,
@@ -29,8 +28,17 @@ from mlxbert.train.scores.labelled_scores import (
     numbers,
     worst_first,
 )
-from mlxbert.train.scores.metrics import Floats, Ints, Numbers, pearson, spearman
-from mlxbert.train.scores.retrieval_metrics import RetrievalScores, retrieval_scores
+from mlxbert.train.scores.metrics import (
+    Floats,
+    Ints,
+    Numbers,
+    RetrievalScores,
+    bootstrap,
+    pearson,
+    regress_interval,
+    retrieval_scores,
+    spearman,
+)
 
 _RANKINGS = ("ndcg@10", "map", "mrr@10")
 _CORRELATIONS: Mapping[str, Callable[[Numbers, Numbers], float]] = {"spearman": spearman, "pearson": pearson}

@@ -24,7 +24,7 @@ from mlxbert.tasks.token_vectors import TokenVectorsTask
 from mlxbert.text.usage import Usage
 from mlxbert.train.data.retrieval import Retrieval, read_retrieval
 from mlxbert.train.scores.evaluation_summary import Evaluation
-from mlxbert.train.scores.retrieval_metrics import RETRIEVAL, RetrievalScores, retrieval_scores
+from mlxbert.train.scores.metrics import RETRIEVAL, RetrievalScores, retrieval_scores
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,9 +17,8 @@ from mlxbert.errors import InputError
 from mlxbert.labels.schemes import OUTSIDE, Entity, decode, parts
 from mlxbert.train.options.training_tasks import TASKS
 from mlxbert.train.scores.evaluation_summary import Evaluation, Mistake
-from mlxbert.train.scores.intervals import bootstrap
 from mlxbert.train.scores.labelled_scores import MISTAKES, EvaluationFacts, check_metric, label_scores
-from mlxbert.train.scores.metrics import Counts, Floats, Ints, confusion_matrix, macro_f1, ratio, weighted_f1
+from mlxbert.train.scores.metrics import Counts, Floats, Ints, bootstrap, confusion_matrix, macro_f1, ratio, weighted_f1
 
 _ENTITIES = ("f1", "precision", "recall")  # metrics that plain tags do not have
 _MAX_TEXT, _CONTEXT = 300, 120  # maximum characters of a mistake's sentence, and before its wrong word

@@ -15,10 +15,19 @@ from mlxbert.nn.unit_length import unit_length
 from mlxbert.tasks.query_ranking import nearest, scores_of_pairs
 from mlxbert.tasks.task import check_finite
 from mlxbert.train.scores.evaluation_summary import Evaluation, Mistake
-from mlxbert.train.scores.intervals import regress_interval, wilson
 from mlxbert.train.scores.labelled_scores import MISTAKES
-from mlxbert.train.scores.metrics import Floats, Numbers, order, ranks, regress_metrics
-from mlxbert.train.scores.retrieval_metrics import RETRIEVAL, RetrievalScores, retrieval_scores
+from mlxbert.train.scores.metrics import (
+    RETRIEVAL,
+    Floats,
+    Numbers,
+    RetrievalScores,
+    order,
+    ranks,
+    regress_interval,
+    regress_metrics,
+    retrieval_scores,
+    wilson,
+)
 
 SIMILARITY = ("spearman", "pearson")
 TRIPLETS = "triplet_accuracy"
