@@ -1,4 +1,4 @@
-"""The model that pre-training starts from: a checkpoint, or a new model of a given size and vocabulary."""
+"""The model that pre-training starts from, a checkpoint or a new model; and the teacher of a student."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -11,7 +11,15 @@ Averages leave out labels that are neither expected nor predicted, because the d
 scikit-learn does the same if each example has one label. If examples may have several labels, scikit-learn counts such
 a label as 0, unless its argument `labels` leaves the label out.
 
-Shapes: N examples, C labels.
+Metrics of rankings are those of trec_eval. A document is relevant if its judgement is above 0. The gain in nDCG is the
+judgement itself (linear, as in trec_eval; `2**grade - 1` is another common choice). MAP covers the whole ranking that
+is given, and divides by the number of all relevant documents. Documents outside the ranking count as not found. With
+judgements of 0 and 1, the results equal the results of sentence-transformers' InformationRetrievalEvaluator, except
+that its `map@100` divides by 100 if more than 100 documents are relevant.
+
+The uncertainty of metrics is a 95 % interval over the examples.
+
+Shapes: N examples, C labels, Q queries.
 """
 
 from collections.abc import Callable, Mapping, Sequence
