@@ -41,7 +41,7 @@ from mlxbert.results.tokens import Replaced, ReplacedToken, Token, Tokens
 from mlxbert.search import views as searched
 from mlxbert.search.hit import Hit
 from mlxbert.train.pretraining.vocabulary import Vocabulary
-from mlxbert.train.views import corpus, evaluation, report, summary, vocabulary
+from mlxbert.train.views import evaluation, report, summary
 from mlxbert.train.views.frame import DrawnRuns, frame
 from tests.helpers import events
 from tests.helpers.cases import together
@@ -123,7 +123,7 @@ def _converted(word: str, width: int) -> Parts:
 def _vocabulary(word: str, width: int) -> Parts:
     numbers = {"size": 8000, "wanted": 8000, "cased": True, "sentences": 12, "characters": 900, "skipped": 2}
     names = {"files": (word,), "problems": (word,), "frequent": (word, "the"), "written": {word: "0" * 64}}
-    return vocabulary.vocabulary(Vocabulary(folder=Path(word), kind="bpe", **numbers, **names))  # type: ignore[arg-type]
+    return report.vocabulary(Vocabulary(folder=Path(word), kind="bpe", **numbers, **names))  # type: ignore[arg-type]
 
 
 def _models(word: str, width: int) -> Parts:
@@ -187,9 +187,9 @@ def _corpus(word: str, width: int) -> Parts:
         "skipped": 2,
         "problems": [word],
     }
-    yield from corpus.before(events.started(corpus=facts), facts)
+    yield from report.before_pretraining(events.started(corpus=facts), facts)
     filled = replace(events.evaluated(9, 0.5), filled=(f"the city of {word}",))
-    yield from corpus.below(None, filled)
+    yield from report.below(None, filled)
 
 
 def _classified(word: str, width: int) -> Parts:

@@ -24,7 +24,7 @@ from mlxbert.train.training_options import (
     SavingOptions,
     StudentOptions,
 )
-from mlxbert.train.views import vocabulary as views
+from mlxbert.train.views import report
 
 Kind = Literal["wordpiece", "bpe", "unigram"]  # kinds of vocabularies
 _LORA = ("lora", "lora_alpha", "lora_dropout", "lora_layers", "dora", "rslora")
@@ -144,4 +144,4 @@ def vocabulary(
             on_progress=update,
         )
     value = {"folder": str(trained.folder)} | trained.to_dict()
-    session.show_object(value, lambda: views.vocabulary(trained), out)
+    session.show_object(value, lambda: report.vocabulary(trained), out)

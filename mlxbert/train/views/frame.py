@@ -6,7 +6,7 @@ from typing import Any
 
 from mlxbert.cli.views import console, rich
 from mlxbert.train.loop.events import Evaluated, Event, Saved, Started, Step
-from mlxbert.train.views import corpus, curve, value_texts
+from mlxbert.train.views import curve, report, value_texts
 from mlxbert.train.views.curve import Curve
 
 
@@ -215,7 +215,7 @@ def _foot(state: DrawnRuns, started: Started, width: int) -> Iterator["rich.Text
     yield from _flowing([*numbers, *([("saved at step", f"{state.saved.step:,}")] if state.saved else [])], width)
     if started.corpus is not None:
         yield from (
-            _truncated(line, width) for line in corpus.below(step, state.evaluations[-1] if state.evaluations else None)
+            _truncated(line, width) for line in report.below(step, state.evaluations[-1] if state.evaluations else None)
         )
 
 

@@ -1,16 +1,19 @@
-"""Draws what is shown before training: the report on the data, and the estimate of time and memory."""
+"""Draws what training starts from: the data or the corpus with its problems, the plan, and a trained vocabulary."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.table import Cell, Column, Indented, PlainTable
+from mlxbert.train.loop.events import Evaluated, Started, Step
 from mlxbert.train.options.training_tasks import TASKS
 from mlxbert.train.views import value_texts
 
 if TYPE_CHECKING:
     from mlxbert.train.data.data_report import DataReport, SplitReport
     from mlxbert.train.loop.events import Estimate, Started
+    from mlxbert.train.pretraining.vocabulary import Vocabulary
+
 
 _ALL = 40  # up to this many labels are all shown
 _FIRST, _LAST = 25, 5  # if there are more, the most and the least frequent
@@ -160,3 +163,66 @@ def _fits(expected: "Estimate") -> "rich.Text":
         verdict, ("bold yellow", f"{time}; {console.CLOSE}")
     )
     return rich.Text.assemble((f"  {verdict}: ", style), f"{used}{',' if time in rest else ';'} {rest}")
+
+
+_SHOWN = 3  # problems
+
+
+def before_pretraining(started: Started, corpus: Mapping[str, Any]) -> Iterator["rich.RenderableType"]:
+    """Draws the corpus, its problems, and the plan of the training."""
+    yield from console.facts("corpus", _facts(corpus))
+    for problem in corpus["problems"][:_SHOWN]:
+        yield rich.Text(f"  {console.visible(problem)}", "yellow")
+    passes = (
+        f"{started.steps:,} in {console.counted(round(started.epochs, 2), 'epoch')} of {started.examples:,} examples"
+    )
+    frozen = f", {started.frozen:,} frozen" if started.frozen else ""
+    facts = [("parameters", f"{started.parameters:,}{frozen}"), ("steps", passes), ("device", started.device)]
+    yield from console.facts("training", facts)
+    if started.estimate is not None:
+        yield from estimate(started.estimate)
+    yield rich.Text()
+
+
+def _facts(corpus: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    yield "files", ", ".join(corpus["files"])
+    yield "documents", f"{corpus['documents']:,}, {corpus['sentences']:,} sentences"
+    unknown = f", {corpus['unknown'] / max(corpus['tokens'], 1):.2%} unknown" if corpus["unknown"] else ""
+    yield "tokens", f"{corpus['tokens']:,}{unknown}"
+    if corpus["skipped"]:
+        yield "skipped", console.counted(corpus["skipped"], "line")
+
+
+def below(step: Step | None, evaluated: Evaluated | None) -> Iterator["rich.Text"]:
+    """Draws the lines below the numbers of a run.
+
+    They show the losses of the last update, and the accuracies and filled texts of the last evaluation.
+    """
+    if step is not None and step.terms:
+        yield rich.Text("   ").join(
+            rich.Text.assemble((f"{name} ", "dim"), value_texts.figure(value)) for name, value in step.terms.items()
+        )
+    if evaluated is None:
+        return
+    metrics = {name: value for name, value in evaluated.metrics.items() if not name.endswith("loss")}
+    yield rich.Text("   ").join(
+        rich.Text.assemble((f"{name.replace('_', ' ')} ", "dim"), value_texts.score(value))
+        for name, value in metrics.items()
+    )
+    for text in evaluated.filled:
+        yield rich.Text(console.visible(text), "italic")
+
+
+def vocabulary(trained: "Vocabulary") -> Iterator["rich.RenderableType"]:
+    """Draws facts about a vocabulary and its corpus."""
+    rows: list[tuple[str, object]] = [
+        ("kind", f"{trained.kind}, {'cased' if trained.cased else 'lower-cased'}"),
+        ("tokens", f"{trained.size:,}"),
+        ("corpus", f"{console.counted(trained.sentences, 'sentence')}, {trained.characters:,} characters"),
+        ("files", ", ".join(trained.written)),
+        ("frequent", " ".join(trained.frequent)),
+    ]
+    if trained.skipped:
+        rows.append(("left out", f"{console.counted(trained.skipped, 'line or record', 'lines or records')}"))
+    rows += [("", problem) for problem in trained.problems[:_SHOWN]]
+    yield from console.facts(str(trained.folder), rows)

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 from mlxbert.cli.views import console, rich
 from mlxbert.train.loop.events import Event, Finished, Started, Step
-from mlxbert.train.views import corpus, evaluation, report, summary
+from mlxbert.train.views import evaluation, report, summary
 from mlxbert.train.views.frame import DrawnRuns, frame
 
 _PAUSE = 0.125  # seconds between pictures
@@ -124,7 +124,7 @@ class TrainingScreen:
 
     def _report(self) -> None:
         if self._first is not None and self._first.corpus is not None:
-            for part in corpus.before(self._first, self._first.corpus):
+            for part in report.before_pretraining(self._first, self._first.corpus):
                 self._screen.print(part)
         if self._first is not None and self._first.report is not None:
             for part in report.before(self._first, self._first.report):

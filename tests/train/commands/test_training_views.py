@@ -13,7 +13,7 @@ from rich.console import Console, RenderableType
 from mlxbert.train.data.data_report import DataReport
 from mlxbert.train.loop.events import Estimate, Finished, Started, Step
 from mlxbert.train.scores.evaluation_summary import Evaluation
-from mlxbert.train.views import corpus, evaluation, report, summary, value_texts
+from mlxbert.train.views import evaluation, report, summary, value_texts
 from mlxbert.train.views.few_lines import SparseLines
 from mlxbert.train.views.frame import DrawnRuns, frame
 from mlxbert.train.views.screen import LiveView
@@ -107,7 +107,7 @@ def test_a_long_run_on_a_mac_says_what_keeps_it_awake(
     started = events.started(estimate=Estimate(seconds=seconds, memory=1, available=2, free=2))
     corpus_facts = {"files": ("a.txt",), "problems": (), "documents": 1, "sentences": 2, "unknown": 0, "tokens": 3}
     assert reported(started).count("caffeinate -i") == said
-    assert told(corpus.before(started, corpus_facts | {"skipped": 0})).count("caffeinate -i") == said
+    assert told(report.before_pretraining(started, corpus_facts | {"skipped": 0})).count("caffeinate -i") == said
     view = SparseLines()
     view.write(started)
     view.write(events.started(estimate=None, runs=2))  # the second run
