@@ -11,7 +11,7 @@ import pytest
 
 from mlxbert.cli.views import console, rich_console
 from mlxbert.cli.views.vectors import _colour as of_cosine
-from mlxbert.train.views import confusion
+from mlxbert.train.views import evaluation
 from tests.docs.pages import ROOT
 from tests.helpers.cases import together
 
@@ -114,7 +114,7 @@ def test_every_style_can_be_read_on_white_and_on_black(style: str, system: Syste
 def test_numbers_on_a_background_can_be_read(system: System) -> None:
     shares = [part / 50 for part in range(51)]
     backgrounds = [f"on {of_cosine(share)}" for share in shares]
-    backgrounds += [confusion._colour(share, right) for share in shares for right in (True, False)]
+    backgrounds += [evaluation._colour(share, right) for share in shares for right in (True, False)]
     for background in backgrounds:
         terminal = screen(system)
         found = terminal.get_style(f"white {background}")
