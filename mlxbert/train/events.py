@@ -23,8 +23,7 @@ from mlxbert.paths import may_write, open_regular
 from mlxbert.results.json import to_json
 from mlxbert.train.loop.events import Evaluated, Event, Finished, Started, Step
 from mlxbert.train.training_options import EventOptions
-from mlxbert.train.views.few_lines import SparseLines
-from mlxbert.train.views.screen import TrainingScreen
+from mlxbert.train.views.screen import SparseLines, TrainingScreen
 
 
 class Sink(Protocol):

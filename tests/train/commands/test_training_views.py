@@ -14,9 +14,8 @@ from mlxbert.train.data.data_report import DataReport
 from mlxbert.train.loop.events import Estimate, Finished, Started, Step
 from mlxbert.train.scores.evaluation_summary import Evaluation
 from mlxbert.train.views import evaluation, report, summary, value_texts
-from mlxbert.train.views.few_lines import SparseLines
 from mlxbert.train.views.frame import DrawnRuns, frame
-from mlxbert.train.views.screen import LiveView
+from mlxbert.train.views.screen import LiveView, SparseLines
 from tests.helpers import events
 
 WIDTHS = pytest.mark.parametrize("width", [50, 80, 120])
