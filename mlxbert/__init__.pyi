@@ -49,10 +49,11 @@ from mlxbert.export.against.verify_vectors import verify_vectors as verify_vecto
 from mlxbert.export.compare.reports import (
     Conversion as Conversion,
     Difference as Difference,
+    GgufConversion as GgufConversion,
     Verification as Verification,
 )
 from mlxbert.export.convert import convert as convert
-from mlxbert.export.gguf.write_gguf import GgufConversion as GgufConversion, convert_to_gguf as convert_to_gguf
+from mlxbert.export.gguf.write_gguf import convert_to_gguf as convert_to_gguf
 from mlxbert.export.upload import Upload as Upload, UploadedFile as UploadedFile, upload as upload
 from mlxbert.export.vector_verification import (
     CosineRange as CosineRange,

@@ -8,8 +8,7 @@ from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.table import Cell, Column, PlainTable
 
 if TYPE_CHECKING:
-    from mlxbert.export.compare.reports import Conversion, OutputDifferences, Verification
-    from mlxbert.export.gguf.write_gguf import GgufConversion
+    from mlxbert.export.compare.reports import Conversion, GgufConversion, OutputDifferences, Verification
     from mlxbert.export.vector_verification import VectorSizes, VectorVerification
 
 

@@ -1,4 +1,4 @@
-"""The result classes of `verify` and `convert`."""
+"""The result classes of `verify`, `convert` and `convert_to_gguf`."""
 
 import math
 from dataclasses import dataclass, field
@@ -173,3 +173,32 @@ class Conversion(Shown):
             "read": values["read"],
             "written": values["written"],
         }
+
+
+@dataclass(frozen=True)
+class GgufConversion(Shown):
+    """A report on a GGUF file.
+
+    Attributes:
+        file: The file that was written.
+        source: The source: a name on the hub, `builtin`, or the name of a folder without its path.
+        family: The family of the model.
+        architecture: The architecture of llama.cpp that runs the file.
+        pooling: How llama.cpp pools hidden states: `mean`, `cls`, `last_token`, or `classifier`, which gives scores.
+        type: The type of the matrices: `F32`, `F16`, `BF16` or `Q8_0`.
+        tensors: The number of tensors.
+        left_out: A noun phrase for each thing in the model that the file does not give.
+        bytes: The size of the file in bytes.
+        sha256: The SHA-256 of the file.
+    """
+
+    file: Path
+    source: str
+    family: str
+    architecture: str
+    pooling: str
+    type: str
+    tensors: int
+    left_out: tuple[str, ...]
+    bytes: int
+    sha256: str

@@ -14,6 +14,7 @@ from mlxbert.durable_files import atomic_write, check_space, remove_empty, to_pa
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
 from mlxbert.export.card import stated_terms
 from mlxbert.export.compare.compared_model import OpenedModel, open_model
+from mlxbert.export.compare.reports import GgufConversion
 from mlxbert.export.gguf.architectures import POOLING_NAMES, architecture_of, metadata
 from mlxbert.export.gguf.outputs import check_task, experts_bias_left_out, outputs_of
 from mlxbert.export.gguf.tensor_table import BFLOAT16, BLOCK, FLOAT16, FLOAT32, Q8_0, GgufTensor, TensorTable
@@ -24,7 +25,6 @@ from mlxbert.nn.embedder import Embedder
 from mlxbert.optional_packages import install_command
 from mlxbert.other_libraries import not_one_of
 from mlxbert.progress import OnProgress
-from mlxbert.results.notebook import Shown
 from mlxbert.weights import build
 from mlxbert.weights.families.keymap import pairs
 from mlxbert.weights.find_model import find_model
@@ -37,35 +37,6 @@ if TYPE_CHECKING:
 
 _MAGIC, _ALIGNMENT = b"GGUF", 32
 _FILE_TYPES = {FLOAT32: 0, FLOAT16: 1, Q8_0: 7, BFLOAT16: 32}
-
-
-@dataclass(frozen=True)
-class GgufConversion(Shown):
-    """A report on a GGUF file.
-
-    Attributes:
-        file: The file that was written.
-        source: The source: a name on the hub, `builtin`, or the name of a folder without its path.
-        family: The family of the model.
-        architecture: The architecture of llama.cpp that runs the file.
-        pooling: How llama.cpp pools hidden states: `mean`, `cls`, `last_token`, or `classifier`, which gives scores.
-        type: The type of the matrices: `F32`, `F16`, `BF16` or `Q8_0`.
-        tensors: The number of tensors.
-        left_out: A noun phrase for each thing in the model that the file does not give.
-        bytes: The size of the file in bytes.
-        sha256: The SHA-256 of the file.
-    """
-
-    file: Path
-    source: str
-    family: str
-    architecture: str
-    pooling: str
-    type: str
-    tensors: int
-    left_out: tuple[str, ...]
-    bytes: int
-    sha256: str
 
 
 def convert_to_gguf(
