@@ -52,7 +52,7 @@ ROOMS: Mapping[str, Room] = FrozenDict({
     ),
     "serve": Room(
         "Answers requests of other programs.",
-        {"Serve other programs": {"serve": "mlxbert.serve.commands"}},
+        {"Serve other programs": {"serve": "mlxbert.serve.commands.serve"}},
         {"models of a server": "mlxbert.serve.server_models"},
     ),
     "export": Room(
