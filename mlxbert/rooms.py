@@ -74,7 +74,7 @@ ROOMS: Mapping[str, Room] = FrozenDict({
     ),
     "doctor": Room(
         "Says what the machine is, whether it computes right, and how fast.",
-        {"Models and machine": {name: "mlxbert.doctor.commands" for name in ("doctor", "bench")}},
+        {"Models and machine": {name: "mlxbert.doctor.commands.doctor" for name in ("doctor", "bench")}},
     ),
     "scale": Room(
         "Shares work among several machines.",

@@ -38,7 +38,7 @@ from mlxbert.results.fill_mask import Fill, FillMask, Mask
 from mlxbert.results.tag import Entity, Tagged
 from mlxbert.results.text_relations import NextSentence, PairSimilarity, Reranked, Similarity
 from mlxbert.results.tokens import Replaced, ReplacedToken, Token, Tokens
-from mlxbert.search import views as searched
+from mlxbert.search import views as found
 from mlxbert.search.hit import Hit
 from mlxbert.train.pretraining.vocabulary import Vocabulary
 from mlxbert.train.views import evaluation, report, summary
@@ -68,11 +68,11 @@ def _found(word: str, width: int) -> Parts:
     hit = Hit(
         word, 1, 0.031, f"/docs/{word}.md", "", 3, 4, None, f"{word} > b", f"{word}\n", {}, 0.5, 8.25, vector_rank=2
     )
-    passage = searched.DrawnPassage(hit, hit.text, (0, len(word)), 6, 0.5, 3)
-    yield from searched.draw(passage, searched.QueryWords(word), explain="hybrid")
+    passage = found.DrawnPassage(hit, hit.text, (0, len(word)), 6, 0.5, 3)
+    yield from found.draw(passage, found.QueryWords(word), explain="hybrid")
     one = {"index": word, "covers": [f"/{word}"], "model": word, "files": 2, "chunks": 3, "bytes": 10, "updated": word}
-    yield from searched.draw_indexes({"folder": word, "indexes": [one]})
-    yield from searched.draw_index({**one, "left_out": {word: 2}, "failed": [{"path": word, "reason": f"no {word}"}]})
+    yield from found.draw_indexes({"folder": word, "indexes": [one]})
+    yield from found.draw_index({**one, "left_out": {word: 2}, "failed": [{"path": word, "reason": f"no {word}"}]})
 
 
 def _tagged(word: str, width: int, *, words: bool) -> Parts:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mlxbert.cli.views.help import draw
-from mlxbert.doctor import commands
+from mlxbert.doctor.commands import doctor as machine
 from mlxbert.machine import device
 from tests.cli.test_terminal import plain
 from tests.helpers.commands import COMMANDS, PROGRAM
@@ -134,7 +134,7 @@ def test_doctor_gives_advice_where_the_blas_is_slow_and_says_when_there_is_nothi
     monkeypatch.setattr(device, "measure_gflops", lambda: 200.0)
     monkeypatch.setattr(sys, "platform", "linux")
     versions = {"mlx": "1", "mlx-cpu": "2", "mlx-cuda-13": "3"}
-    monkeypatch.setattr(commands, "_version", lambda name: {"mlx-cpu": "2"}.get(name))
+    monkeypatch.setattr(machine, "_version", lambda name: {"mlx-cpu": "2"}.get(name))
     fast = {"device": "cpu", "blas": "openblas", "blas_path": "x.so", "blas_hint": None, "gpu_found": False}
     for changes, advice in (
         ({}, ""),
@@ -147,9 +147,9 @@ def test_doctor_gives_advice_where_the_blas_is_slow_and_says_when_there_is_nothi
         assert outcome.lines[0]["problems"] == ([outcome.err.removeprefix("hint: ").strip()] if advice else [])
         assert (advice or "nothing to fix: 200.0 GFLOP/s") in outcome.err
         assert outcome.lines[0]["wheel"] == "mlx-cpu 2"
-    assert "5.0 GFLOP/s" in str(commands._slow_blas(fast, 5.0))
-    assert commands._wheel(versions, gpu=True) == "mlx-cuda-13 3"
-    assert commands._wheel(versions, gpu=False) == "mlx-cpu 2"
+    assert "5.0 GFLOP/s" in str(machine._slow_blas(fast, 5.0))
+    assert machine._wheel(versions, gpu=True) == "mlx-cuda-13 3"
+    assert machine._wheel(versions, gpu=False) == "mlx-cpu 2"
     call("doctor", "--device", "tpu").fails(2, "--device is 'tpu', expected auto, gpu or cpu")
 
 

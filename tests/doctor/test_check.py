@@ -15,7 +15,6 @@ import pytest
 
 from mlxbert.cli.shared_options import ComputingOptions
 from mlxbert.config import EncoderConfig
-from mlxbert.doctor import commands
 from mlxbert.doctor.check import check_device as module, kernels as checked_kernels, tiny_classifier, updates
 from mlxbert.doctor.check.check_device import check
 from mlxbert.doctor.check.findings import Finding, summary
@@ -29,6 +28,7 @@ from mlxbert.doctor.check.operations import (
     RandomInputs,
     as_float64,
 )
+from mlxbert.doctor.commands import doctor as machine
 from mlxbert.errors import MlxbertError
 from mlxbert.goldens import golden_outputs
 from mlxbert.machine import device as devices
@@ -486,8 +486,8 @@ def test_a_report_is_text_to_paste_that_names_nobody(
             raise MlxbertError(f"torch of {Path.home()} finds no GPU")
         return measured(f"{Path.home()}/model", peer=False)
 
-    monkeypatch.setattr(commands, "_measure", measure)
-    monkeypatch.setattr(commands, "_version", lambda name: "1")
+    monkeypatch.setattr(machine, "_measure", measure)
+    monkeypatch.setattr(machine, "_version", lambda name: "1")
     outcome = call("doctor", "--report")
     assert outcome.status == 1 and asked == ["torch", None]
     for path in (str(Path.home()), str(tmp_path), sys.prefix, sys.executable):
@@ -520,7 +520,7 @@ def test_a_report_is_text_to_paste_that_names_nobody(
     def broken(*_: object) -> None:
         raise MlxbertError("no memory")
 
-    monkeypatch.setattr(commands, "_measure", broken)
+    monkeypatch.setattr(machine, "_measure", broken)
     assert "| not measured | no memory |" in call("doctor", "--report").out
 
 

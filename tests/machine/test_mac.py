@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from mlxbert import durable_files
-from mlxbert.doctor import commands, reported_chips, worker
+from mlxbert.doctor import reported_chips, worker
+from mlxbert.doctor.commands import doctor as machine
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.machine import device, mac
 from mlxbert.machine.device import mx
@@ -394,7 +395,7 @@ def unreported(make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> P
     monkeypatch.setattr(device, "mac_problems", list)
     monkeypatch.setattr(device, "use", lambda name: None)
     monkeypatch.setattr(device, "measure_gflops", lambda: 100.0)
-    monkeypatch.setattr(commands, "_version", {"mlx": "0.32.4", "mlx-metal": "0.32.4"}.get)
+    monkeypatch.setattr(machine, "_version", {"mlx": "0.32.4", "mlx-metal": "0.32.4"}.get)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
@@ -404,10 +405,10 @@ def test_a_chip_that_nobody_has_reported_is_asked_for_once(unreported: Path, mon
     assert "Apple M2" in said[0] and "mlxbert doctor --report" in said[0]
     assert all("report" not in one for one in said[1:])
     assert [path.name for path in (unreported / "mlxbert").iterdir()] == ["asked-to-report-apple-m2-mlx-0.32.4"]
-    monkeypatch.setattr(commands, "_version", {"mlx": "0.32.5"}.get)
+    monkeypatch.setattr(machine, "_version", {"mlx": "0.32.5"}.get)
     assert "mlxbert doctor --report" in call("doctor").err
     monkeypatch.setattr(reported_chips, "reports", lambda: [{"chip": "Apple M2"}])
-    monkeypatch.setattr(commands, "_version", {"mlx": "0.32.6"}.get)
+    monkeypatch.setattr(machine, "_version", {"mlx": "0.32.6"}.get)
     assert "report" not in call("doctor").err
 
 

@@ -21,7 +21,7 @@ from mlxbert.config import (
     Rotary,
     Rotation,
 )
-from mlxbert.doctor import commands
+from mlxbert.doctor.commands import doctor as machine
 from mlxbert.folders.inspect import fit
 from mlxbert.folders.inspection import Fit
 from mlxbert.machine import device, mac
@@ -95,7 +95,7 @@ def test_limits_and_batches_are_those_of_the_mac(
     device.use()
     assert limits == {"memory": recommended, "cache": GIB}
     assert default_batch_tokens() == tokens
-    report = commands._report("auto")
+    report = machine._report("auto")
     assert report["memory_limit_gib"] == report["memory_gib"] == round(recommended / GIB, 1)
     assert report["memory_free_gib"] == round(min(recommended, memory - GIB) / GIB, 1)
     assert report["cache_limit_gib"] == 1 and report["batch_tokens"] == tokens
@@ -123,7 +123,7 @@ def test_a_cpu_keeps_its_limits_and_batches(monkeypatch: pytest.MonkeyPatch, lim
     device.fit_cache()
     device.reset_cache()
     assert limits == {} and default_batch_tokens() == 2048
-    report = commands._report("cpu")
+    report = machine._report("cpu")
     assert report["cache_limit_gib"] is None and report["memory_limit_gib"] == 2 and report["batch_tokens"] == 2048
 
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mlxbert.cli import app
-from mlxbert.doctor import commands, views
+from mlxbert.doctor import views
+from mlxbert.doctor.commands import doctor as machine
 from mlxbert.doctor.views import without_paths
 from mlxbert.machine import device, missing_mlx
 from tests.helpers.cells import quick
@@ -88,7 +89,7 @@ def test_without_stdout_nothing_is_computed_for_nobody(
     words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("_report", "_measure"):
-        monkeypatch.setattr(commands, name, None)
+        monkeypatch.setattr(machine, name, None)
     monkeypatch.setattr(sys, "stdout", None)
     assert app.run(words) == 1 and "error: stdout is closed" in capsys.readouterr().err
 
@@ -170,6 +171,6 @@ def test_half_precision_on_a_cpu_is_said_to_be_emulated(monkeypatch: pytest.Monk
     words = ["similarity", "a b", "c d", "--device", "cpu"]
     assert "hint: a CPU emulates float16" in call(*words, "--dtype", "float16").err
     assert "emulates" not in call(*words, "--dtype", "float32").err + call(*words).err
-    monkeypatch.setattr(commands, "views", mock.Mock())
+    monkeypatch.setattr(machine, "views", mock.Mock())
     monkeypatch.setattr("mlxbert.doctor.measure.bench", lambda *given, **named: {"training": {}})
     assert "hint: a CPU emulates bfloat16" in call("bench", "--json", "--dtype", "bfloat16", "--device", "cpu").err
