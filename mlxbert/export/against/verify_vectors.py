@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.export.against.cause_texts import describe, unseen
 from mlxbert.export.against.causes import CLOSED, CauseSearch, OnStep, Recipe, find_order
-from mlxbert.export.against.check_options import VectorCheckOptions
 from mlxbert.export.against.embedding_server import EmbeddingServer, is_url
 from mlxbert.export.against.probe_texts import probe_texts
 from mlxbert.export.against.recipes import Pooled, Reading, RecipeRunner
@@ -21,6 +20,7 @@ from mlxbert.export.vector_verification import (
     Cosines,
     DifferingText,
     VectorCause,
+    VectorCheckOptions,
     VectorSizes,
     VectorVerification,
 )

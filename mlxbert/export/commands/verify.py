@@ -11,7 +11,7 @@ from mlxbert.cli.shared_options import ComputingOptions, InputOptions, Offline, 
 from mlxbert.cli.views import progress
 from mlxbert.errors import ArgumentError
 from mlxbert.export import views
-from mlxbert.export.against.check_options import VectorCheckOptions
+from mlxbert.export.vector_verification import VectorCheckOptions
 from mlxbert.option_declarations import TOLERANCE, Device, Option
 from mlxbert.readers.vector_files import ARRAY
 
