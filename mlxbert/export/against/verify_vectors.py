@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.export.against.cause_texts import describe, unseen
-from mlxbert.export.against.causes import CLOSED, CauseSearch, OnStep, Recipe, find_order
+from mlxbert.export.against.causes import CLOSED, CauseSearch, OnStep, Recipe, describe, find_order, unseen
 from mlxbert.export.against.embedding_server import EmbeddingServer, is_url
 from mlxbert.export.against.probe_texts import probe_texts
 from mlxbert.export.against.recipes import Pooled, Reading, RecipeRunner
