@@ -4,13 +4,13 @@ Legend: N texts, W size of a vector.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.export.against.causes import CLOSED, CauseSearch, OnStep, Recipe, describe, find_order, unseen
 from mlxbert.export.against.embedding_server import EmbeddingServer, is_url
-from mlxbert.export.against.probe_texts import probe_texts
 from mlxbert.export.against.recipes import Pooled, Reading, RecipeRunner
 from mlxbert.export.against.stored_numbers import read_numbers
 from mlxbert.export.against.vector_sources import ForeignVectors, VectorFile, stacked
@@ -27,12 +27,45 @@ from mlxbert.model import Model
 from mlxbert.option_declarations import TOLERANCE
 from mlxbert.tasks.argument_checks import check_model
 from mlxbert.tasks.prompted_task import choose_prompt
+from mlxbert.text.sample_texts import english, languages
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float32]
+
+
+_SPELLINGS = (
+    "NASA and the WHO met in Geneva.",
+    "THE TRAIN TO OXFORD LEAVES FROM PLATFORM NINE.",
+    "Polish the Polish table in March, then march to Turkey.",
+    "Café, naïve, Zürich, São Paulo, Łódź.",
+    "e-mail: someone@example.org, price: $1,299.00 (-15%)",
+    "def add(a, b):\n    return a + b",
+    "one",
+    "One two",
+)
+_LENGTHS = (16, 32, 48, 64, 96, 128, 160, 200, 256, 300, 400, 520, 700, 1000)  # sentences have about ten words
+
+
+def probe_texts() -> list[str]:
+    """Returns about 60 texts from one word to about 1,000 words, short and long ones mixed."""
+    short = [*_SPELLINGS, *english()[:24], *languages()[::2]]
+    long = [" ".join(_words(number, count)) for number, count in enumerate(_LENGTHS)]
+    long += [" ".join(_words(number + 40, count)).title() for number, count in enumerate(_LENGTHS[2:10:3])]
+    for number, text in enumerate(long):  # so that requests and batches have texts of all lengths
+        short.insert(3 * number + 2, text)
+    return short
+
+
+def _words(start: int, count: int) -> Iterator[str]:
+    """Yields the first words of sentences, beginning with another sentence for each text."""
+    sentences = english()
+    first = start * 7 % len(sentences)
+    words = (word for text in cycle([*sentences[first:], *sentences[:first]]) for word in text.split())
+    return islice(words, count)
+
 
 _RANGES = (0.9999, 0.999, 0.99, 0.9, 0.5, -1.0)
 _WORST = 5  # texts that are listed
