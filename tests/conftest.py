@@ -300,4 +300,4 @@ def measurement(request: pytest.FixtureRequest, tiny_folder: Path, monkeypatch: 
     if request.param == "unmeasured":
         agreement = _agreement(tiny_folder)
         monkeypatch.setattr("mlxbert.export.convert.verify", lambda source, result: agreement)
-        monkeypatch.setattr("mlxbert.export.layer_inputs.sample", lambda: sample()[:16])
+        monkeypatch.setattr("mlxbert.export.convert.sample", lambda: sample()[:16])

@@ -13,7 +13,7 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError, CheckpointError, ConfigError, MlxbertError
 from mlxbert.export.compare.compared_model import open_model
-from mlxbert.export.layer_inputs import LayerInputs
+from mlxbert.export.convert import LayerInputs
 from mlxbert.goldens.golden_outputs import outputs
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import HEADS, Network
