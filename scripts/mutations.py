@@ -178,7 +178,7 @@ MUTATIONS = tuple(Mutation(*row) for row in (
     ("errors of quantized columns are not made up for", "weights/formats/rounding.py",
      "rest[:, j:end] -= np.outer(error, factor[j, j:end])", "rest[:, j] = 0",
      "tests/weights/formats/test_quantized.py::test_4_bits_are_rounded_for_the_inputs"),
-    ("a quantized model agrees whatever it computes", "mlxbert/export/compare/quantized_outputs.py",
+    ("a quantized model agrees whatever it computes", "mlxbert/export/compare/outputs.py",
      "if not share >= least:", "if share < 0:",
      "tests/export/test_judge.py::test_what_is_kept_is_judged_by_use"),
     ("numbers too large for float16 are written as infinity", "weights/save.py",

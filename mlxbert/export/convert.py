@@ -16,7 +16,7 @@ from mlxbert.durable_files import check_space, sha256
 from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.export import card
 from mlxbert.export.compare.compared_model import OpenedModel, open_model
-from mlxbert.export.compare.quantized_outputs import more_bits
+from mlxbert.export.compare.outputs import more_bits
 from mlxbert.export.compare.reports import Conversion, Verification
 from mlxbert.export.verify import verify, verify_export
 from mlxbert.folders import copied_files, destination

@@ -9,7 +9,7 @@ from mlxbert.durable_files import from_json
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
 from mlxbert.export.compare import facts, outputs, tensors
 from mlxbert.export.compare.compared_model import OpenedModel, open_model
-from mlxbert.export.compare.quantized_outputs import judge
+from mlxbert.export.compare.outputs import judge
 from mlxbert.export.compare.reports import Difference, OutputDifferences, TensorCounts, Verification, finite_or_name
 from mlxbert.export.compare.tensors import TensorComparison
 from mlxbert.folders.destination import MANIFEST
@@ -59,7 +59,7 @@ def verify(
             tokenizer, the settings for vectors, and the outputs of the file in onnxruntime.
         tolerance: The allowed difference of outputs if nothing else differs. By default it is 1e-4; if tensors are
             equal only after rounding, it is 2e-2 for float16 and 0.2 for bfloat16. If tensors are equal only up to
-            quantization, `mlxbert.export.compare.quantized_outputs` judges instead whether the models still give
+            quantization, `mlxbert.export.compare.outputs` judges instead whether the models still give
             the same results.
         device: `gpu`, `cpu`, or `auto` for the GPU if there is one. Both devices compute in float32.
         offline: Whether to make no requests to the hub.

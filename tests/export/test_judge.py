@@ -10,9 +10,8 @@ import pytest
 
 import mlxbert
 from mlxbert.export import verify
-from mlxbert.export.compare import quantized_outputs as module
-from mlxbert.export.compare.outputs import _divergence, _same_choices
-from mlxbert.export.compare.quantized_outputs import judge, more_bits
+from mlxbert.export.compare import outputs
+from mlxbert.export.compare.outputs import _divergence, _same_choices, judge, more_bits
 from mlxbert.export.compare.reports import MaskDifferences, OutputDifferences, VectorDifferences
 from mlxbert.frozen_dict import FrozenDict
 from mlxbert.weights.formats.quantized import Quantization
@@ -38,7 +37,7 @@ def test_what_is_kept_is_judged_by_use(found: OutputDifferences, vectors: bool, 
     assert [one.name for one in differences] == named
     assert all(one.kind == "output" and f"{one.b:g}" in one.text for one in differences)
     if "vectors" in named:
-        assert "0.955" in differences[-1].text and differences[-1].b == module.LEAST_COSINE
+        assert "0.955" in differences[-1].text and differences[-1].b == outputs.LEAST_COSINE
 
 
 def test_choices_of_heads() -> None:
@@ -74,7 +73,7 @@ def test_a_conversion_that_keeps_too_little_warns_with_the_number(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a = tiny_model(tmp_path / "a", hidden_size=32)
-    monkeypatch.setattr(module, "LEAST_WORDS", 1.1)
+    monkeypatch.setattr(outputs, "LEAST_WORDS", 1.1)
     with caplog.at_level(logging.WARNING):
         found = mlxbert.convert(a, tmp_path / "b", quantize=4, group_size=32)
     kept = found.difference.outputs.fill_mask

@@ -83,7 +83,7 @@ class OutputDifferences(Shown):
     vectors: VectorDifferences | None = None  # how the vectors of the texts differ
     fill_mask: MaskDifferences | None = None  # how the words for masks differ
     # The allowed difference of outputs; `None` if the results were judged instead (see
-    # `mlxbert.export.compare.quantized_outputs`).
+    # `mlxbert.export.compare.outputs`).
     tolerance: float | None = None
 
     @property
