@@ -46,14 +46,14 @@ _SPELLINGS = (
     "one",
     "One two",
 )
-_LENGTHS = (16, 32, 48, 64, 96, 128, 160, 200, 256, 300, 400, 520, 700, 1000)  # sentences have about ten words
+_PROBE_LENGTHS = (16, 32, 48, 64, 96, 128, 160, 200, 256, 300, 400, 520, 700, 1000)  # sentences have about ten words
 
 
 def probe_texts() -> list[str]:
     """Returns about 60 texts from one word to about 1,000 words, short and long ones mixed."""
     short = [*_SPELLINGS, *english()[:24], *languages()[::2]]
-    long = [" ".join(_words(number, count)) for number, count in enumerate(_LENGTHS)]
-    long += [" ".join(_words(number + 40, count)).title() for number, count in enumerate(_LENGTHS[2:10:3])]
+    long = [" ".join(_words(number, count)) for number, count in enumerate(_PROBE_LENGTHS)]
+    long += [" ".join(_words(number + 40, count)).title() for number, count in enumerate(_PROBE_LENGTHS[2:10:3])]
     for number, text in enumerate(long):  # so that requests and batches have texts of all lengths
         short.insert(3 * number + 2, text)
     return short
