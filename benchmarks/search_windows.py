@@ -36,8 +36,7 @@ from mlxbert.search.folding import folded
 from mlxbert.search.index import unrelated_scores
 from mlxbert.search.rank_fusion import Unrelated, fuse, weigh
 from mlxbert.search.text_vectors import text_vectors
-from mlxbert.search.word_evidence import WordMatch, WordMatcher
-from mlxbert.search.word_search import any_word, match_of, phrases, word_weights
+from mlxbert.search.word_search import WordMatch, WordMatcher, any_word, match_of, phrases, word_weights
 from mlxbert.train.data.retrieval import read_retrieval
 from mlxbert.train.scores.metrics import retrieval_scores
 

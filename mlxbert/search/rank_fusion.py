@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mlxbert.search.folding import folded
 from mlxbert.search.store import FoundChunk, IndexStore, Scores
-from mlxbert.search.word_evidence import BOUNDARY, WordMatch, WordMatcher
-from mlxbert.search.word_search import phrases
+from mlxbert.search.word_search import BOUNDARY, WordMatch, WordMatcher, phrases
 
 if TYPE_CHECKING:
     import numpy as np

@@ -18,8 +18,7 @@ from mlxbert.search.hit import Hit, SearchAnswer
 from mlxbert.search.index_problems import grouped
 from mlxbert.search.store import IndexProblem
 from mlxbert.search.update_events import Event, Scanned
-from mlxbert.search.word_evidence import other_forms
-from mlxbert.search.word_search import words_of
+from mlxbert.search.word_search import other_forms, words_of
 
 LINES = 6  # lines of a passage on the screen
 _INDENT, _MAX_WIDTH, _MIN_WIDTH = 3, 100, 8  # columns: of space on the left, and of a passage

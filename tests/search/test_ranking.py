@@ -3,7 +3,7 @@
 import pytest
 
 from mlxbert.search.rank_fusion import Evidence, Unrelated, fuse, weigh
-from mlxbert.search.word_evidence import WordMatch
+from mlxbert.search.word_search import WordMatch
 
 UNRELATED = Unrelated(mean=0.1, deviation=0.1)
 

@@ -3,8 +3,7 @@
 import pytest
 
 from mlxbert.search.folding import folded
-from mlxbert.search.word_evidence import BOUNDARY, SPAN, WordMatch, WordMatcher, other_forms
-from mlxbert.search.word_search import phrases, word_weights
+from mlxbert.search.word_search import BOUNDARY, SPAN, WordMatch, WordMatcher, other_forms, phrases, word_weights
 
 NONE = WordMatch(0.0, 0.0, False)
 
