@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.search.file_walk import LeftOut, WalkedFile, WalkOptions, walk
-from mlxbert.search.gitignore import _COSTS, _stars, naming_of
+from mlxbert.search.file_walk import _COSTS, LeftOut, WalkedFile, WalkOptions, _stars, naming_of, walk
 
 ALL = WalkOptions()
 
