@@ -80,7 +80,7 @@ def paragraphs(path: Path) -> list[str]:
 
 def questions(texts: Sequence[str]) -> list[str]:
     """Sentences of some paragraphs, followed by the same number of short parts of sentences."""
-    from mlxbert.search.sentences import sentences
+    from mlxbert.search.chunks import sentences
 
     draws = random.Random(1)
     drawn = [text[start:end] for text in texts for start, end in [draws.choice(sentences(text))]]

@@ -30,8 +30,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 import mlxbert
+from mlxbert.search.chunks import sentences
 from mlxbert.search.index import Index, Mode
-from mlxbert.search.sentences import sentences
 from mlxbert.train.data.retrieval import read_retrieval
 from mlxbert.train.scores.metrics import RETRIEVAL, retrieval_scores, wilson
 

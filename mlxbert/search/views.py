@@ -321,7 +321,7 @@ class HitList:
 
     def _passage(self, hit: Hit, lines: int) -> DrawnPassage:
         """Returns a passage to draw; its best sentence is the one that has most of the query's words."""
-        from mlxbert.search.sentences import sentences
+        from mlxbert.search.chunks import sentences
 
         words = QueryWords(self.query)
         spans = sentences(hit.text) or [(0, len(hit.text))]

@@ -5,7 +5,7 @@ import time
 import pytest
 from hypothesis import given, strategies as st
 
-from mlxbert.search.sentences import sentences
+from mlxbert.search.chunks import sentences
 from tests.helpers.cells import quick
 
 

@@ -453,7 +453,7 @@ def _passages(
     query.
     """
     from mlxbert.readers.front_matter import front_matter_end
-    from mlxbert.search.sentences import sentences
+    from mlxbert.search.chunks import sentences
     from mlxbert.tasks.similarity import similarity
 
     words = views.QueryWords(hits[0].query if hits else "")
