@@ -46,8 +46,7 @@ from mlxbert.search.store import (
     storable,
     to_float16,
 )
-from mlxbert.search.vector_cache import FilterMask, VectorCache, checksum, verified
-from mlxbert.search.vector_signs import row_bytes, signs_of
+from mlxbert.search.vector_cache import FilterMask, VectorCache, checksum, row_bytes, signs_of, verified
 from mlxbert.search.word_search import any_word, every_phrase, match_of, word_weights
 
 if TYPE_CHECKING:

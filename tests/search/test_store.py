@@ -24,7 +24,7 @@ from mlxbert.search.filters import Filter, Patterns, make_filter
 from mlxbert.search.index_stores import open_store
 from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.store import IndexSettings, IndexStore, StoredChunk, StoredDocument, StoredFile
-from mlxbert.search.vector_signs import Signs
+from mlxbert.search.vector_cache import Signs
 from mlxbert.tasks.query_ranking import scores_of_all
 from tests.helpers.object_storage import NEEDS_LANCE, object_storage
 
