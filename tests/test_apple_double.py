@@ -20,7 +20,7 @@ from mlxbert.durable_files import is_from_system, is_system_file, remove_folder,
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.folders.fingerprint import hash_folder
 from mlxbert.results.embed import Embedding
-from mlxbert.search.index_locations import list_indexes
+from mlxbert.search.index_stores import list_indexes
 from mlxbert.train.data.retrieval import read_beir
 from mlxbert.train.training_folders import Workspace, clean_up
 from mlxbert.weights.formats import npz

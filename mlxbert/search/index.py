@@ -27,7 +27,7 @@ from mlxbert.search.documents.encodings import check_chosen_encoding
 from mlxbert.search.file_systems import canonical_path, composed
 from mlxbert.search.filters import Filter, as_list, as_paths, make_filter
 from mlxbert.search.hit import Hit, SearchAnswer, SimilarPassage
-from mlxbert.search.index_locations import canonical_paths, find_index, index_file, is_under
+from mlxbert.search.index_stores import canonical_paths, find_index, index_file, is_under
 from mlxbert.search.late_interaction import TokenReranker
 from mlxbert.search.rank_fusion import Candidates, FusedChunk, Unrelated, fuse
 from mlxbert.search.store import (

@@ -25,8 +25,8 @@ from mlxbert.search import update_events
 from mlxbert.search.documents.document import Document, ReadProblem, UnreadableError
 from mlxbert.search.file_systems import FORBIDDEN, IN_THE_CLOUD
 from mlxbert.search.file_walk import WalkedFile, WalkOptions, change_time, walk
-from mlxbert.search.index_locations import canonical_paths, is_under
 from mlxbert.search.index_problems import ProblemList
+from mlxbert.search.index_stores import canonical_paths, is_under
 from mlxbert.search.store import IndexProblem, IndexStore, StoredChunk, StoredDocument, StoredFile, now, storable
 from mlxbert.search.text_vectors import TextTask
 from mlxbert.search.update_events import Event

@@ -32,7 +32,7 @@ from mlxbert.search.file_systems import composed
 from mlxbert.search.filters import Glob, make_filter
 from mlxbert.search.hit import Hit
 from mlxbert.search.index import Index, Mode, Passage
-from mlxbert.search.index_locations import canonical_paths, is_under
+from mlxbert.search.index_stores import canonical_paths, is_under
 from mlxbert.search.update_events import Event
 from mlxbert.version import __version__
 

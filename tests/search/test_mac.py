@@ -20,7 +20,7 @@ from mlxbert.search.commands.index_updates import is_hidden
 from mlxbert.search.file_systems import canonical_path
 from mlxbert.search.file_walk import LeftOut, WalkedFile, walk
 from mlxbert.search.index import Index, open_index
-from mlxbert.search.index_locations import find_index, index_file, list_indexes
+from mlxbert.search.index_stores import find_index, index_file, list_indexes
 from mlxbert.search.mcp import Served
 from tests.helpers.mac import HIDDEN, IN_THE_CLOUD, MacDisk, decomposed, opened, refused
 from tests.helpers.program import Outcome, call, tiny_model

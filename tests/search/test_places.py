@@ -10,7 +10,7 @@ import pytest
 import mlxbert
 from mlxbert.search import update_events
 from mlxbert.search.index import open_index
-from mlxbert.search.index_locations import find_index, list_indexes
+from mlxbert.search.index_stores import find_index, list_indexes
 from mlxbert.search.mcp import Served
 from tests.helpers.program import call, tiny_model
 

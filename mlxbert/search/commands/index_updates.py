@@ -97,7 +97,7 @@ def bring_up_to_date(index: "Index", paths: Sequence[str], out: OutputOptions) -
     Returns:
         The files that earlier updates could not read; none if the index was not updated.
     """
-    from mlxbert.search.index_locations import canonical_paths, covers
+    from mlxbert.search.index_stores import canonical_paths, covers
 
     roots = index.about.roots
     if not roots and not paths:  # it has only records that were added, which no file brings up to date
@@ -126,7 +126,7 @@ def say_added(index: "Index", before: Sequence[str]) -> None:
 
 def with_others(index: "Index", paths: Sequence[str]) -> list[str]:
     """Returns paths to update, and the other paths that the index covers; notes say what happens to these."""
-    from mlxbert.search.index_locations import canonical_paths, is_under
+    from mlxbert.search.index_stores import canonical_paths, is_under
 
     named = canonical_paths(paths)
     others = [root for root in index.about.roots if not is_under(root, named)]
@@ -169,7 +169,7 @@ def update_index(index: "Index", paths: Sequence[str] | None, waits: Callable[[]
         paths: What to update; `None` for everything that the index covers.
         waits: Whether to end the update before it is finished; what it has done is kept.
     """
-    from mlxbert.search.index_locations import canonical_paths
+    from mlxbert.search.index_stores import canonical_paths
 
     done = IndexUpdate(index.about.roots if paths is None else canonical_paths(paths))
     show: Callable[[Event], None] | None = None
@@ -218,7 +218,7 @@ def report(index: "Index", done: IndexUpdate, out: OutputOptions) -> None:
 
 def _report_problems(index: "Index", done: IndexUpdate) -> None:
     """Prints a note that counts the problems of the updated files by reason, except those that other notes count."""
-    from mlxbert.search import index_locations
+    from mlxbert.search import index_stores
     from mlxbert.search.documents.table_documents import COLUMN_OF_TEXT
 
     named = {*done.read, *done.paths} - {event.path for event in done.left_out}  # which another note counts
@@ -235,7 +235,7 @@ def _report_problems(index: "Index", done: IndexUpdate) -> None:
         counts = "; ".join(f"{group['kind']}: {group['reason']} ({group['count']:,})" for group in groups[:_SHOWN])
         more = f"; {console.counted(len(groups) - _SHOWN, 'other reason')}" * (len(groups) > _SHOWN)
         path = done.paths[0]
-        name = views.near(path) if index_locations.find_index([path]) == Path(index.path) else str(index.path)
+        name = views.near(path) if index_stores.find_index([path]) == Path(index.path) else str(index.path)
         command = f"mlxbert indexes show {shlex.quote(name)} --problems"
         console.say("note", f"problems: {counts}{more}. To list them:", command)
 
@@ -278,7 +278,7 @@ def watch_files(index: "Index", paths: Sequence[str], when: When, out: OutputOpt
     """Updates an index whenever its files change. Watching starts before the first update, so no change is lost."""
     import watchfiles
 
-    from mlxbert.search.index_locations import canonical_paths
+    from mlxbert.search.index_stores import canonical_paths
 
     due, first, waits, covered = True, True, PowerWatch(when), index.about.roots
     roots = canonical_paths(with_others(index, paths))
@@ -314,7 +314,7 @@ def is_hidden(path: str, roots: Sequence[str]) -> bool:
     `~/Library` is a skipped folder, in which files change all the time.
     """
     from mlxbert.search.file_walk import reason_to_skip
-    from mlxbert.search.index_locations import is_under
+    from mlxbert.search.index_stores import is_under
 
     root = max((root for root in roots if is_under(path, [root])), key=len, default="").rstrip(os.sep)
     *folders, name = path[len(root) :].split(os.sep)

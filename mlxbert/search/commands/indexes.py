@@ -92,12 +92,12 @@ def indexes_remove(
 
     Example: mlxbert indexes remove docs/ --yes
     """
-    from mlxbert.search import index_locations, index_stores
+    from mlxbert.search import index_stores
 
     listed = [_facts_or_problem(name) if _is_ours(name) else _facts(_file_of_root(name)) for name in indexes]
     for name, facts in zip(indexes, listed, strict=True):
         covers = facts.get("covers", ())
-        if _is_root(name, covers) and not {*index_locations.canonical_paths(indexes)}.issuperset(covers):
+        if _is_root(name, covers) and not {*index_stores.canonical_paths(indexes)}.issuperset(covers):
             problem = _no_own_index(name, covers)
             problem.hint = f"mlxbert indexes remove {shlex.quote(_names(covers)[1])}"
             raise problem
@@ -142,11 +142,11 @@ def indexes_move(
 
 def _check_single(file: str | Path, new: str) -> None:
     """Raises InputError if a folder would get a second index in the user's data folder."""
-    from mlxbert.search import index_locations
+    from mlxbert.search import index_stores
     from mlxbert.search.index_stores import about_of
 
-    other = index_locations.find_index([new])
-    if other is None or Path(file) not in index_locations.list_indexes() or identity(other) == identity(file):
+    other = index_stores.find_index([new])
+    if other is None or Path(file) not in index_stores.list_indexes() or identity(other) == identity(file):
         return
     about = about_of(other)
     if about is not None and _is_root(new, about.roots):
@@ -204,14 +204,14 @@ def _identity(location: str) -> str:
 
 def find_file(name: str) -> str | Path:
     """Finds the file of an index; `name` is either this file or a path that the index covers."""
-    from mlxbert.search import index_locations
+    from mlxbert.search import index_stores
     from mlxbert.search.index_stores import exists, is_lance
 
     if is_lance(name):
         if not exists(name):
             raise InputError(f"{name}: no such index", hint="check the spelling of the path")
         return name
-    file = Path(name) if _is_index(name) else index_locations.find_index([name]) or _listed(name)
+    file = Path(name) if _is_index(name) else index_stores.find_index([name]) or _listed(name)
     if file is None:
         raise InputError(f"{name}: no index covers this path", hint="`mlxbert indexes list` shows the indexes")
     return file
@@ -238,10 +238,10 @@ def _is_index(name: str) -> bool:
 
 def _is_ours(name: str) -> bool:
     """Whether a file is an index, even a damaged one, rather than the database of another program."""
-    from mlxbert.search import index_locations, schema
+    from mlxbert.search import index_stores, schema
     from mlxbert.search.index_stores import exists, is_lance
 
-    if (is_lance(name) and exists(name)) or Path(name).absolute() in index_locations.list_indexes():
+    if (is_lance(name) and exists(name)) or Path(name).absolute() in index_stores.list_indexes():
         return True
     with suppress(OSError), open(name, "rb", opener=open_regular) as file:
         return _is_index(name) and file.read(72)[68:] == schema.APPLICATION.to_bytes(4, "big")
@@ -295,9 +295,9 @@ def _facts(file: str | Path) -> dict[str, Any]:
 
 def _indexes() -> list[dict[str, Any]]:
     """Returns the facts of all indexes in the data folder."""
-    from mlxbert.search import index_locations
+    from mlxbert.search import index_stores
 
-    return [_facts_or_problem(file) for file in index_locations.list_indexes()]
+    return [_facts_or_problem(file) for file in index_stores.list_indexes()]
 
 
 def _facts_or_problem(file: str | Path) -> dict[str, Any]:

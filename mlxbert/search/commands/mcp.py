@@ -33,8 +33,7 @@ def mcp(
     """
     from mlxbert.search.commands.search import note_other_models
     from mlxbert.search.index import open_index
-    from mlxbert.search.index_locations import find_index, index_file
-    from mlxbert.search.index_stores import exists
+    from mlxbert.search.index_stores import exists, find_index, index_file
     from mlxbert.search.mcp import Served, serve
 
     searched = paths or (["."] if index is None else [])

@@ -194,7 +194,7 @@ def _say_what_is_missing(hits: "Sequence[Hit]", unread: Sequence[str]) -> None:
 
 def _check_quotes(query: str, paths: Sequence[str]) -> None:
     """Raises an error if the first paths look like words of a query without quotes."""
-    from mlxbert.search.index_locations import find_index
+    from mlxbert.search.index_stores import find_index
 
     words = [*itertools.takewhile(lambda path: not re.search(r"[\s/.]", path) and not os.path.exists(path), paths)]
     rest = paths[len(words) :]
@@ -287,10 +287,10 @@ def _paths_to_search(paths: Sequence[str], file: str | None, query: str, *, may_
 
     Without paths, the current folder is searched or, if there is an index `file`, everything in this index.
     """
-    from mlxbert.search import index_locations, index_stores
+    from mlxbert.search import index_stores
 
     searched = paths if paths or file is not None else ["."]
-    exists = index_locations.find_index(searched) is not None if file is None else index_stores.exists(file)
+    exists = index_stores.find_index(searched) is not None if file is None else index_stores.exists(file)
     if exists or (paths and may_make):
         return searched
     if file is None and may_make and console.can_ask():
@@ -313,10 +313,10 @@ def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Ite
 
     If a path does not exist, but the query is an existing path, the error says that their order is wrong.
     """
-    from mlxbert.search import index_locations, index_stores
+    from mlxbert.search import index_stores
     from mlxbert.search.index import open_index
 
-    file = chosen.index or index_locations.find_index(paths) or index_locations.index_file(paths)
+    file = chosen.index or index_stores.find_index(paths) or index_stores.index_file(paths)
     new = not index_stores.exists(file)
     model: Model | ModelRef | None = None
     if new:
@@ -352,11 +352,11 @@ def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Ite
 
 def note_other_models(paths: Sequence[str], model: str) -> None:
     """Says so if a new index gets another model than the index that one of its paths has already."""
-    from mlxbert.search import index_locations, index_stores
+    from mlxbert.search import index_stores
     from mlxbert.search.index import model_name
 
     for path in paths:
-        file = index_locations.find_index([path])
+        file = index_stores.find_index([path])
         about = None if file is None else index_stores.about_of(file)
         if about is not None and about.model != model_name(model):
             covered = " and ".join(views.near(root) for root in about.roots)

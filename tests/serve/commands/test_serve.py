@@ -40,7 +40,7 @@ def test_models_and_indexes_have_names(served: dict[str, Any], tmp_path: Path, m
     assert (served["options"].port, served["options"].allow_host) == (1, ["a"])
     assert served["models"]["builtin"].offline
     (tmp_path / "docs").mkdir()
-    monkeypatch.setattr("mlxbert.search.index_locations.find_index", lambda paths: tmp_path / "notes.db")
+    monkeypatch.setattr("mlxbert.search.index_stores.find_index", lambda paths: tmp_path / "notes.db")
     models("--index", "docs")  # a folder that has an index
     assert served["indexes"] == {"docs": str(tmp_path / "notes.db")}
 
