@@ -19,16 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.errors import ArgumentError, BusyError, StoreError
-from mlxbert.scale.lance_errors import (
-    ContradictoryRowsError,
-    lance_error,
-    lance_guarded,
-    lance_options,
-    require_lance,
-)
 from mlxbert.scale.lance_table import (
     METRICS,
     SPARE,
+    ContradictoryRowsError,
     LanceTable,
     Row,
     RowKind,
@@ -37,9 +31,13 @@ from mlxbert.scale.lance_table import (
     check_version,
     create_table,
     indexed_words,
+    lance_error,
+    lance_guarded,
+    lance_options,
     listed,
     open_table,
     quoted,
+    require_lance,
 )
 from mlxbert.search.filters import DOCUMENT_FIELDS, Filter, Glob, matches, nested
 from mlxbert.search.schema import damaged
