@@ -426,7 +426,7 @@ MUTATIONS = tuple(Mutation(*row) for row in (
     ("a client that leaves keeps its request", "mlxbert/serve/http/connection.py",
      "self._task.cancel()", "pass",
      "tests/serve/test_requests.py::test_a_client_that_leaves_ends_its_request"),
-    ("every name of a field is compared", "mlxbert/serve/request_bodies.py",
+    ("every name of a field is compared", "mlxbert/serve/json_bodies.py",
      "if len(names) > _MAX_FIELDS:", "if False:",
      "tests/serve/test_bodies.py::test_a_thousand_fields_are_compared_with_those_of_the_route_and_no_more"),
     ("a dot of an allowed origin is any character", "mlxbert/serve/http/request_guards.py",

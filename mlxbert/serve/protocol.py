@@ -91,7 +91,7 @@ def as_problem(error: BaseException) -> RequestError:
 class Reply:
     """The reply to a request."""
 
-    # The body: a value that `mlxbert.serve.json_stream` encodes, bytes that are sent unchanged, or a function that
+    # The body: a value that `mlxbert.serve.json_bodies` encodes, bytes that are sent unchanged, or a function that
     # returns either; the function may be slow if there are many tokens.
     value: Any
     tokens: int = 0  # the number of computed tokens, which decides whether the body is encoded on another thread

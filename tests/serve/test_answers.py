@@ -20,7 +20,7 @@ from mlxbert.results.result import Failure
 from mlxbert.serve.engine.answer_memory import AnswerMemory, Budget
 from mlxbert.serve.engine.serving_options import ServeOptions
 from mlxbert.serve.http.app import make_app
-from mlxbert.serve.json_stream import each, pieces
+from mlxbert.serve.json_bodies import each, pieces
 from mlxbert.serve.service import Service
 from mlxbert.tasks.answer import AnswerTask
 from mlxbert.tasks.classify import ClassifyTask

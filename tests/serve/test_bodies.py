@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from mlxbert.serve.json_bodies import BodyReader, count_values
 from mlxbert.serve.protocol import RequestError
 from mlxbert.serve.protocols.openai import EmbeddingsBody
-from mlxbert.serve.request_bodies import BodyReader, count_values
 
 MANY = 10**9
 

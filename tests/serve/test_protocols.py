@@ -18,7 +18,7 @@ import mlxbert
 from mlxbert.labels.labels import Labels
 from mlxbert.serve.engine.serving_options import ServeOptions
 from mlxbert.serve.http.app import PROTOCOLS, make_app
-from mlxbert.serve.json_stream import pieces
+from mlxbert.serve.json_bodies import pieces
 from mlxbert.serve.protocol import Kind, RequestError
 from mlxbert.serve.protocols import tei
 from mlxbert.serve.service import Service

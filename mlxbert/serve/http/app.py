@@ -21,10 +21,9 @@ from mlxbert.serve.engine.answer_memory import BUDGET, AnswerMemory, Budget
 from mlxbert.serve.http import metrics
 from mlxbert.serve.http.openapi import describe
 from mlxbert.serve.http.pages import page_routes
-from mlxbert.serve.json_stream import pieces
+from mlxbert.serve.json_bodies import BodyReader, pieces
 from mlxbert.serve.protocol import Protocol, Reply, RequestError, Route, as_problem, plain_shape
 from mlxbert.serve.protocols import cohere, huggingface, mlxbert_api, ollama, openai, tei
-from mlxbert.serve.request_bodies import BodyReader
 from mlxbert.serve.service import Service
 
 _LOG = logging.getLogger("mlxbert.serve")

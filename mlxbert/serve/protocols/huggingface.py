@@ -15,10 +15,9 @@ from msgspec import Struct, structs
 
 from mlxbert.results.answer import Span
 from mlxbert.results.classify import Regression
-from mlxbert.serve.json_stream import each
+from mlxbert.serve.json_bodies import each, explain
 from mlxbert.serve.protocol import STATUS, Protocol, Reply, RequestError, Route
 from mlxbert.serve.protocols.embedding_requests import SentencesToCompare, overflow_of, similarities
-from mlxbert.serve.request_bodies import explain
 from mlxbert.serve.service import EMBED, ModelFacts, Service
 from mlxbert.tasks.catalogue import CATALOGUE, TaskEntry
 from mlxbert.tasks.fill_mask import DEFAULT_TOP_K

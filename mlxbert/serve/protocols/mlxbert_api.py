@@ -20,7 +20,7 @@ from mlxbert.search.filters import make_filter
 from mlxbert.search.hit import Hit
 from mlxbert.search.store import storable
 from mlxbert.serve.engine.request_queue import Answered
-from mlxbert.serve.json_stream import each
+from mlxbert.serve.json_bodies import each
 from mlxbert.serve.open_indexes import hits_bytes
 from mlxbert.serve.protocol import Protocol, Reply, RequestError, Route, plain_shape
 from mlxbert.serve.protocols import ollama

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from mlxbert.serve.json_stream import each
+from mlxbert.serve.json_bodies import each
 from mlxbert.serve.protocol import Protocol, Reply, Route, plain_shape
 from mlxbert.serve.protocols.embedding_requests import overflow_of
 from mlxbert.serve.service import EMBED, ModelFacts, Service

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from mlxbert.serve.json_stream import each
+from mlxbert.serve.json_bodies import each
 from mlxbert.serve.protocol import STATUS, Protocol, Reply, RequestError, Route
 from mlxbert.serve.protocols.embedding_requests import (
     Form,

@@ -10,7 +10,7 @@ from msgspec import UNSET, Struct, UnsetType
 from mlxbert.results.classify import Regression
 from mlxbert.results.json import plain
 from mlxbert.serve.engine.request_queue import Answered
-from mlxbert.serve.json_stream import each
+from mlxbert.serve.json_bodies import each
 from mlxbert.serve.protocol import STATUS, Protocol, Reply, RequestError, Route
 from mlxbert.serve.protocols.embedding_requests import SentencesToCompare, Texts, overflow_of, similarities, texts_of
 from mlxbert.serve.service import EMBED, RERANK, Service
