@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
+from mlxbert.explore.near_vectors import checked_texts, unit_vectors
 from mlxbert.explore.options import DedupeOptions, ParaphraseOptions
 from mlxbert.explore.results import DoubleGroup, Doubles, SimilarPair
-from mlxbert.explore.text_vectors import checked_texts, unit_vectors
 from mlxbert.model import Model
 from mlxbert.progress import OnProgress
 from mlxbert.tasks.keywords import takes_keywords

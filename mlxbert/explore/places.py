@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.errors import MlxbertError
+from mlxbert.explore.near_vectors import checked_texts, unit_vectors
 from mlxbert.explore.options import MapOptions
-from mlxbert.explore.text_vectors import checked_texts, unit_vectors
 from mlxbert.model import Model
 from mlxbert.optional_packages import install_command
 from mlxbert.progress import OnProgress

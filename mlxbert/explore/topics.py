@@ -13,9 +13,9 @@ from math import log
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.explore.near_vectors import checked_texts, unit_vectors
 from mlxbert.explore.options import ClusterOptions
 from mlxbert.explore.results import Topic, Topics, TopicWord
-from mlxbert.explore.text_vectors import checked_texts, unit_vectors
 from mlxbert.model import Model
 from mlxbert.optional_packages import install_command
 from mlxbert.progress import OnProgress

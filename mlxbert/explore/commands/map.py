@@ -52,8 +52,8 @@ def map(
     _check(output, label, neighbors, clusters)
     import numpy as np
 
+    from mlxbert.explore.near_vectors import unit_vectors
     from mlxbert.explore.places import chosen_method, method_for, places_of
-    from mlxbert.explore.text_vectors import unit_vectors
     from mlxbert.explore.topics import check_clusters
 
     wanted = chosen_method(chosen.method)
