@@ -9,8 +9,16 @@ from mlxbert.cli import session
 from mlxbert.cli.shared_options import FileOptions, ModelOptions
 from mlxbert.cli.views import console, json_lines, progress, rich
 from mlxbert.explore import views
-from mlxbert.explore.commands.row_files import ROWS, check_columns, check_rows, write_rows
-from mlxbert.explore.commands.text_collection import CollectionOptions, collect, computing, report
+from mlxbert.explore.commands.text_collection import (
+    ROWS,
+    CollectionOptions,
+    check_columns,
+    check_rows,
+    collect,
+    computing,
+    report,
+    write_rows,
+)
 from mlxbert.explore.options import ClusterOptions, DedupeOptions
 from mlxbert.readers.text_collection import TextCollection
 from mlxbert.results.json import to_json

@@ -13,8 +13,15 @@ from mlxbert.cli.shared_options import ModelOptions, OutputOptions
 from mlxbert.cli.views import console, progress, rich
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.explore.commands.explore import advise
-from mlxbert.explore.commands.row_files import check_columns, check_rows, write_rows
-from mlxbert.explore.commands.text_collection import CollectionOptions, collect, computing, report
+from mlxbert.explore.commands.text_collection import (
+    CollectionOptions,
+    check_columns,
+    check_rows,
+    collect,
+    computing,
+    report,
+    write_rows,
+)
 from mlxbert.explore.options import ClusterOptions, MapOptions
 from mlxbert.explore.pages.map import MOST, write_page
 from mlxbert.option_declarations import Bounds, Option, Written
