@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Vectors = NDArray[np.float32]
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Vectors = NDArray[np.float32]
     Numbers = NDArray[np.int64]
 
 
