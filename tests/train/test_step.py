@@ -289,7 +289,7 @@ def test_an_error_of_the_device_is_not_taken_for_one_of_tracing(monkeypatch: pyt
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_parts_of_batches_have_few_shapes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("text.batch", "train.loop.data_order"):
+    for module in ("text.batch", "train.loop.training_inputs"):
         monkeypatch.setattr(f"mlxbert.{module}.on_gpu", lambda: True)
     rng = random.Random(seed)
     lengths = [min(3 + int(rng.lognormvariate(4, 1.2)), 512) for _ in range(10_007)]
