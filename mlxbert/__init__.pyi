@@ -70,8 +70,6 @@ from mlxbert.folders.save import save as save
 from mlxbert.labels.labels import Labels as Labels
 from mlxbert.loading import load as load, new_model as new_model
 from mlxbert.model import Model as Model
-from mlxbert.results.answer import Answer as Answer, Span as Span
-from mlxbert.results.classify import Classification as Classification, Label as Label, Regression as Regression
 from mlxbert.results.embed import (
     Embedding as Embedding,
     SparseEmbedding as SparseEmbedding,
@@ -79,9 +77,7 @@ from mlxbert.results.embed import (
     Words as Words,
     WordVector as WordVector,
 )
-from mlxbert.results.fill_mask import Fill as Fill, FillMask as FillMask, Mask as Mask
 from mlxbert.results.result import Failure as Failure
-from mlxbert.results.tag import Entity as Entity, Tagged as Tagged
 from mlxbert.results.text_relations import (
     Mined as Mined,
     NextSentence as NextSentence,
@@ -89,9 +85,19 @@ from mlxbert.results.text_relations import (
     Reranked as Reranked,
     Similarity as Similarity,
 )
-from mlxbert.results.tokens import (
+from mlxbert.results.text_results import (
+    Answer as Answer,
+    Classification as Classification,
+    Entity as Entity,
+    Fill as Fill,
+    FillMask as FillMask,
+    Label as Label,
+    Mask as Mask,
+    Regression as Regression,
     Replaced as Replaced,
     ReplacedToken as ReplacedToken,
+    Span as Span,
+    Tagged as Tagged,
     Token as Token,
     Tokens as Tokens,
 )

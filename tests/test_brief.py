@@ -8,9 +8,8 @@ import pytest
 
 import mlxbert
 from mlxbert.results.embed import Embedding, Words, WordVector
-from mlxbert.results.fill_mask import Fill, FillMask, Mask
 from mlxbert.results.short_repr import Brief
-from mlxbert.results.tokens import Token, Tokens
+from mlxbert.results.text_results import Fill, FillMask, Mask, Token, Tokens
 
 SETTINGS = {"ModelRef", "EngineOptions", "Usage", "Example", "TrainBatch"}  # what is given, not what is returned
 LONG = "many words " * 200

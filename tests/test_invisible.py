@@ -5,7 +5,7 @@ import unicodedata
 
 import pytest
 
-from mlxbert.invisible_characters import INVISIBLE, without_invisible
+from mlxbert.results.json import INVISIBLE, without_invisible
 
 CATEGORIES = ("Cc", "Cf", "Zl", "Zp", "Cs")
 SIGNS = {*range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0x110BD, 0x110CD}  # format characters with a shape

@@ -13,11 +13,8 @@ import pytest
 
 import mlxbert
 from mlxbert.errors import InputError
-from mlxbert.results.answer import Answer, Span
-from mlxbert.results.classify import Classification, Label, Regression
-from mlxbert.results.notebook import to_html
-from mlxbert.results.result import Failure
-from mlxbert.results.tag import Entity, Tagged
+from mlxbert.results.result import Failure, to_html
+from mlxbert.results.text_results import Answer, Classification, Entity, Label, Regression, Span, Tagged
 from mlxbert.train.scores.evaluation_summary import Evaluation, Mistake
 from tests.train.test_finetune import rows
 

@@ -6,7 +6,7 @@ import math
 import numpy as np
 
 from mlxbert.results.json import plain, to_json
-from mlxbert.results.tag import Entity, Tagged
+from mlxbert.results.text_results import Entity, Tagged
 from mlxbert.train.loop.events import Evaluated
 
 

@@ -24,7 +24,6 @@ LAYERS = (
         *("mlxbert", "mlxbert.version", "mlxbert.errors", "mlxbert.option_declarations", "mlxbert.rooms"),
         *("mlxbert.http_client", "mlxbert.other_libraries", "mlxbert.optional_packages", "mlxbert.frozen_dict"),
         *("mlxbert.results", "mlxbert.paths", "mlxbert.durable_files", "mlxbert.partial_folder", "mlxbert.progress"),
-        "mlxbert.invisible_characters",
     ),
     ("mlxbert.machine", "mlxbert.labels", "mlxbert.config"),
     ("mlxbert.nn",),

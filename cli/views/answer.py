@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.table import Cell, Column, Indented, PlainTable
-from mlxbert.results.answer import Answer, Span
+from mlxbert.results.text_results import Answer, Span
 
 _CONTEXT = 300  # code points of the paragraph that are shown on each side
 _BLANK = re.compile(r"\n[^\S\n]*\n")

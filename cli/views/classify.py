@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.table import Column, PlainTable
 from mlxbert.labels.labels import Labels
-from mlxbert.results.classify import Classification, Label, Regression
+from mlxbert.results.text_results import Classification, Label, Regression
 
 SHOWN = 5  # labels shown by default, besides chosen ones
 _COLUMNS = (

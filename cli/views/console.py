@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from mlxbert.cli.views import rich
 from mlxbert.cli.views.table import Bar, Column, PlainTable
 from mlxbert.errors import MlxbertError
-from mlxbert.invisible_characters import INVISIBLE
+from mlxbert.results.json import INVISIBLE
 
 BAR_WIDTH = 20
 BESIDE = (Column(), Column(wraps=True))  # a name or numbers, next to a text

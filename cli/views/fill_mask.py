@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.table import Column, PlainTable
-from mlxbert.results.fill_mask import Fill, FillMask, Mask
+from mlxbert.results.text_results import Fill, FillMask, Mask
 
 EXCERPT = 60  # characters shown on each side of a mask
 _COLUMNS = (Column(), Column(bar=True, most=console.BAR_WIDTH), Column(), Column())

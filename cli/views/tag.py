@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from mlxbert.cli.views import console, rich
 from mlxbert.labels.labels import Labels
 from mlxbert.labels.schemes import marks_entities, types_of
-from mlxbert.results.tag import Entity, Tagged
+from mlxbert.results.text_results import Entity, Tagged
 
 _COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red")
 _GAP = 2  # columns between words

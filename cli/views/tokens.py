@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.table import Column, PlainTable
-from mlxbert.results.tokens import Replaced, Token, Tokens
+from mlxbert.results.text_results import Replaced, Token, Tokens
 
 _SEGMENT_STYLES = ("cyan", "magenta")
 _LABELS = ("token", "  id", "+ segment", "+ position")

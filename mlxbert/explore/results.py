@@ -4,10 +4,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.results.json import NOT_IN_JSON, Each, listed
-from mlxbert.results.notebook import grid
-from mlxbert.results.result import Result
+from mlxbert.results.result import Result, grid
 from mlxbert.results.short_repr import Brief
-from mlxbert.results.tokens import Token
+from mlxbert.results.text_results import Token
 
 if TYPE_CHECKING:
     import numpy as np

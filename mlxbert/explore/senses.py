@@ -20,7 +20,7 @@ from mlxbert.model import Model
 from mlxbert.nn.spherical_kmeans import spherical_kmeans
 from mlxbert.nn.unit_length import unit_length
 from mlxbert.results.embed import Words, WordVector
-from mlxbert.results.fill_mask import FillMask
+from mlxbert.results.text_results import FillMask
 from mlxbert.tasks.argument_checks import check_inputs, check_model
 from mlxbert.tasks.embed_words import EmbedWordsTask
 from mlxbert.tasks.fill_mask import COMMON_MASK, FillMaskTask

@@ -18,7 +18,7 @@ from mlxbert.folders.copied_files import CARD, LICENSES, is_own
 from mlxbert.folders.destination import MANIFEST, MARKER
 from mlxbert.folders.inspect import inspect
 from mlxbert.progress import OnProgress, progress
-from mlxbert.results.notebook import Shown
+from mlxbert.results.result import Shown
 from mlxbert.version import __version__
 from mlxbert.weights.formats.file_names import ONNX, holds_weights
 from mlxbert.weights.hub.file_hashes import mismatch

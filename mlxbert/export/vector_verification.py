@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from mlxbert.option_declarations import COUNT, Option, check_fields
 from mlxbert.results.json import OMIT_IF_ZERO
-from mlxbert.results.notebook import Shown
+from mlxbert.results.result import Shown
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import Any
 from mlxbert.config import EncoderConfig
 from mlxbert.frozen_dict import FrozenDict
 from mlxbert.results.json import OMIT_IF_NONE, Each, listed, plain
-from mlxbert.results.notebook import Shown, to_html
+from mlxbert.results.result import Shown, to_html
 
 
 def config_facts(config: EncoderConfig) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from mlxbert.model import Model
-from mlxbert.results.answer import Answer
+from mlxbert.results.text_results import Answer
 from mlxbert.search.hit import Hit, SearchAnswer, SimilarPassage
 from mlxbert.tasks.answer import AnswerTask, check_question
 from mlxbert.tasks.options import AnswerOptions

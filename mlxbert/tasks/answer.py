@@ -11,8 +11,8 @@ from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.readers.stream import characters_of
-from mlxbert.results.answer import Answer, Span
 from mlxbert.results.result import Failure
+from mlxbert.results.text_results import Answer, Span
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.options import AnswerOptions
 from mlxbert.tasks.task import CHARACTERS, RESULT_BYTES, PreparedItem, Task, check_finite, one_or_many

@@ -133,7 +133,7 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
         ),
         TaskEntry(
             name="classify", task="mlxbert.tasks.classify:make_task", options=task_options.ClassifyOptions,
-            items=item_kinds.TEXT_OR_PAIR, result="mlxbert.results.classify:Classification",
+            items=item_kinds.TEXT_OR_PAIR, result="mlxbert.results.text_results:Classification",
             summary="Classes of texts or pairs of texts", pipeline="text-classification", needs_with_labels="embed",
             about="""Classify texts or pairs of texts: with a fine-tuned model, or texts by any --labels.
 
@@ -146,7 +146,7 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
         ),
         TaskEntry(
             name="tag", task="mlxbert.tasks.tag:make_task", options=task_options.TagOptions, items=item_kinds.TEXT,
-            result="mlxbert.results.tag:Tagged", summary="Entities of texts, or tags of words",
+            result="mlxbert.results.text_results:Tagged", summary="Entities of texts, or tags of words",
             pipeline="token-classification",
             hint_with_labels="labels= needs a GLiNER model, for example urchade/gliner_medium-v2.1",
             about="""Find entities in texts, or tag words: with a fine-tuned model, or entities of any --labels.
@@ -160,7 +160,7 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
         TaskEntry(
             name="answer", task="mlxbert.tasks.answer:AnswerTask", options=task_options.AnswerOptions,
             items=item_kinds.QUESTION,
-            result="mlxbert.results.answer:Answer", summary="Answers to questions", pipeline="question-answering",
+            result="mlxbert.results.text_results:Answer", summary="Answers to questions", pipeline="question-answering",
             hint="answer needs a question-answering model, for example deepset/roberta-base-squad2",
             about="""Answer questions from a text, if it contains the answers.
 
@@ -188,7 +188,7 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
         ),
         TaskEntry(
             name="fill-mask", task="mlxbert.tasks.fill_mask:FillMaskTask", options=task_options.FillMaskOptions,
-            items=item_kinds.TEXT, result="mlxbert.results.fill_mask:FillMask", summary="Words for masks",
+            items=item_kinds.TEXT, result="mlxbert.results.text_results:FillMask", summary="Words for masks",
             pipeline="fill-mask",
             about="""Find words that fit in place of [MASK].
 
@@ -213,7 +213,7 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
         ),
         TaskEntry(
             name="replaced", task="mlxbert.tasks.replaced:ReplacedTask", options=task_options.ReplacedOptions,
-            items=item_kinds.TEXT, result="mlxbert.results.tokens:Replaced", summary="Which tokens look replaced",
+            items=item_kinds.TEXT, result="mlxbert.results.text_results:Replaced", summary="Which tokens look replaced",
             about="""Show which tokens of a text look replaced.
 
             Needs an ELECTRA discriminator. The score is the probability that a token is a replacement.

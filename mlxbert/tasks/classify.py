@@ -19,8 +19,8 @@ from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import probabilities
-from mlxbert.results.classify import Classification, Regression
 from mlxbert.results.result import Failure
+from mlxbert.results.text_results import Classification, Regression
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.label_scores import HEAD, THRESHOLD, Item, LabelsTask, ranked
 from mlxbert.tasks.label_similarity import LabelSimilarityTask

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mlxbert.labels.schemes import OUTSIDE, decode, marks_entities, scheme_of, spelled
 from mlxbert.nn.crf import CRF
-from mlxbert.results.tag import Entity
+from mlxbert.results.text_results import Entity
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.text.words import Span, trimmed, words_of_tokens
 

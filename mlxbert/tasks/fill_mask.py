@@ -12,8 +12,8 @@ from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch, EncoderOutput
 from mlxbert.nn.heads import probabilities
-from mlxbert.results.fill_mask import Fill, FillMask, Mask
 from mlxbert.results.result import Failure
+from mlxbert.results.text_results import Fill, FillMask, Mask
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.options import FillMaskOptions
 from mlxbert.tasks.task import RESULT_BYTES, PreparedItem, Task, check_finite, one_or_many

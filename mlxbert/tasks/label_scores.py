@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from mlxbert.results.classify import Classification, Label, Regression
+from mlxbert.results.text_results import Classification, Label, Regression
 from mlxbert.tasks.options import ClassifyOptions
 from mlxbert.tasks.task import RESULT_BYTES, AnyJob, Output, Task
 

@@ -18,7 +18,7 @@ from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.other_libraries import not_one_of
-from mlxbert.results.classify import Classification
+from mlxbert.results.text_results import Classification
 from mlxbert.tasks.embed import EmbedTask
 from mlxbert.tasks.label_scores import THRESHOLD, Item, LabelsTask, ranked
 from mlxbert.tasks.options import ClassifyOptions, EmbedOptions

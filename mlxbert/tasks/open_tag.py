@@ -13,7 +13,7 @@ from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads.open_entities import OpenEntityFacts
-from mlxbert.results.tag import Entity, Tagged
+from mlxbert.results.text_results import Entity, Tagged
 from mlxbert.tasks.options import TagOptions
 from mlxbert.tasks.task import RESULT_BYTES, PreparedItem, Task, check_finite
 from mlxbert.tasks.token_task import Item, joined, places_of

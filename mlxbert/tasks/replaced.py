@@ -8,7 +8,7 @@ from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.results.result import Failure
-from mlxbert.results.tokens import Replaced, ReplacedToken
+from mlxbert.results.text_results import Replaced, ReplacedToken
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.options import ReplacedOptions
 from mlxbert.tasks.task import RESULT_BYTES, PreparedItem, Task, check_finite, one_or_many

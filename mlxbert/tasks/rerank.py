@@ -8,8 +8,7 @@ from mlxbert.errors import ArgumentError, CheckpointError, InputError, Tokenizer
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
-from mlxbert.results.notebook import Listed
-from mlxbert.results.result import Failure
+from mlxbert.results.result import Failure, Listed
 from mlxbert.results.text_relations import Reranked
 from mlxbert.tasks.argument_checks import check_model
 from mlxbert.tasks.keywords import CallOptions, takes_keywords

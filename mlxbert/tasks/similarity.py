@@ -9,8 +9,7 @@ from mlxbert.model import Model
 from mlxbert.nn.unit_length import unit_length
 from mlxbert.nn.vector_settings import VectorSettings
 from mlxbert.option_declarations import declared_options
-from mlxbert.results.notebook import Listed
-from mlxbert.results.result import Failure
+from mlxbert.results.result import Failure, Listed
 from mlxbert.results.text_relations import Similarity
 from mlxbert.tasks.argument_checks import check_model
 from mlxbert.tasks.embed import EmbedTask

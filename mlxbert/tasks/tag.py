@@ -13,7 +13,7 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import probabilities
 from mlxbert.nn.heads.token_classifier import TokenClassifier
 from mlxbert.results.result import Failure
-from mlxbert.results.tag import Entity, Tagged
+from mlxbert.results.text_results import Entity, Tagged
 from mlxbert.tasks import entities, open_tag
 from mlxbert.tasks.argument_checks import check_model
 from mlxbert.tasks.entities import TaggedToken

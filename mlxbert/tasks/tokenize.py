@@ -6,7 +6,7 @@ from typing import Literal
 from mlxbert.errors import InputError
 from mlxbert.model import Model
 from mlxbert.results.result import Failure
-from mlxbert.results.tokens import Token, Tokens
+from mlxbert.results.text_results import Token, Tokens
 from mlxbert.tasks.argument_checks import check_inputs, check_model
 from mlxbert.tasks.keywords import takes_keywords
 from mlxbert.tasks.options import TokenizeOptions

@@ -16,7 +16,7 @@ from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.option_declarations import check_listed
-from mlxbert.results.classify import Classification
+from mlxbert.results.text_results import Classification
 from mlxbert.tasks.label_scores import HEAD, THRESHOLD, Item, LabelsTask, ranked
 from mlxbert.tasks.options import ClassifyOptions
 from mlxbert.tasks.task import PreparedItem, check_finite, check_no_window

@@ -30,14 +30,25 @@ from mlxbert.export import views as exported
 from mlxbert.export.compare.reports import Conversion, Difference, OutputDifferences, TensorCounts, Verification
 from mlxbert.folders.inspection import UnusedTensor
 from mlxbert.frozen_dict import FrozenDict
-from mlxbert.invisible_characters import INVISIBLE
-from mlxbert.results.answer import Answer, Span
-from mlxbert.results.classify import Classification, Label, Regression
 from mlxbert.results.embed import Embedding
-from mlxbert.results.fill_mask import Fill, FillMask, Mask
-from mlxbert.results.tag import Entity, Tagged
+from mlxbert.results.json import INVISIBLE
 from mlxbert.results.text_relations import NextSentence, PairSimilarity, Reranked, Similarity
-from mlxbert.results.tokens import Replaced, ReplacedToken, Token, Tokens
+from mlxbert.results.text_results import (
+    Answer,
+    Classification,
+    Entity,
+    Fill,
+    FillMask,
+    Label,
+    Mask,
+    Regression,
+    Replaced,
+    ReplacedToken,
+    Span,
+    Tagged,
+    Token,
+    Tokens,
+)
 from mlxbert.search import views as found
 from mlxbert.search.hit import Hit
 from mlxbert.train.pretraining.vocabulary import Vocabulary

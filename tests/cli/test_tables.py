@@ -11,8 +11,8 @@ import pytest
 
 from mlxbert.cli.output import formats
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.results.classify import Classification, Label
 from mlxbert.results.result import Failure
+from mlxbert.results.text_results import Classification, Label
 from tests.helpers.classifiers import SENTIMENT, save_classifier
 from tests.helpers.program import call
 from tests.helpers.taggers import NER, save_tagger

@@ -9,7 +9,7 @@ import pytest
 
 import mlxbert
 from mlxbert.cli.views import tag as view
-from mlxbert.results.tag import Entity, Tagged
+from mlxbert.results.text_results import Entity, Tagged
 from tests.cli.test_terminal import colours, plain
 from tests.helpers.gliner_models import LABELS, TEXTS
 from tests.helpers.program import TERMINALS, Terminal, call

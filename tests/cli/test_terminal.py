@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from mlxbert.cli.views import console
-from mlxbert.invisible_characters import INVISIBLE
-from mlxbert.results.json import to_json
+from mlxbert.results.json import INVISIBLE, to_json
 from tests.helpers.program import TERMINALS, Terminal, _TerminalStream, call, real_terminal, terminal, tiny_model
 
 TEXT = "Tokyo is the largest city in [MASK]."

@@ -11,7 +11,7 @@ import pytest
 import mlxbert
 from mlxbert.errors import InputError, MissingHeadError
 from mlxbert.nn.encoder import Batch
-from mlxbert.results.answer import Answer, Span
+from mlxbert.results.text_results import Answer, Span
 from mlxbert.search.answers import _margin, answer_from
 from mlxbert.search.hit import Hit, SimilarPassage
 from mlxbert.search.index import open_index

@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 import mlxbert
-from mlxbert.results.classify import Classification, Regression
+from mlxbert.results.text_results import Classification, Regression
 from mlxbert.serve.http.pages import FILES, page_routes
 from mlxbert.serve.service import Service
 from tests.helpers.browser import Browser, browsing

@@ -21,8 +21,8 @@ from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import HEADS
 from mlxbert.results.embed import Embedding
-from mlxbert.results.fill_mask import FillMask
 from mlxbert.results.result import Failure
+from mlxbert.results.text_results import FillMask
 from mlxbert.tasks.embed import embed_stream
 from mlxbert.tasks.fill_mask import fill_mask
 from mlxbert.tasks.runner import run_batches

@@ -7,7 +7,7 @@ from typing import Any
 
 from mlxbert.frozen_dict import FrozenDict
 from mlxbert.results.json import Each, listed
-from mlxbert.results.notebook import Shown
+from mlxbert.results.result import Shown
 from mlxbert.version import __version__
 
 

@@ -29,14 +29,10 @@ from mlxbert.tasks.options import TaskOptions
 from mlxbert.weights.model_source import BUILTIN, ModelRef
 
 if TYPE_CHECKING:
-    from mlxbert.results.answer import Answer
-    from mlxbert.results.classify import Classification, Regression
     from mlxbert.results.embed import Embedding, SparseEmbedding, TokenVectors, Words
-    from mlxbert.results.fill_mask import FillMask
     from mlxbert.results.result import Failure
-    from mlxbert.results.tag import Tagged
     from mlxbert.results.text_relations import NextSentence
-    from mlxbert.results.tokens import Replaced
+    from mlxbert.results.text_results import Answer, Classification, FillMask, Regression, Replaced, Tagged
     from mlxbert.tasks.query_ranking import Scored
 
 _T = TypeVar("_T")

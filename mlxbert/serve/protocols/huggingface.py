@@ -13,8 +13,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 from msgspec import Struct, structs
 
-from mlxbert.results.answer import Span
-from mlxbert.results.classify import Regression
+from mlxbert.results.text_results import Regression, Span
 from mlxbert.serve.json_bodies import each, explain
 from mlxbert.serve.protocol import STATUS, Protocol, Reply, RequestError, Route
 from mlxbert.serve.protocols.embedding_requests import SentencesToCompare, overflow_of, similarities

@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from mlxbert.results.classify import Regression
 from mlxbert.results.json import plain
+from mlxbert.results.text_results import Regression
 from mlxbert.serve.engine.request_queue import Answered
 from mlxbert.serve.json_bodies import each
 from mlxbert.serve.protocol import STATUS, Protocol, Reply, RequestError, Route

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from mlxbert.data.columns import TaskColumns
 from mlxbert.errors import InputError
-from mlxbert.invisible_characters import without_invisible
+from mlxbert.results.json import without_invisible
 from mlxbert.results.short_repr import Brief
 from mlxbert.train.data.labelled_texts import LabelledText
 

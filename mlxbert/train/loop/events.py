@@ -11,7 +11,7 @@ from mlxbert.loading import load
 from mlxbert.model import Model
 from mlxbert.progress import notebook_bar
 from mlxbert.results.json import Each, listed
-from mlxbert.results.notebook import Shown
+from mlxbert.results.result import Shown
 from mlxbert.results.short_repr import Brief
 from mlxbert.train.data.data_report import DataReport
 from mlxbert.train.loop.phase_times import Times

@@ -12,7 +12,7 @@ from mlxbert.nn.heads import HEADS
 from mlxbert.option_declarations import COUNT, LENGTH, STEPS
 from mlxbert.other_libraries import no_argument
 from mlxbert.progress import OnProgress
-from mlxbert.results.notebook import Shown
+from mlxbert.results.result import Shown
 from mlxbert.tasks.argument_checks import check_model
 from mlxbert.text.batch import default_batch_tokens
 from mlxbert.train.loop.distributed import ProcessGroup

@@ -32,7 +32,7 @@ from mlxbert.other_libraries import not_one_of
 from mlxbert.progress import OnProgress
 from mlxbert.readers.text_lines import UTF8
 from mlxbert.results.json import NOT_IN_JSON
-from mlxbert.results.notebook import Shown
+from mlxbert.results.result import Shown
 from mlxbert.tasks.embed import EmbedTask
 from mlxbert.tasks.options import EmbedOptions
 from mlxbert.tasks.task import PreparedItem, check_finite

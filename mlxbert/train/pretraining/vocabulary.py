@@ -17,7 +17,7 @@ from mlxbert.progress import OnProgress
 from mlxbert.readers.input_files import stamp_of
 from mlxbert.readers.text_lines import UTF8
 from mlxbert.results.json import NOT_IN_JSON
-from mlxbert.results.notebook import Shown
+from mlxbert.results.result import Shown
 from mlxbert.train.pretraining import subword_training
 from mlxbert.train.pretraining.corpus.documents import DocumentReader, check_files
 from mlxbert.weights.formats.config_json import ConfigJson

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mlxbert.labels.schemes import OUTSIDE
-from mlxbert.results.notebook import Shown, to_html
+from mlxbert.results.result import Shown, to_html
 from mlxbert.results.short_repr import Brief
 from mlxbert.train.options.training_tasks import TASKS, TaskSpec
 

@@ -13,7 +13,7 @@ import pytest
 
 from mlxbert.explore.pages.attention import write
 from mlxbert.explore.results import Attention
-from mlxbert.results.tokens import Token
+from mlxbert.results.text_results import Token
 from tests.helpers.browser import chromium
 from tests.helpers.program import call, terminal
 
