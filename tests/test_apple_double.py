@@ -14,8 +14,7 @@ import pytest
 
 import mlxbert
 from mlxbert.cli.output import formats
-from mlxbert.cli.output.finished_parts import PART
-from mlxbert.cli.output.resumable_file import FileOutput
+from mlxbert.cli.output.resumable_file import PART, FileOutput
 from mlxbert.durable_files import is_from_system, is_system_file, remove_folder, write_record
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.folders.fingerprint import hash_folder

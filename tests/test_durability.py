@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mlxbert.cli.output.finished_parts import PART
+from mlxbert.cli.output.resumable_file import PART
 from mlxbert.durable_files import atomic_write, write_record
 from mlxbert.machine.device import mx
 from mlxbert.train.loop.adamw import AdamW

@@ -122,10 +122,8 @@ def _check_words(words: bool, layer: int | None, chosen: EmbedOptions) -> None:
 
 def _views(kind: str, *, compare: bool) -> tuple[Any, Any]:
     """Returns the functions that draw a result, and what follows the last result."""
-    from mlxbert.cli.views import sparse, token_vectors
-
     if kind in ("sparse", "tokens"):
-        return {"sparse": sparse.draw, "tokens": token_vectors.draw}[kind], tuple
+        return {"sparse": vector_views.draw_sparse, "tokens": vector_views.draw_tokens}[kind], tuple
     view = (vector_views.VectorView if kind == "dense" else vector_views.WordVectors)(compare=compare)
     return view.draw, view.draw_cosines
 

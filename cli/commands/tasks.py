@@ -167,7 +167,7 @@ SPECIAL: Mapping[str, Special] = {
     "tag": Special(lambda model, chosen: _view("tag").drawing(model.labels, chosen.labels)),
     "answer": Special(lambda *_: _view("answer").draw),
     "fill-mask": Special(lambda *_: _view("fill_mask").draw, _check_quotes),
-    "next-sentence": Special(lambda *_: _view("next_sentence").draw),
+    "next-sentence": Special(lambda *_: _view("classify").draw_next_sentence),
     "replaced": Special(lambda *_: _view("tokens").draw_replaced),
 }
 

@@ -39,9 +39,9 @@ class JsonLines(OutputFormat):
 _OTHERS = {  # the classes of the other formats, which are imported on use: they need more of Python's library
     ".csv": "result_tables.Csv",
     ".sqlite": "result_tables.Sqlite",
-    ".npy": "vector_array.Npy",
+    ".npy": "numpy_files.Npy",
     ".parquet": "parquet.Parquet",
-    ".npz": "sparse_matrix.Npz",
+    ".npz": "numpy_files.Npz",
 }
 
 

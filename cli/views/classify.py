@@ -1,4 +1,4 @@
-"""Draws the prediction of a classifier for a text: labels with bars, or a number."""
+"""Draws predictions about a text or a pair of texts: labels with bars, a number, or whether text B follows text A."""
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.table import Column, PlainTable
 from mlxbert.labels.labels import Labels
+from mlxbert.results.text_relations import NextSentence
 from mlxbert.results.text_results import Classification, Label, Regression
 
 SHOWN = 5  # labels shown by default, besides chosen ones
@@ -74,3 +75,11 @@ def _numbers(result: Regression, known: Labels | None) -> "rich.Text | PlainTabl
         (rich.Text(console.visible(name)), rich.Text(f"{value:.4g}", "bold green")) for name, value in result.values
     ]
     return PlainTable((Column(wraps=True), Column()), rows)
+
+
+def draw_next_sentence(result: NextSentence) -> Iterator["rich.RenderableType"]:
+    """Draws the answer with its probability, and the two texts."""
+    answer, colour = ("follows", "green") if result.is_next else ("does not follow", "red")
+    share = result.score if result.is_next else 1 - result.score
+    yield console.meter(rich.Text(answer, f"bold {colour}"), share, colour, f"{share:.1%}")
+    yield from console.pair(result.a, result.b)

@@ -1,17 +1,18 @@
-"""Draws vectors: strips of values, heat maps of cosines, rankings with bars."""
+"""Draws vectors: strips of values, heat maps of cosines, rankings with bars, and the tokens of sparse vectors."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mlxbert.cli.views import console, rich
-from mlxbert.cli.views.table import PlainTable
+from mlxbert.cli.views.table import Column, PlainTable
 from mlxbert.nn.unit_length import unit_length
-from mlxbert.results.embed import Embedding, Words
+from mlxbert.results.embed import Embedding, SparseEmbedding, TokenVectors, Words
 from mlxbert.results.text_relations import PairSimilarity, Reranked, Similarity
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
 
 MOST_COMPARED = 20  # texts in a heat map
 _HEIGHTS = "▁▂▃▄▅▆▇█"
@@ -146,3 +147,46 @@ def draw_ranked(result: Similarity | Reranked, *, bars: bool = True) -> Iterator
     bar = f"  {console.bar(max(result.score, 0.0))}" if bars and console.stdout().width >= _WIDE else ""
     line = rich.Text.assemble((f"{result.rank:>3}  ", "dim"), f"{result.score:{score}.3f}", (bar, "green"))
     yield PlainTable(console.BESIDE, [(line, rich.Text(console.line(result.text, _MAX_TEXT)))])
+
+
+_SHOWN_WEIGHTS = 15  # tokens of a vector
+_LONGEST = 30  # characters of a token
+_WEIGHT_COLUMNS = (Column(), Column(bar=True, most=console.BAR_WIDTH), Column())
+
+
+def draw_sparse(result: SparseEmbedding) -> Iterator["rich.RenderableType"]:
+    """Draws the text, and its heaviest tokens with their weights."""
+    weights = result.weights(_SHOWN_WEIGHTS)
+    more = len(result.ids) - len(weights)
+    largest = max(weights.values(), default=0.0)
+    facts = [console.counted(len(result.ids), "weight"), console.counted(result.tokens, "token")]
+    facts += [f"{result.unknown_tokens} unknown"] * bool(result.unknown_tokens) + ["truncated"] * result.truncated
+    yield rich.Text(console.line(result.text), "bold")
+    yield rich.Text(", ".join(facts), "dim")
+    yield PlainTable(
+        _WEIGHT_COLUMNS,
+        [
+            (
+                rich.Text(console.line(token, _LONGEST)),
+                console.bar_of(weight / largest if largest > 0 else 0.0, "green"),
+                rich.Text(f"{weight:.3f}"),
+            )
+            for token, weight in weights.items()
+        ],
+    )
+    if more:
+        yield rich.Text(f"and {console.counted(more, 'lighter token')}", "dim")
+
+
+_SHOWN_VALUES = 4  # values of the first vector
+
+
+def draw_tokens(result: TokenVectors) -> Iterator["rich.RenderableType"]:
+    """Yields the text, the shape of its vectors, and the first values of the first one."""
+    rows, size = result.embeddings.shape
+    facts = [f"{console.counted(rows, 'vector')} of {size} values", console.counted(result.tokens, "token")]
+    facts += [f"{result.unknown_tokens} unknown"] * bool(result.unknown_tokens) + ["truncated"] * result.truncated
+    yield rich.Text(console.line(result.text), "bold")
+    yield rich.Text(", ".join(facts), "dim")
+    if rows:
+        yield rich.Text(" ".join(f"{value:.3g}" for value in result.embeddings[0, :_SHOWN_VALUES].tolist()) + " …")

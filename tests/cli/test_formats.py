@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from mlxbert.cli.output import formats
+from mlxbert.cli.output.numpy_files import Npy
 from mlxbert.cli.output.output_format import OutputFormat
 from mlxbert.cli.output.resumable_file import check_output
-from mlxbert.cli.output.vector_array import Npy
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.optional_packages import install_command
 from mlxbert.results.embed import Embedding

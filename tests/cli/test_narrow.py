@@ -20,7 +20,6 @@ from mlxbert.cli.views import (
     fill_mask,
     inspect as inspect_view,
     models,
-    next_sentence,
     tag,
     tokens,
     vectors,
@@ -225,7 +224,8 @@ VIEWS: dict[str, tuple[Callable[[str, int], Parts], tuple[str, ...]]] = {
     "tag, words": (lambda word, width: _tagged(word, width, words=True), ("{}", "LOC", "{}-tag")),
     "answer": (_answered, ("{}97.0%13to", "no answer90.0%", "stands in {}, by the river")),
     "next-sentence": (
-        lambda word, _: next_sentence.draw(NextSentence(word, f"{word}!", True, 0.75)), ("follows75.0%", "B{}!")
+        lambda word, _: classify.draw_next_sentence(NextSentence(word, f"{word}!", True, 0.75)),
+        ("follows75.0%", "B{}!"),
     ),
     "replaced": (_replaced, ("{} sat", "{}83.0%")),
     "tokenize": (_tokens, ("{}", "3000")),

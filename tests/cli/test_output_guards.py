@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from mlxbert.cli.output.finished_parts import PART
-from mlxbert.cli.output.resumable_file import FileOutput, check_output
+from mlxbert.cli.output.resumable_file import PART, FileOutput, check_output
 from mlxbert.cli.output.written_paths import check_written
 from mlxbert.errors import ArgumentError
 from tests.cli.test_resume import FILE, finish, killed, result

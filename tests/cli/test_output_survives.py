@@ -87,7 +87,7 @@ def small_parts() -> Iterator[None]:
     """Parts of a few results."""
     with (
         mock.patch("mlxbert.cli.output.resumable_file.PART", PART),
-        mock.patch("mlxbert.cli.output.finished_parts.PART", PART),
+        mock.patch("mlxbert.cli.output.resumable_file.PART", PART),
     ):
         yield
 

@@ -13,8 +13,7 @@ from unittest import mock
 
 import pytest
 
-from mlxbert.cli.output.finished_parts import PART
-from mlxbert.cli.output.resumable_file import FileOutput
+from mlxbert.cli.output.resumable_file import PART, FileOutput
 from mlxbert.cli.views import progress
 from mlxbert.errors import ArgumentError
 from mlxbert.progress import OnProgress

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import mlxbert
+from mlxbert.cli.output.numpy_files import Npz
 from mlxbert.cli.output.output_format import OutputFormat
 from mlxbert.cli.output.parquet import Parquet
-from mlxbert.cli.output.sparse_matrix import Npz
 from mlxbert.errors import InputError
 from mlxbert.results.embed import SparseEmbedding
 from mlxbert.results.result import Failure
