@@ -26,7 +26,6 @@ from mlxbert.other_libraries import not_one_of
 from mlxbert.progress import OnProgress
 from mlxbert.text.tokenizer import Tokenizer, load_tokenizer
 from mlxbert.weights.build import build_network, first_problem, new_network, parameters, shapes, with_own_decoder
-from mlxbert.weights.causal_reranker import HEAD as CLASSIFIER
 from mlxbert.weights.chat_template import read_prompt
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
 from mlxbert.weights.families.config_reader import generates
@@ -36,6 +35,7 @@ from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.hub.needed_files import TEMPLATE
 from mlxbert.weights.model_folder import ModelFolder
 from mlxbert.weights.model_source import BUILTIN, ModelRef, check_source, find_folder
+from mlxbert.weights.rerankers import HEAD as CLASSIFIER
 from mlxbert.weights.sentence_transformers import read_embedder
 from mlxbert.weights.tokenizers.tokenizer_files import read_tokenizer
 from mlxbert.weights.vector_kinds import KINDS, TASKS as VECTOR_TASKS, needed_heads, read_embedders, stated_kinds

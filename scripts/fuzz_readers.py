@@ -28,7 +28,7 @@ from mlxbert.machine.device import mx
 from mlxbert.weights import save
 from mlxbert.weights.build import build_network, first_problem
 from mlxbert.weights.checkpoint import open_checkpoint
-from mlxbert.weights.formats import int8_rows
+from mlxbert.weights.formats import quantized
 from mlxbert.weights.formats.quantized import Quantization
 from mlxbert.weights.formats.tensorflow import table
 from mlxbert.weights.formats.weight_files import open_weights
@@ -139,8 +139,8 @@ def _safetensors(folder: Path) -> list[Path]:
     network = tiny.random_network(tiny.tiny_config(embedding_size=32, layer_schedule=(0,), **facts), ())
     tensors, quantization = tiny.tensors_of(network), Quantization(4, 32)
     tiny.save(folder / "rows", {}, config)
-    stored = {int8_rows.STORAGE_KEY: int8_rows.STORAGE}
-    mx.save_safetensors(str(folder / "rows" / "model.safetensors"), int8_rows.pack(tensors), stored)
+    stored = {quantized.STORAGE_KEY: quantized.STORAGE}
+    mx.save_safetensors(str(folder / "rows" / "model.safetensors"), quantized.pack(tensors), stored)
     groups = {name: quantization.pack(name, array) for name, array in tensors.items() if quantization.fits(array.shape)}
     plain = {name: array for name, array in tensors.items() if name not in groups}
     packed = {name: array for parts in groups.values() for name, array in parts.items()}

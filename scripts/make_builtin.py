@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 from mlxbert.machine.device import mx
-from mlxbert.weights.formats import int8_rows, safetensors
+from mlxbert.weights.formats import quantized, safetensors
 from mlxbert.weights.formats.weight_files import open_weights
 
 COPIED = (
@@ -29,8 +29,8 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.target.mkdir(parents=True, exist_ok=True)
     arrays = dict(open_weights(arguments.source).arrays())
-    metadata = {"format": "mlx", int8_rows.STORAGE_KEY: int8_rows.STORAGE}
-    mx.save_safetensors(str(arguments.target / safetensors.SINGLE), int8_rows.pack(arrays), metadata)
+    metadata = {"format": "mlx", quantized.STORAGE_KEY: quantized.STORAGE}
+    mx.save_safetensors(str(arguments.target / safetensors.SINGLE), quantized.pack(arrays), metadata)
     for name in COPIED:
         (arguments.target / name).parent.mkdir(exist_ok=True)
         shutil.copyfile(arguments.source / name, arguments.target / name)

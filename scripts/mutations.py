@@ -42,10 +42,10 @@ class Mutation:
 _GOLDENS = "tests/nn/test_parity_goldens.py::test_outputs_equal_those_of_transformers"
 # fmt: off
 MUTATIONS = tuple(Mutation(*row) for row in (
-    ("a token sees those that follow it", "weights/families/qwen3.py",
+    ("a token sees those that follow it", "weights/families/qwen.py",
      'config.flag("is_causal", default=True)', 'config.flag("is_causal", default=False)',
      f"{_GOLDENS}[qwen3 ForTokenClassification-float32]"),
-    ("queries and keys are not normed", "weights/families/qwen3.py", 'query_key_norm="head"', "query_key_norm=None",
+    ("queries and keys are not normed", "weights/families/qwen.py", 'query_key_norm="head"', "query_key_norm=None",
      f"{_GOLDENS}[qwen3 ForTokenClassification-float32]"),
     ("every query head has the keys of the next group", "mlxbert/cpu/backend.py",
      "q = qk.q.reshape(len(qk.q), shared, groups, *qk.q.shape[2:])",
@@ -115,7 +115,7 @@ MUTATIONS = tuple(Mutation(*row) for row in (
      "config_reader.absolute(config)", "tests/nn/test_traps.py::test_embeddings_are_those_made_by_hand[roberta]"),
     ("segment 0 is not added when there are no segment ids", "mlxbert/nn/encoder.py", "            return table[0]",
      "            return 0 * table[0]", "tests/nn/test_traps.py::test_embeddings_are_those_made_by_hand[bert]"),
-    ("the second text of a pair has segment 0", "weights/tokenizers/special_tokens.py", '["$B:1", f"{last[0]}:1"]',
+    ("the second text of a pair has segment 0", "weights/tokenizers/tokenizer_classes.py", '["$B:1", f"{last[0]}:1"]',
      '["$B:0", f"{last[0]}:0"]', "tests/text/test_tokenizer.py::test_a_pair_has_segments_and_both_separators"),
     ("the post-processor of a file comes before that of the class", "weights/tokenizers/tokenizer_classes.py",
      '_BERT = Ends("cls", "sep", "segments")', '_BERT = Ends("cls", "sep", "segments", used="missing")',

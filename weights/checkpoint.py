@@ -16,12 +16,11 @@ from mlxbert.frozen_dict import FrozenDict
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import HEADS, OWN_LAYERS, Network
 from mlxbert.weights.adapters.task_adapters import own_adapter_folder, read_own_adapter
-from mlxbert.weights.causal_reranker import HEAD, as_classifier
 from mlxbert.weights.families import keymap
 from mlxbert.weights.families.family import Family
 from mlxbert.weights.families.gliner import with_new_rows, with_stored_vocabulary
 from mlxbert.weights.families.registry import Architecture, family_of
-from mlxbert.weights.formats import int8_rows, static_table
+from mlxbert.weights.formats import quantized, static_table
 from mlxbert.weights.formats.config_json import GLINER, ConfigJson
 from mlxbert.weights.formats.file_names import ADAPTER
 from mlxbert.weights.formats.headers import LazyArrays, TensorInfo
@@ -29,6 +28,7 @@ from mlxbert.weights.formats.quantized import Storage, read_quantization
 from mlxbert.weights.formats.weight_files import TENSORFLOW, WeightFiles, open_weights, with_own_layers
 from mlxbert.weights.google_config import with_google_defaults
 from mlxbert.weights.model_folder import PROJECTION, STANFORD_CLASS, ModelFolder, open_folder
+from mlxbert.weights.rerankers import HEAD, as_classifier
 
 if TYPE_CHECKING:
     from mlxbert.weights.adapters.peft_adapter import Adapter
@@ -47,7 +47,7 @@ class Checkpoint(Architecture):
     parts: tuple[str, ...]  # the optional parts (pooler, heads) that the weights hold
     weights: WeightFiles
     storage: Storage | None  # the storage format of the matrices; `None` for plain floats
-    # The family without the classifier that is computed from the decoder (see `mlxbert.weights.causal_reranker`).
+    # The family without the classifier that is computed from the decoder (see `mlxbert.weights.rerankers`).
     plain_family: Family
     adapter: "Adapter | None" = None  # the adapter that is merged into the weights, if any
     grows: bool = False  # whether the word embeddings get rows for new tokens
@@ -103,13 +103,13 @@ def _read_storage(folder: Path, config_json: ConfigJson, weights: WeightFiles) -
     """Returns the format in which the matrices are stored; `None` for plain floats."""
     if config_json.get("model_type") in static_table.MODEL_TYPES:
         return static_table.read_storage(folder, weights.tensors)
-    formats = {header.metadata.get(int8_rows.STORAGE_KEY) for header in weights.headers.values()} - {None}
-    if formats - {int8_rows.STORAGE}:
+    formats = {header.metadata.get(quantized.STORAGE_KEY) for header in weights.headers.values()} - {None}
+    if formats - {quantized.STORAGE}:
         raise CheckpointError(
-            f"{folder}: the weights are stored as {min(map(str, formats))!r}, expected {int8_rows.STORAGE!r} or plain "
+            f"{folder}: the weights are stored as {min(map(str, formats))!r}, expected {quantized.STORAGE!r} or plain "
             "floats"
         )
-    return int8_rows.Int8Rows() if formats else read_quantization(config_json)
+    return quantized.Int8Rows() if formats else read_quantization(config_json)
 
 
 @lru_cache(maxsize=16)

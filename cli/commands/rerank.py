@@ -58,6 +58,6 @@ def _gives_probabilities(model: "Model | RemoteModel") -> bool:
     if session.is_remote(model):
         return bool(model.facts["probabilities"])
     from mlxbert.tasks.rerank import ranks_by_tokens
-    from mlxbert.weights.cross_encoder import gives_probabilities
+    from mlxbert.weights.rerankers import gives_probabilities
 
     return not ranks_by_tokens(model) and gives_probabilities(model.files)

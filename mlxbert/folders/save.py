@@ -17,17 +17,14 @@ from mlxbert.nn.token_embedder import TokenEmbedder
 from mlxbert.other_libraries import not_one_of
 from mlxbert.version import __version__
 from mlxbert.weights import save as weights
-from mlxbert.weights.causal_reranker import has_decoder_classifier
-from mlxbert.weights.cross_encoder import activation, gives_probabilities
 from mlxbert.weights.formats.config_json import GLINER
 from mlxbert.weights.hub.needed_files import MODULES, TEMPLATE
 from mlxbert.weights.model_folder import ModelFolder
+from mlxbert.weights.rerankers import activation, gives_probabilities, has_decoder_classifier
 from mlxbert.weights.sentence_transformers import read_embedder
 from mlxbert.weights.tokenizers.tokenizer_files import TOKENIZER_JSON, read_tokenizer
 from mlxbert.weights.vector_kinds import read_embedders
-from mlxbert.weights.write_sentence_transformers import write_embedder
-from mlxbert.weights.write_sparse_folder import write_sparse
-from mlxbert.weights.write_token_vectors import write_token_embedder
+from mlxbert.weights.write_sentence_transformers import write_embedder, write_sparse, write_token_embedder
 
 
 def save(

@@ -20,7 +20,7 @@ from mlxbert.tasks.task import PreparedItem, Task, check_finite
 from mlxbert.tasks.token_ranking import score_by_tokens
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.text.usage import Usage
-from mlxbert.weights.cross_encoder import gives_probabilities
+from mlxbert.weights.rerankers import gives_probabilities
 
 Pair = tuple[str, str]
 

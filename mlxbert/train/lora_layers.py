@@ -19,10 +19,8 @@ from mlxbert.train.base_model import BaseModel
 from mlxbert.train.objectives.task_objective import TaskObjective
 from mlxbert.train.options.loop_options import ALL_LINEAR, TrainingOptions
 from mlxbert.train.training_plan import TrainingPlan
-from mlxbert.weights.adapters.peft_adapter import MAGNITUDE, PREFIX
-from mlxbert.weights.adapters.peft_names import Target, targets
+from mlxbert.weights.adapters.peft_adapter import MAGNITUDE, PREFIX, Target, targets
 from mlxbert.weights.build import parameters
-from mlxbert.weights.causal_reranker import has_decoder_classifier
 from mlxbert.weights.checkpoint import network_shapes
 from mlxbert.weights.families import keymap
 from mlxbert.weights.families.registry import Architecture

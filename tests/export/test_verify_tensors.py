@@ -15,7 +15,7 @@ from mlxbert.export.compare.fixed_texts import PAIRS, TEXTS
 from mlxbert.export.compare.reports import MaskDifferences, OutputDifferences, VectorDifferences
 from mlxbert.frozen_dict import FrozenDict
 from mlxbert.machine.device import mx
-from mlxbert.weights.formats import int8_rows
+from mlxbert.weights.formats import quantized
 from tests.export.test_verify import hidden, names
 from tests.helpers.families import FROZEN_CELLS, walked_slowly
 from tests.helpers.frozen import add_vocabulary, change_config, tensors_in, write_model, write_tensors
@@ -76,8 +76,8 @@ def test_a_copy_of_the_builtin_model_in_floats_agrees(tmp_path: Path) -> None:
 @pytest.fixture
 def packed(a: Path, b: Path) -> Path:
     """The tiny model in 8 bits with a scale per row."""
-    tensors = int8_rows.pack(tensors_in(a))
-    mx.save_safetensors(str(b / "model.safetensors"), tensors, {int8_rows.STORAGE_KEY: int8_rows.STORAGE})
+    tensors = quantized.pack(tensors_in(a))
+    mx.save_safetensors(str(b / "model.safetensors"), tensors, {quantized.STORAGE_KEY: quantized.STORAGE})
     return b
 
 
@@ -104,7 +104,7 @@ def test_one_step_of_two_models_in_8_bits(packed: Path, tmp_path: Path) -> None:
     shutil.copytree(packed, tmp_path / "c")
     tensors = tensors_in(packed)
     tensors[f"{LAYER}.query.weight"] = tensors[f"{LAYER}.query.weight"].at[mx.array([1]), mx.array([2])].add(1)
-    mx.save_safetensors(str(tmp_path / "c" / "model.safetensors"), tensors, {int8_rows.STORAGE_KEY: int8_rows.STORAGE})
+    mx.save_safetensors(str(tmp_path / "c" / "model.safetensors"), tensors, {quantized.STORAGE_KEY: quantized.STORAGE})
     assert names(mlxbert.verify(packed, tmp_path / "c")) == [f"{OURS}.query.weight"]
 
 

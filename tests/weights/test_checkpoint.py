@@ -14,7 +14,7 @@ from mlxbert.nn.heads import Network
 from mlxbert.weights import build
 from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
-from mlxbert.weights.formats import int8_rows
+from mlxbert.weights.formats import quantized
 from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config, to_theirs
 from tests.helpers.torch_files import saved
 
@@ -280,16 +280,16 @@ def test_a_folder_without_weights_that_are_read_is_refused(tmp_path: Path, name:
     assert hint in (caught.value.hint or "")
 
 
-def _packed(folder: Path, tensors: Mapping[str, mx.array], storage: str = int8_rows.STORAGE) -> Path:
+def _packed(folder: Path, tensors: Mapping[str, mx.array], storage: str = quantized.STORAGE) -> Path:
     save(folder, {})
-    mx.save_safetensors(str(folder / "model.safetensors"), dict(tensors), {int8_rows.STORAGE_KEY: storage})
+    mx.save_safetensors(str(folder / "model.safetensors"), dict(tensors), {quantized.STORAGE_KEY: storage})
     return folder
 
 
 def test_eight_bits_are_right_to_half_a_step(tmp_path: Path) -> None:
     wide = TENSORS | {WORDS: TENSORS[WORDS].at[0].multiply(0.0).at[1].multiply(1e4)}
-    checkpoint = open_checkpoint(_packed(tmp_path, int8_rows.pack(wide)))
-    assert isinstance(checkpoint.storage, int8_rows.Int8Rows) and len(checkpoint.names) == len(TENSORS)
+    checkpoint = open_checkpoint(_packed(tmp_path, quantized.pack(wide)))
+    assert isinstance(checkpoint.storage, quantized.Int8Rows) and len(checkpoint.names) == len(TENSORS)
     found = to_theirs(checkpoint.family, checkpoint.config, arrays_of(load(tmp_path)))
     for name, array in wide.items():
         step = mx.abs(array).max(axis=-1, keepdims=True) / 127 if array.ndim == 2 else mx.abs(array) * 2**-10
@@ -314,14 +314,14 @@ NORM = "bert.embeddings.LayerNorm.weight"
 def test_eight_bits_without_fitting_scales_are_refused(
     tmp_path: Path, changed: Mapping[str, mx.array | None], message: str
 ) -> None:
-    packed: dict[str, mx.array | None] = {**int8_rows.pack(TENSORS), **changed}
+    packed: dict[str, mx.array | None] = {**quantized.pack(TENSORS), **changed}
     with pytest.raises(CheckpointError, match=message):
         open_checkpoint(_packed(tmp_path, {name: array for name, array in packed.items() if array is not None}))
 
 
 def test_weights_that_are_stored_in_an_unknown_way_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="stored as 'int3'"):
-        open_checkpoint(_packed(tmp_path, int8_rows.pack(TENSORS), "int3"))
+        open_checkpoint(_packed(tmp_path, quantized.pack(TENSORS), "int3"))
 
 
 def test_a_decoder_that_is_said_not_to_be_tied_must_be_there(tmp_path: Path) -> None:

@@ -51,8 +51,7 @@ def read_own_adapter(
         tensors: Maps the name of each tensor in the file to its header entry.
     """
     from mlxbert.nn.lora import scale_of
-    from mlxbert.weights.adapters.peft_adapter import Adapter, WeightUpdate
-    from mlxbert.weights.adapters.peft_names import Target
+    from mlxbert.weights.adapters.peft_adapter import Adapter, Target, WeightUpdate
 
     tasks, rank = own_adapters(config_json), config_json.integer("lora_rank", default=4)
     scale = scale_of(rank, config_json.number("lora_alpha", low=-1e9, high=1e9, default=1.0), rslora=False)

@@ -11,7 +11,7 @@ from typing import Any
 from mlxbert.config import EncoderConfig
 from mlxbert.weights.families.eurobert import EUROBERT
 from mlxbert.weights.families.family import Family
-from mlxbert.weights.families.qwen3 import QWEN3
+from mlxbert.weights.families.qwen import QWEN3
 from mlxbert.weights.formats.config_json import ConfigJson
 
 MODEL_TYPE = "jina_embeddings_v5"

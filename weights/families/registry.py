@@ -21,8 +21,7 @@ from mlxbert.weights.families.modernbert import MODERNBERT
 from mlxbert.weights.families.mpnet import MPNET
 from mlxbert.weights.families.neobert import NEOBERT
 from mlxbert.weights.families.nomic import NOMIC
-from mlxbert.weights.families.qwen2 import QWEN2
-from mlxbert.weights.families.qwen3 import QWEN3
+from mlxbert.weights.families.qwen import QWEN2, QWEN3
 from mlxbert.weights.families.roberta import ROBERTA
 from mlxbert.weights.families.static import STATIC
 from mlxbert.weights.formats.config_json import ConfigJson

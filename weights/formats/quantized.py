@@ -1,9 +1,13 @@
-"""Weights in MLX's quantized layout, in which the numbers of each group in a row share a scale and an offset.
+"""Weights in MLX's quantized layout, and in the 8-bit layout of the built-in model.
 
-A matrix `x.weight` (out, in) is stored as three tensors: `x.weight` holds 32-bit words; `x.scales` and `x.biases` are
-(out, in / group). `config.json` states the bits and the group size under `quantization`, as in mlx-lm. Callers see the
-name, dtype and shape of the original matrix.
-Layout: https://ml-explore.github.io/mlx/build/html/python/_autosummary/mlx.core.quantize.html
+In MLX's layout, the numbers of each group in a row share a scale and an offset. A matrix `x.weight` (out, in) is stored
+as three tensors: `x.weight` holds 32-bit words; `x.scales` and `x.biases` are (out, in / group). `config.json` states
+the bits and the group size under `quantization`, as in mlx-lm. Callers see the name, dtype and shape of the original
+matrix. Layout: https://ml-explore.github.io/mlx/build/html/python/_autosummary/mlx.core.quantize.html
+
+In the 8-bit layout, a matrix W is stored as int8 numbers Q and one float32 scale s per row, so that W ≈ s * Q. Vectors
+stay float16. The layout is used on disk only: weights are expanded when they are loaded. `x.weight_scale` holds the
+scales of `x.weight`.
 """
 
 from collections.abc import Mapping
@@ -16,11 +20,78 @@ from mlxbert.machine.device import mx, nn
 from mlxbert.weights.formats import rounding
 from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.formats.headers import FLOATS, TensorInfo
-from mlxbert.weights.formats.int8_rows import Int8Rows
 from mlxbert.weights.formats.static_table import StaticTable
 
 if TYPE_CHECKING:
     from mlxbert.weights.formats.rounding import Floats
+
+STORAGE_KEY, STORAGE = "mlxbert.storage", "int8-per-row"
+_SUFFIX = "_scale"
+_ROUNDED_STEP = 1e-4  # of a step: the float32 rounding error of a quotient of up to 127
+
+
+@dataclass(frozen=True)
+class Int8Rows:
+    """The format as a class with the same methods as `Quantization`."""
+
+    name: str = "8 bits with a scale per row"  # for messages
+    dtype: str = "I8"
+    carries_errors: bool = False
+
+    def of(self, name: str) -> "Int8Rows":
+        """Returns how the matrix `name` is packed: this object, because all matrices are packed in the same way."""
+        return self
+
+    @property
+    def dtypes(self) -> set[str]:
+        """The dtype names that packed tensors can have."""
+        return {self.dtype}
+
+    def unpacked(self, folder: Path, tensors: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:
+        """Returns the header entries except the scales; raises `CheckpointError` if packed tensors are invalid."""
+        for name, info in tensors.items():
+            if info.dtype != self.dtype:
+                continue
+            scale = tensors.get(name + _SUFFIX)
+            if len(info.shape) != 2:
+                raise CheckpointError(f"{folder}: the 8-bit tensor {name!r} has shape {info.shape}, expected a matrix")
+            if scale is None or scale.shape != info.shape[:1] or scale.dtype not in FLOATS:
+                raise CheckpointError(
+                    f"{folder}: the scales {name + _SUFFIX!r} of the 8-bit tensor {name!r} are "
+                    f"{'missing' if scale is None else f'{scale.dtype} {scale.shape}'}, expected floats of shape "
+                    f"{info.shape[:1]}"
+                )
+        scales = {name + _SUFFIX for name, info in tensors.items() if info.dtype == self.dtype}
+        return {name: info for name, info in tensors.items() if name not in scales}
+
+    def expand(self, arrays: Mapping[str, mx.array], name: str, dtype: mx.Dtype) -> mx.array:
+        """Returns the expanded matrix, which is computed lazily."""
+        matrix = arrays[name].astype(mx.float32) * arrays[name + _SUFFIX][:, None]
+        return matrix.astype(dtype)  # rounded once, not twice
+
+    def rounding_error(self, array: mx.array) -> mx.array:
+        """Returns the maximum rounding error of each number, which is half of its row's scale."""
+        return mx.broadcast_to(_scale(array) * (0.5 + _ROUNDED_STEP), array.shape)
+
+
+def pack(arrays: Mapping[str, mx.array]) -> dict[str, mx.array]:
+    """Packs matrices as int8 with one scale per row, and all other arrays as float16."""
+    packed = {}
+    for name, array in arrays.items():
+        if array.ndim != 2:
+            packed[name] = array.astype(mx.float16)
+            continue
+        matrix = array.astype(mx.float32)
+        scale = _scale(matrix)
+        packed[name] = mx.round(matrix / scale).astype(mx.int8)
+        packed[name + _SUFFIX] = scale[:, 0]
+    return packed
+
+
+def _scale(array: mx.array) -> mx.array:
+    """Returns the scale of each row, (rows, 1)."""
+    return mx.maximum(mx.abs(array).max(axis=1, keepdims=True), 1e-12) / 127
+
 
 KEY, THEIR_KEY = "quantization", "quantization_config"
 BITS, GROUP_SIZES = (4, 8), (32, 64, 128)  # for writing; 2, 3 and 6 bits are read as well

@@ -20,14 +20,17 @@ from mlxbert.weights.formats.static_table import MODULE
 from mlxbert.weights.model_folder import ModelFolder, open_folder
 from mlxbert.weights.tokenizers.added_tokens import add_tokens, collect
 from mlxbert.weights.tokenizers.library_guards import check_ids, guarded, read_checked
-from mlxbert.weights.tokenizers.special_tokens import NO_ENDS, Ends, effect, other_ids
 from mlxbert.weights.tokenizers.text_growth import check_templates
 from mlxbert.weights.tokenizers.tokenizer_classes import (
     CLASSES,
     MODEL_TYPES,
+    NO_ENDS,
     REFUSED,
     UNCHANGED_TYPES,
+    Ends,
     TokenizerClass,
+    effect,
+    other_ids,
 )
 from mlxbert.weights.tokenizers.tokenizer_settings import (
     ROLES,

@@ -16,8 +16,8 @@ from mlxbert.nn.heads import HEADS
 from mlxbert.nn.heads.sequence_classifier import ClassifierFacts
 from mlxbert.other_libraries import not_one_of
 from mlxbert.text.tokenizer import Tokenizer
-from mlxbert.weights.causal_reranker import has_decoder_classifier
 from mlxbert.weights.chat_template import read_prompt
+from mlxbert.weights.rerankers import has_decoder_classifier
 
 CLASSIFIER = "sequence_classifier"
 GGUF_TASKS = ("classify", "embed")

@@ -27,7 +27,7 @@ from mlxbert.train.objectives.vector_loss import TextGroup
 from mlxbert.train.options.training_tasks import VectorLearning
 from mlxbert.train.scores import vector_scores as scoring
 from mlxbert.train.scores.evaluation_summary import Evaluation
-from mlxbert.weights.write_token_vectors import check_writable
+from mlxbert.weights.write_sentence_transformers import check_writable
 
 _SIZE = 128  # as in PyLate
 _QUERY, _DOCUMENT = 32, 180  # tokens, as in PyLate

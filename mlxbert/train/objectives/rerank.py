@@ -33,7 +33,7 @@ from mlxbert.train.scores.reranking_scores import (
     reranking,
     vector_baseline,
 )
-from mlxbert.weights.cross_encoder import activation, gives_probabilities
+from mlxbert.weights.rerankers import activation, gives_probabilities
 
 _LABELS = Labels(("LABEL_0",))  # without a problem_type, as in sentence-transformers
 

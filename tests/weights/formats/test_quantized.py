@@ -21,7 +21,7 @@ from mlxbert.text.sample_texts import sample
 from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.families.registry import family_of
-from mlxbert.weights.formats import int8_rows, rounding
+from mlxbert.weights.formats import quantized, rounding
 from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.formats.quantized import Quantization, quantizable
 from mlxbert.weights.model_folder import ModelFolder
@@ -196,9 +196,9 @@ def test_what_is_quantized_can_be_expanded_again_and_not_quantized_twice(b: Path
 
 def test_rows_of_8_bits_can_be_quantized(a: Path, tmp_path: Path) -> None:
     """The built-in model is stored so; there is no other file of it."""
-    tensors = int8_rows.pack(tensors_in(a))
+    tensors = quantized.pack(tensors_in(a))
     (a / "model.safetensors").unlink()
-    mx.save_safetensors(str(a / "model.safetensors"), tensors, {int8_rows.STORAGE_KEY: int8_rows.STORAGE})
+    mx.save_safetensors(str(a / "model.safetensors"), tensors, {quantized.STORAGE_KEY: quantized.STORAGE})
     planned = plan(open_checkpoint(a), None, Quantization(4, 64))
     assert any(tensor.quantization for tensor in planned)
 

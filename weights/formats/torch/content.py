@@ -14,8 +14,7 @@ from typing import Any, BinaryIO
 
 from mlxbert.errors import CheckpointError
 from mlxbert.weights.formats.headers import BYTES, MAX_SIZE
-from mlxbert.weights.formats.torch.pickle import MAX_BYTES, read_pickle
-from mlxbert.weights.formats.torch.records import TorchTensor
+from mlxbert.weights.formats.torch.pickle import MAX_BYTES, TorchTensor, read_pickle
 from mlxbert.weights.formats.zip_archive import Member, read_members
 
 MAX_AXES = 32

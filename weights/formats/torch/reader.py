@@ -15,7 +15,7 @@ from mlxbert.weights.formats import file_names
 from mlxbert.weights.formats.headers import BYTES, Header, LazyArrays, TensorInfo, from_bytes
 from mlxbert.weights.formats.shards import find_shards
 from mlxbert.weights.formats.torch.content import read_content
-from mlxbert.weights.formats.torch.records import Storage, TorchTensor
+from mlxbert.weights.formats.torch.pickle import Storage, TorchTensor
 from mlxbert.weights.formats.zip_archive import Member
 
 if TYPE_CHECKING:
