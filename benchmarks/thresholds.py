@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from mlxbert.machine.device import choose_dtype, mx
-from mlxbert.nn import gpu_attention, window_attention
+from mlxbert.nn import gpu_attention
 
 KEYS, BLOCKS = (64, 128, 192, 256, 384, 512), (4, 6, 8, 12, 16)
 _HEADS, _HEAD_SIZE, _WIDE, _WINDOW = 12, 32, 64, 64  # MiniLM's heads; ModernBERT's window
@@ -68,7 +68,7 @@ def _blocks(dtype: mx.Dtype, tokens: int, count: int) -> tuple[mx.array, Sequenc
     q, k, v = (mx.random.normal((max(tokens // length, 1), _HEADS, length, 64)).astype(dtype) for _ in range(3))
     places = mx.arange(length)
     near = (mx.abs(places[:, None] - places) <= _WINDOW)[None, None]
-    blocks = window_attention.blocks(length, _WINDOW, None)
+    blocks = gpu_attention.blocks(length, _WINDOW, None)
     assert blocks is not None
     mx.eval(near, blocks)
     return q, [

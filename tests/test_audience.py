@@ -25,7 +25,7 @@ COMMANDS = (
 )
 # Options of pip, objcopy and mlx.launch, and commands to copy for the index of a command.
 OTHERS = (
-    *("mlxbert.cpu.blas", "mlxbert.machine.mac", "mlxbert.optional_packages"),
+    *("mlxbert.cpu.blas", "mlxbert.machine.mac", "mlxbert.other_libraries"),
     *(
         "mlxbert.search.database",
         "mlxbert.search.index",

@@ -7,7 +7,7 @@ import tomllib
 import pytest
 from packaging.requirements import Requirement
 
-from mlxbert.optional_packages import install_command, pip_install, required_packages
+from mlxbert.other_libraries import install_command, pip_install, required_packages
 from tests.docs.pages import ROOT
 
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]

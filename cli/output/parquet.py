@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from mlxbert.cli.output.output_format import OutputFormat, stack, utf8
 from mlxbert.errors import ArgumentError, MlxbertError
-from mlxbert.optional_packages import install_command
+from mlxbert.other_libraries import install_command
 from mlxbert.results.embed import Words
 from mlxbert.results.result import Failure
 

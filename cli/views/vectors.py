@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.table import Column, PlainTable
-from mlxbert.nn.unit_length import unit_length
+from mlxbert.nn.unit_vectors import unit_length
 from mlxbert.results.embed import Embedding, SparseEmbedding, TokenVectors, Words
 from mlxbert.results.text_relations import PairSimilarity, Reranked, Similarity
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from mlxbert.errors import DeviceError
 from mlxbert.machine.blas_library import Blas
 from mlxbert.machine.user_folders import cache_folder, is_private
-from mlxbert.optional_packages import pip_install
+from mlxbert.other_libraries import pip_install
 from mlxbert.paths import replace_file
 
 _OPENBLAS = re.compile(r"^scipy_openblas32/lib/libscipy_openblas\.so,sha256=([\w-]+),", re.MULTILINE)  # in a RECORD

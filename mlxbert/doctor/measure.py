@@ -28,7 +28,7 @@ from mlxbert.loading import load
 from mlxbert.machine import device as devices, mac
 from mlxbert.machine.device_errors import free_memory
 from mlxbert.option_declarations import ROUNDS
-from mlxbert.optional_packages import pip_install
+from mlxbert.other_libraries import pip_install
 from mlxbert.version import __version__
 from mlxbert.weights.model_source import ModelRef
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.model import Model
-from mlxbert.nn.spherical_kmeans import spherical_kmeans
-from mlxbert.nn.unit_length import unit_length
+from mlxbert.nn.unit_vectors import spherical_kmeans, unit_length
 from mlxbert.progress import OnProgress, progress
 from mlxbert.tasks.argument_checks import check_inputs, check_model
 

@@ -13,7 +13,7 @@ from mlxbert.errors import MlxbertError
 from mlxbert.explore.near_vectors import checked_texts, unit_vectors
 from mlxbert.explore.options import MapOptions
 from mlxbert.model import Model
-from mlxbert.optional_packages import install_command
+from mlxbert.other_libraries import install_command
 from mlxbert.progress import OnProgress
 from mlxbert.tasks.keywords import takes_keywords
 from mlxbert.tasks.options import TaskOptions

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.explore.results import Occurrence, Sense, Senses, Substitute, TypicalLine
 from mlxbert.model import Model
-from mlxbert.nn.spherical_kmeans import spherical_kmeans
-from mlxbert.nn.unit_length import unit_length
+from mlxbert.nn.unit_vectors import spherical_kmeans, unit_length
 from mlxbert.results.embed import Words, WordVector
 from mlxbert.results.text_results import FillMask
 from mlxbert.tasks.argument_checks import check_inputs, check_model

@@ -17,7 +17,7 @@ from mlxbert.explore.near_vectors import checked_texts, unit_vectors
 from mlxbert.explore.options import ClusterOptions
 from mlxbert.explore.results import Topic, Topics, TopicWord
 from mlxbert.model import Model
-from mlxbert.optional_packages import install_command
+from mlxbert.other_libraries import install_command
 from mlxbert.progress import OnProgress
 from mlxbert.readers.front_matter import front_matter_end
 from mlxbert.tasks.keywords import takes_keywords

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from mlxbert.optional_packages import pip_install
+from mlxbert.other_libraries import pip_install
 
 _OLDEST = 14  # the oldest macOS that MLX has wheels for
 # MLX's wheel for macOS 26 is built for 26.2 and uses the matrix units of M5 chips. It does so on 26.0 and 26.1, too,

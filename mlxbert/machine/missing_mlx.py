@@ -6,7 +6,7 @@ import re
 import sys
 
 from mlxbert.machine import mac
-from mlxbert.optional_packages import pip_install
+from mlxbert.other_libraries import pip_install
 
 SUPPORTED = "mlxbert runs on Apple silicon (macOS 14 or newer) and on Linux with glibc 2.35 or newer (x86-64, arm64)"
 LINUX_WHEELS = ("mlx-cpu", "mlx-cuda-12", "mlx-cuda-13")  # the package `mlx` alone has no library on Linux

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Literal, TypeVar, cast
 
 from mlxbert.machine.device import in_plain_graphs, mx, nn
-from mlxbert.nn import gpu_attention, window_attention
+from mlxbert.nn import gpu_attention
 from mlxbert.nn.activations import ACTIVATIONS, Activation, linear, relu
 
 T = TypeVar("T")
@@ -177,7 +177,7 @@ class Backend:
         From the maximum distance of tokens on each side and the mask of real tokens, bool (B, 1, 1, L); the result is
         bool (B or 1, 1, blocks, size, 3 * size).
         """
-        return None if in_plain_graphs() else window_attention.blocks(length, window, mask)
+        return None if in_plain_graphs() else gpu_attention.blocks(length, window, mask)
 
     def rotate(self, x: mx.array, cosines: mx.array, sines: mx.array) -> mx.array:
         """Rotates vectors (B, H, L, d) by their positions, with cosines and sines (L, d / 2).

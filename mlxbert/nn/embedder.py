@@ -13,7 +13,7 @@ from mlxbert.nn.activations import check_activation
 from mlxbert.nn.encoder import EncoderOutput
 from mlxbert.nn.ops import backend
 from mlxbert.nn.pooling import POOLINGS, pool
-from mlxbert.nn.unit_length import SMALLEST_NORM
+from mlxbert.nn.unit_vectors import SMALLEST_NORM
 from mlxbert.nn.vector_settings import VectorSettings
 from mlxbert.option_declarations import check_listed
 

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from mlxbert.errors import InputError, MlxbertError
-from mlxbert.optional_packages import install_command
-from mlxbert.readers.class_names import name_classes, stored_class_names
+from mlxbert.other_libraries import install_command
+from mlxbert.readers.hub_datasets import name_classes, stored_class_names
 from mlxbert.readers.parsing import Binary, Item, Wanted, column_names, size_of
 from mlxbert.readers.pipes import LONGEST
 from mlxbert.readers.text_lines import too_long

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
-from mlxbert.optional_packages import install_command
+from mlxbert.other_libraries import install_command
 from mlxbert.readers.parquet import column_values, is_text, problem_of
 from mlxbert.readers.parsing import Item, Wanted
 from mlxbert.readers.stream import RecordSource, RecordStream

@@ -29,7 +29,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from mlxbert.errors import BusyError, MlxbertError, StoreError
-from mlxbert.optional_packages import install_command
+from mlxbert.other_libraries import install_command
 from mlxbert.search.folding import first_character, folded, is_unspaced
 from mlxbert.search.schema import damaged
 from mlxbert.search.store import S3

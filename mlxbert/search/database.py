@@ -18,7 +18,7 @@ import apsw
 import apsw.sqlite_extra
 
 from mlxbert.errors import MlxbertError
-from mlxbert.optional_packages import pip_install
+from mlxbert.other_libraries import pip_install
 
 CHECKSUM = 8  # bytes at the end of a page
 _FLAGS = apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE

@@ -26,7 +26,7 @@ from typing import Annotated, Any, BinaryIO, TypeAlias
 
 from mlxbert.errors import ArgumentError, BusyError, MlxbertError
 from mlxbert.option_declarations import Bounds
-from mlxbert.optional_packages import install_command
+from mlxbert.other_libraries import install_command
 from mlxbert.results.json import plain
 from mlxbert.search.file_systems import composed
 from mlxbert.search.filters import Glob, make_filter

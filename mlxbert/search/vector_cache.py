@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.machine.device import mx, on_gpu
-from mlxbert.nn.unit_length import unit_length
+from mlxbert.nn.unit_vectors import unit_length
 from mlxbert.search.database import Database
 from mlxbert.search.filters import Filter
 from mlxbert.search.schema import BLOCK, damaged

@@ -23,10 +23,9 @@ from mlxbert.results.result import Failure
 from mlxbert.results.text_results import Classification, Regression
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.label_scores import HEAD, THRESHOLD, Item, LabelsTask, ranked
-from mlxbert.tasks.label_similarity import LabelSimilarityTask
 from mlxbert.tasks.options import ClassifyOptions
 from mlxbert.tasks.task import PreparedItem, Task, check_finite, one_or_many
-from mlxbert.tasks.zero_shot import ZeroShotTask
+from mlxbert.tasks.zero_shot import LabelSimilarityTask, ZeroShotTask
 from mlxbert.text.usage import Usage
 
 _LOG = logging.getLogger("mlxbert")

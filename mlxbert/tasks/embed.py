@@ -9,7 +9,7 @@ from mlxbert.errors import InputError
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
-from mlxbert.nn.unit_length import unit_length
+from mlxbert.nn.unit_vectors import unit_length
 from mlxbert.nn.vector_settings import VectorSettings
 from mlxbert.progress import OnProgress, progress
 from mlxbert.results.embed import Embedding

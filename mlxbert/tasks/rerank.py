@@ -17,7 +17,7 @@ from mlxbert.tasks.options import RerankOptions
 from mlxbert.tasks.prompted_task import check_texts
 from mlxbert.tasks.query_ranking import Scored, check_query, rank, reranked, with_query
 from mlxbert.tasks.task import PreparedItem, Task, check_finite
-from mlxbert.tasks.token_ranking import score_by_tokens
+from mlxbert.tasks.token_vectors import score_by_tokens
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.text.usage import Usage
 from mlxbert.weights.rerankers import gives_probabilities

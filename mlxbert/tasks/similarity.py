@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.model import Model
-from mlxbert.nn.unit_length import unit_length
+from mlxbert.nn.unit_vectors import unit_length
 from mlxbert.nn.vector_settings import VectorSettings
 from mlxbert.option_declarations import declared_options
 from mlxbert.results.result import Failure, Listed
@@ -16,10 +16,9 @@ from mlxbert.tasks.embed import EmbedTask
 from mlxbert.tasks.embed_sparse import EmbedSparseTask
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.options import EmbedOptions, RankingOptions, SimilarityOptions, SparseOptions, VectorOptions
-from mlxbert.tasks.prompt_kinds import own_prompt
-from mlxbert.tasks.prompted_task import check_texts, choose_prompt
+from mlxbert.tasks.prompted_task import check_texts, choose_prompt, own_prompt
 from mlxbert.tasks.query_ranking import Scored, check_query, rank, scores_of_pairs
-from mlxbert.tasks.token_ranking import only_of_tokens, score_by_tokens
+from mlxbert.tasks.token_vectors import only_of_tokens, score_by_tokens
 from mlxbert.text.usage import Usage
 
 if TYPE_CHECKING:

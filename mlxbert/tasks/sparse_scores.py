@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mlxbert.nn.unit_length import SMALLEST_NORM
+from mlxbert.nn.unit_vectors import SMALLEST_NORM
 from mlxbert.results.embed import SparseEmbedding
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from mlxbert.errors import InputError, TokenizerError
 from mlxbert.machine.device import mx, nn
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder, Normalize
-from mlxbert.nn.unit_length import unit_length
+from mlxbert.nn.unit_vectors import unit_length
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.tokenizer import Tokenizer, batches
 

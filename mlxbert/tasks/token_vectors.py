@@ -1,19 +1,24 @@
-"""Computes vectors of the tokens of texts, for late interaction.
+"""Computes token vectors of texts, for late interaction, and scores texts by them in `similarity` and `rerank`.
 
 Shapes: B batch, L tokens of an input, T tokens that have a vector, W size of a vector.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
+from mlxbert.other_libraries import not_one_of
 from mlxbert.results.embed import TokenVectors
+from mlxbert.results.result import Failure
 from mlxbert.tasks.argument_checks import check_inputs, check_model
 from mlxbert.tasks.keywords import UsageOptions, takes_keywords
-from mlxbert.tasks.options import TokenVectorOptions
+from mlxbert.tasks.maxsim import maxsim
+from mlxbert.tasks.options import TokenVectorOptions, TruncatingOptions
+from mlxbert.tasks.query_ranking import Scored
 from mlxbert.tasks.task import RESULT_BYTES, PreparedItem, Task, check_finite
 from mlxbert.tasks.vector_dtype import TOKEN_DTYPES, check_output_dtype, rows_as_dtype
 from mlxbert.text.token_inputs import TokenInputs
@@ -126,3 +131,34 @@ def embed_tokens(
         return task.compute([task.job(texts)])[0].embeddings
     checked = check_inputs(texts, "texts", "one text or an iterable of texts")
     return [cast(TokenVectors, result).embeddings for result in task.run(checked, early=False)]
+
+
+def score_by_tokens(
+    model: Model,
+    query: str,
+    texts: Iterable[str | InputError],
+    options: TruncatingOptions,
+    usage: Usage | None = None,
+    on_error: str = "return",
+) -> Iterator[Scored | Failure]:
+    """Yields the MaxSim of each text for a query, in the order of the texts; only the query's vectors are kept."""
+    if options.overflow == "window":
+        raise not_one_of("overflow", options.overflow, ("truncate", "error"))
+    chosen = TokenVectorOptions(overflow=options.overflow, batch_tokens=options.batch_tokens)
+    query_task = TokenVectorsTask(model, replace(chosen, kind="query", overflow="truncate"), usage=usage)
+    task = TokenVectorsTask(model, chosen, usage=usage)
+    similarity = task.embedder.config.similarity
+    (embedded,) = query_task.compute([query_task.job(query)])
+
+    def scored(result: TokenVectors | Failure) -> Scored | Failure:
+        if isinstance(result, Failure):
+            return result
+        score = float(maxsim(embedded.embeddings, [result.embeddings], similarity=similarity)[0])
+        return Scored(score, result.text, result.truncated, result.unknown_tokens, logit=score)
+
+    return map(scored, task.run(texts, on_error, early=False))
+
+
+def only_of_tokens(model: Model) -> bool:
+    """Whether a model gives vectors of tokens, but no vectors of texts."""
+    return model.vectors[0] == "tokens"

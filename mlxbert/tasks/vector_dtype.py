@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.errors import ArgumentError
-from mlxbert.nn.unit_length import unit_length
+from mlxbert.nn.unit_vectors import unit_length
 from mlxbert.other_libraries import not_one_of
 
 if TYPE_CHECKING:

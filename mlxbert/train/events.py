@@ -18,7 +18,7 @@ from mlxbert.cli.views import console, json_lines, progress
 from mlxbert.durable_files import atomic_write, identity
 from mlxbert.errors import ArgumentError
 from mlxbert.folders.written_models import remember
-from mlxbert.optional_packages import install_command
+from mlxbert.other_libraries import install_command
 from mlxbert.paths import may_write, open_regular
 from mlxbert.results.json import to_json
 from mlxbert.train.loop.events import Evaluated, Event, Finished, Started, Step

@@ -14,7 +14,7 @@ from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx, on_cpu
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import FINE_TUNED, HEADS, Network, has_own
-from mlxbert.optional_packages import pip_install
+from mlxbert.other_libraries import pip_install
 from mlxbert.tasks.task import evaluation_mode
 from mlxbert.text.batch import make_batch
 from mlxbert.train.objectives.objective import Example

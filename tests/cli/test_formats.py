@@ -17,7 +17,7 @@ from mlxbert.cli.output.numpy_files import Npy
 from mlxbert.cli.output.output_format import OutputFormat
 from mlxbert.cli.output.resumable_file import check_output
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
-from mlxbert.optional_packages import install_command
+from mlxbert.other_libraries import install_command
 from mlxbert.results.embed import Embedding
 from mlxbert.results.result import Failure
 

@@ -22,7 +22,7 @@ from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.machine import device, mac
 from mlxbert.machine.device import mx
 from mlxbert.machine.mac import Mac, problems
-from mlxbert.optional_packages import pip_install
+from mlxbert.other_libraries import pip_install
 from mlxbert.search import power
 from tests.helpers.program import call
 

@@ -10,7 +10,7 @@ import pytest
 from mlxbert.config import Biases, PreNorm, Rotary, Rotation
 from mlxbert.goldens.golden_outputs import load_network, outputs
 from mlxbert.machine.device import mx, nn
-from mlxbert.nn import dropout, gpu_attention, ops, positions, window_attention
+from mlxbert.nn import dropout, gpu_attention, ops, positions
 from mlxbert.nn.attention import SelfAttention
 from mlxbert.nn.backend import Backend, PositionedQK
 from mlxbert.nn.encoder import Encoder
@@ -101,7 +101,7 @@ def near_encoder() -> Encoder:
 @pytest.fixture(params=["cpu", "gpu"])
 def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The ways of CPUs and of GPUs, each in blocks where there is more than one of 4 tokens."""
-    monkeypatch.setattr(window_attention, "_SMALLEST_BLOCK", 4)
+    monkeypatch.setattr(gpu_attention, "_SMALLEST_BLOCK", 4)
     monkeypatch.setattr(gpu_attention, "BLOCKS_FROM", 1)
     monkeypatch.setattr(ops, "on_gpu", lambda: request.param == "gpu")
 
@@ -116,7 +116,7 @@ def test_blocks_of_near_tokens_give_what_all_tokens_under_a_mask_give(
     ids = mx.random.randint(0, 40, (4, length))
     mask = mx.arange(length) < mx.array([[length], [length - 6], [1], [length // 2]])
     up = mx.random.normal((4, length, 24))
-    used = [window_attention.blocks(length, rotation.window, None) for rotation in NEAR if rotation.window]
+    used = [gpu_attention.blocks(length, rotation.window, None) for rotation in NEAR if rotation.window]
     assert any(blocks is not None for blocks in used) and (length > 15 or used[1] is None)
     for given in (None, mask):
         real = (mx.ones_like(mask) if given is None else given)[:, :, None]
@@ -132,7 +132,7 @@ def test_blocks_of_near_tokens_give_what_all_tokens_under_a_mask_give(
 
         near, *slopes = found()
         with monkeypatch.context() as patch:
-            patch.setattr(window_attention, "blocks", lambda *facts: None)
+            patch.setattr(gpu_attention, "blocks", lambda *facts: None)
             whole, *expected = found()
         assert np.abs(np.array((near - whole) * real)).max() < 2e-5
         assert mx.isfinite(near).all().item()

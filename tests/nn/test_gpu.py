@@ -231,7 +231,7 @@ def test_padding_and_blocks_give_the_same(
     monkeypatch.setattr(gpu_attention, "PADDED_FROM", 1)
     monkeypatch.setattr(gpu_attention, "_HEAD_SIZES", (16,))
     monkeypatch.setattr(gpu_attention, "BLOCKS_FROM", 1)
-    monkeypatch.setattr("mlxbert.nn.window_attention._SMALLEST_BLOCK", 1)
+    monkeypatch.setattr("mlxbert.nn.gpu_attention._SMALLEST_BLOCK", 1)
     network = load_network(write_model(family, "Model", tmp_path), dtype)
     for name, case in FROZEN[family].cases.items():
         assert_equal(outputs(network, case), frozen_outputs(family, "Model", name), dtype)

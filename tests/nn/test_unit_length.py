@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from mlxbert.nn.unit_length import unit_length
+from mlxbert.nn.unit_vectors import unit_length
 
 
 def test_every_vector_but_zero_has_length_1() -> None:

@@ -16,7 +16,7 @@ from unittest import mock
 import pytest
 
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
-from mlxbert.optional_packages import install_command
+from mlxbert.other_libraries import install_command
 from mlxbert.readers.formats import FormatName, read_records
 from mlxbert.readers.input_files import InputFile
 from mlxbert.readers.labelled_rows import read_rows

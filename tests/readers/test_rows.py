@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 
 from mlxbert.errors import ArgumentError, HubError, InputError, MlxbertError
-from mlxbert.optional_packages import install_command
+from mlxbert.other_libraries import install_command
 from mlxbert.readers.labelled_rows import LabelledRows, read_rows
 from mlxbert.readers.stream import Record
 from mlxbert.search.documents.table_documents import DocumentColumns, read_record_documents

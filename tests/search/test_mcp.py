@@ -18,7 +18,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 
 import mlxbert.search.mcp as module
 from mlxbert.errors import ArgumentError, BusyError, MlxbertError
-from mlxbert.optional_packages import install_command
+from mlxbert.other_libraries import install_command
 from mlxbert.search.index import Index, open_index
 from mlxbert.search.mcp import Answer, Served, Work, make_server, serve
 from tests.helpers.cases import together

@@ -10,7 +10,7 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError, InputError, MissingHeadError
 from mlxbert.option_declarations import declared_options
-from mlxbert.tasks import label_similarity, zero_shot
+from mlxbert.tasks import zero_shot
 from mlxbert.tasks.catalogue import CATALOGUE
 from mlxbert.tasks.options import ClassifyOptions
 from mlxbert.text.sample_texts import english
@@ -38,7 +38,7 @@ def above(model: mlxbert.Model, text: str, template: str = "This text is about {
 
 
 def test_scores_are_a_softmax_of_similarities_beyond_those_of_unrelated_texts(model: mlxbert.Model) -> None:
-    for given, template in ((None, label_similarity.HYPOTHESIS), ("a complaint about {}", "a complaint about {}")):
+    for given, template in ((None, zero_shot.TOPIC_HYPOTHESIS), ("a complaint about {}", "a complaint about {}")):
         found: Any = mlxbert.classify(model, TEXT, labels=NAMES, hypothesis=given)
         powers = np.exp(above(model, TEXT, template) / 0.6)
         expected = dict(zip(NAMES, (powers / powers.sum()).tolist(), strict=True))
@@ -73,13 +73,13 @@ def test_windows_give_the_vector_of_the_whole_text(model: mlxbert.Model) -> None
 
 def test_the_sentences_are_embedded_once_per_model(monkeypatch: pytest.MonkeyPatch) -> None:
     model, embedded = mlxbert.load(), []
-    whole = label_similarity.LabelSimilarityTask._vectors
+    whole = zero_shot.LabelSimilarityTask._vectors
 
     def counted(self: Any, texts: Any) -> Any:
         embedded.append(len(listed := list(texts)))
         return whole(self, listed)
 
-    monkeypatch.setattr(label_similarity.LabelSimilarityTask, "_vectors", counted)
+    monkeypatch.setattr(zero_shot.LabelSimilarityTask, "_vectors", counted)
     for _ in range(2):
         mlxbert.classify(model, TEXT, labels=NAMES)
     assert embedded == [3, len(english()), 3]
@@ -96,7 +96,7 @@ def test_a_model_for_inference_is_still_asked_for_entailment(tmp_path: Path) -> 
 
 def test_the_help_says_both_default_hypotheses() -> None:
     _, option = declared_options(ClassifyOptions)["hypothesis"]
-    assert f"'{label_similarity.HYPOTHESIS}'" in option.help and f"'{zero_shot.HYPOTHESIS}'" in option.help
+    assert f"'{zero_shot.TOPIC_HYPOTHESIS}'" in option.help and f"'{zero_shot.HYPOTHESIS}'" in option.help
 
 
 def test_bad_input_is_refused(model: mlxbert.Model) -> None:
@@ -113,8 +113,8 @@ def test_bad_input_is_refused(model: mlxbert.Model) -> None:
 def test_labels_equal_to_every_sentence_divide_by_no_zero(
     monkeypatch: pytest.MonkeyPatch, model: mlxbert.Model
 ) -> None:
-    monkeypatch.setattr(label_similarity, "english", lambda: ("the same",) * 3)
-    monkeypatch.setattr(label_similarity, "_SENTENCES", {})
+    monkeypatch.setattr(zero_shot, "english", lambda: ("the same",) * 3)
+    monkeypatch.setattr(zero_shot, "_SENTENCES", {})
     for multi in (False, True):
         found: Any = mlxbert.classify(model, TEXT, labels=NAMES, multi=multi)
         assert all(np.isfinite(label.score) for label in found.labels)

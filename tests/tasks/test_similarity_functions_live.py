@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.nn.unit_length import unit_length
+from mlxbert.nn.unit_vectors import unit_length
 from mlxbert.nn.vector_settings import SIMILARITIES
 from mlxbert.tasks.query_ranking import scores_of_all, scores_of_pairs
 

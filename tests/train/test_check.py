@@ -16,7 +16,7 @@ import mlxbert
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
-from mlxbert.optional_packages import pip_install
+from mlxbert.other_libraries import pip_install
 from mlxbert.train.loop.events import Finished
 from tests.helpers.classifiers import SENTIMENT, save_classifier
 

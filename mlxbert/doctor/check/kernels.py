@@ -19,7 +19,7 @@ from mlxbert.doctor.check import formulas
 from mlxbert.doctor.check.formulas import F64
 from mlxbert.doctor.check.operations import DTYPES, CheckedOperation, ComputedOperation, RandomInputs, as_float64
 from mlxbert.machine.device import mx, on_cpu, on_gpu
-from mlxbert.nn import dropout, gpu_attention, ops, window_attention
+from mlxbert.nn import dropout, gpu_attention, ops
 from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.nn.backend import PositionedQK
 from mlxbert.nn.ops import backend, inference
@@ -251,7 +251,7 @@ def _local_attention(inputs: RandomInputs) -> Iterator[ComputedOperation]:
     length, window, size = 600, 64, 64
     (q, a), (k, b), (v, c) = (inputs.draw(BATCH, HEADS, length, size) for _ in range(3))
     seen = (np.arange(length) < np.array([[length], [length // 2]]))[:, None]
-    blocks = window_attention.blocks(length, window, mx.array(seen)[:, None])
+    blocks = gpu_attention.blocks(length, window, mx.array(seen)[:, None])
     assert blocks is not None
     result = gpu_attention.attention_in_blocks(q, k, v, size**-0.5, blocks)
     near = np.abs(np.arange(length)[:, None] - np.arange(length)) <= window

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from mlxbert.export.against.recipes import LAST, POOLER, Pooled, Reading, RecipeRunner
 from mlxbert.export.against.stored_numbers import StoredNumbers
 from mlxbert.export.vector_verification import VectorCause
-from mlxbert.nn.unit_length import unit_length
+from mlxbert.nn.unit_vectors import unit_length
 
 if TYPE_CHECKING:
     import numpy as np

@@ -15,7 +15,7 @@ from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder, Normalize
 from mlxbert.nn.encoder import Batch
-from mlxbert.nn.unit_length import unit_length
+from mlxbert.nn.unit_vectors import unit_length
 from mlxbert.tasks.task import evaluation_mode
 from mlxbert.text.encoding import Encoding, Pieces
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.export.vector_verification import VectorSizes
-from mlxbert.nn.unit_length import SMALLEST_NORM, unit_length
+from mlxbert.nn.unit_vectors import SMALLEST_NORM, unit_length
 
 if TYPE_CHECKING:
     import numpy as np

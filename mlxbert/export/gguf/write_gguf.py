@@ -22,8 +22,7 @@ from mlxbert.export.gguf.vocabulary import VocabularyReader
 from mlxbert.machine import device as devices
 from mlxbert.machine.device import mx
 from mlxbert.nn.embedder import Embedder
-from mlxbert.optional_packages import install_command
-from mlxbert.other_libraries import not_one_of
+from mlxbert.other_libraries import install_command, not_one_of
 from mlxbert.progress import OnProgress
 from mlxbert.weights import build
 from mlxbert.weights.families.keymap import pairs

@@ -23,8 +23,7 @@ from mlxbert.machine.device import mx
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import FINE_TUNED, HEADS, TASKS, Network, missing_parts, task_parts, titles
 from mlxbert.nn.ops import inference
-from mlxbert.optional_packages import install_command
-from mlxbert.other_libraries import not_one_of
+from mlxbert.other_libraries import install_command, not_one_of
 from mlxbert.paths import check_regular
 from mlxbert.text.batch import make_batch
 from mlxbert.weights import save

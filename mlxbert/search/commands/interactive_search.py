@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlxbert.cli.views import console
 from mlxbert.errors import MlxbertError
-from mlxbert.optional_packages import install_command
+from mlxbert.other_libraries import install_command
 from mlxbert.search.views import HitList, near
 
 if TYPE_CHECKING:

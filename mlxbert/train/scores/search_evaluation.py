@@ -19,8 +19,7 @@ from mlxbert.tasks.query_ranking import nearest
 from mlxbert.tasks.rerank import check_one_score, rerank
 from mlxbert.tasks.similarity import embedding_tasks
 from mlxbert.tasks.sparse_scores import SparseMatrix
-from mlxbert.tasks.token_ranking import only_of_tokens
-from mlxbert.tasks.token_vectors import TokenVectorsTask
+from mlxbert.tasks.token_vectors import TokenVectorsTask, only_of_tokens
 from mlxbert.text.usage import Usage
 from mlxbert.train.data.retrieval import Retrieval, read_retrieval
 from mlxbert.train.scores.evaluation_summary import Evaluation

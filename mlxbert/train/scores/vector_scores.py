@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlxbert.errors import InputError
-from mlxbert.nn.unit_length import unit_length
+from mlxbert.nn.unit_vectors import unit_length
 from mlxbert.tasks.query_ranking import nearest, scores_of_pairs
 from mlxbert.tasks.task import check_finite
 from mlxbert.train.scores.evaluation_summary import Evaluation, Mistake

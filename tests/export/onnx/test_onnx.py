@@ -21,7 +21,7 @@ from mlxbert.nn.encoder import EncoderOutput
 from mlxbert.nn.heads import Network
 from mlxbert.nn.ops import inference
 from mlxbert.nn.pooling import POOLINGS
-from mlxbert.optional_packages import install_command
+from mlxbert.other_libraries import install_command
 from mlxbert.weights.formats.file_names import ONNX
 from mlxbert.weights.vector_kinds import KINDS
 from tests.helpers import tiny, token_folders

@@ -20,7 +20,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from rich.cells import cell_len
 
 from mlxbert.errors import InputError
-from mlxbert.optional_packages import install_command
+from mlxbert.other_libraries import install_command
 from mlxbert.search.commands import interactive_search as module
 from mlxbert.search.commands.interactive_search import SearchScreen, SearchThread, editor_command, open_in_editor
 from mlxbert.search.hit import Hit, SimilarPassage

@@ -1,11 +1,29 @@
-"""Groups vectors of length 1 by their directions.
+"""Vectors of length 1 in NumPy arrays: scales vectors to this length, and groups them by their directions.
 
 Shapes: N vectors, W values per vector, K groups.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from mlxbert.nn.unit_length import unit_length
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+SMALLEST_NORM = 1e-12  # as in torch.nn.functional.normalize
+
+
+def unit_length(vectors: "NDArray[Any]", out: "NDArray[Any] | None" = None) -> "NDArray[Any]":
+    """Returns vectors (…, W), W values each, scaled to length 1. A vector of zeros stays as it is.
+
+    Args:
+        out: The array for the result, which may be `vectors`; by default a new one.
+    """
+    import numpy as np
+
+    dtype = np.result_type(vectors, np.float32)  # the squares of smaller types overflow
+    lengths = np.sqrt(np.einsum("...w,...w->...", vectors, vectors, dtype=dtype))[..., None]
+    scaled: NDArray[Any] = np.divide(vectors, np.maximum(lengths, SMALLEST_NORM), out=out)
+    return scaled
+
 
 if TYPE_CHECKING:
     import numpy as np
