@@ -13,7 +13,7 @@ from tokenizers import Regex, Tokenizer as Library, decoders, models, normalizer
 
 from mlxbert.errors import InputError
 from mlxbert.text.tokenizer import Tokenizer, load_tokenizer
-from mlxbert.weights.tokenizers.sentencepiece_file import CONTROL, UNKNOWN, USER_DEFINED
+from mlxbert.weights.tokenizers.sentencepiece_tokenizer import CONTROL, UNKNOWN, USER_DEFINED
 from tests.helpers import published, tiny, vocabularies as words
 
 _ROWS = 450  # word embeddings of the model of the tokenizer, a few more than any vocabulary here has

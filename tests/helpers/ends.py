@@ -11,7 +11,7 @@ from typing import Any
 
 from tokenizers import processors
 
-from mlxbert.weights.tokenizers.sentencepiece_file import CONTROL, UNKNOWN
+from mlxbert.weights.tokenizers.sentencepiece_tokenizer import CONTROL, UNKNOWN
 from mlxbert.weights.tokenizers.tokenizer_files import read_tokenizer
 from tests.helpers.vocabularies import BYTE_TOKENS, HEAD, byte_files, pieces_file, plain, put
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mlxbert.weights.tokenizers.sentencepiece_file import CONTROL, NORMAL, UNKNOWN
+from mlxbert.weights.tokenizers.sentencepiece_tokenizer import CONTROL, NORMAL, UNKNOWN
 
 SENTENCES = (
     "the cat sat on the mat in Paris and the dog went to the store",

@@ -9,7 +9,13 @@ import sentencepiece
 
 from mlxbert.errors import TokenizerError
 from mlxbert.text.tokenizer import Tokenizer
-from mlxbert.weights.tokenizers.sentencepiece_file import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, read_sentencepiece
+from mlxbert.weights.tokenizers.sentencepiece_tokenizer import (
+    CONTROL,
+    NORMAL,
+    UNKNOWN,
+    USER_DEFINED,
+    read_sentencepiece,
+)
 from mlxbert.weights.tokenizers.tokenizer_files import TokenizerFiles, read_tokenizer
 from tests.helpers.tiny import tiny_config
 from tests.helpers.vocabularies import BYTE_TOKENS, HEAD, SENTENCES, byte_files, pieces_file, plain, put, trained

@@ -8,7 +8,7 @@ import pytest
 import sentencepiece
 
 from mlxbert.errors import TokenizerError
-from mlxbert.weights.tokenizers.sentencepiece_file import (
+from mlxbert.weights.tokenizers.sentencepiece_tokenizer import (
     BYTE,
     NORMAL,
     UNKNOWN,
