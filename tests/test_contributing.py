@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from mlxbert.rooms import ROOMS
 from tests.helpers.cases import together
+from tests.test_structure import ARROWS
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -57,6 +59,7 @@ EXAMPLES = [
     Example("Add a document format", "mail", ("mail", "read_mail", ".eml", ".mbox")),
     Example("Add a training task", "regress", ("regress", "Regress")),
     Example("Add a family", "mpnet", ("mpnet", "MPNET"), users=("weights/model_source.py",)),
+    Example("Add a room", "doctor", ("doctor",)),
 ]  # fmt: skip
 
 
@@ -105,3 +108,12 @@ def test_the_table_says_how_many_files_a_new_one_costs(example: Example) -> None
     rows = dict(re.findall(r"^\| \[.*?\]\(#(.*?)\) \| (\d+)", PAGE, re.MULTILINE))
     assert len(rows) == len(EXAMPLES)
     assert len(_recipe(example.recipe, example.name)) == int(rows[example.recipe.lower().replace(" ", "-")])
+
+
+def test_the_table_of_rooms_has_each_with_the_rooms_that_it_imports() -> None:
+    section = PAGE.split("## The core and the rooms\n")[1].split("\n## ")[0]
+    rows = {
+        name: re.findall(r"`(\w+)`", others) for name, others in re.findall(r"^\| `(\w+)` \|(.*?)\|", section, re.M)
+    }
+    assert [*rows] == [*ROOMS]
+    assert {(name, other) for name, others in rows.items() for other in others} == {*ARROWS}
