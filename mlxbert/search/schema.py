@@ -95,7 +95,7 @@ def error_of(path: str, problem: apsw.Error) -> StoreError:
     match problem:
         case apsw.BusyError() | apsw.LockedError():
             return BusyError(
-                f"{path}: another process is writing this index", hint="try again when the other process has finished"
+                f"{path}: another process is updating this index", hint="try again when the other process has finished"
             )
         case apsw.FullError():
             return StoreError(f"{path}: no space left on the disk", hint="the index still has its earlier content")
