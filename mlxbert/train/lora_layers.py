@@ -27,6 +27,7 @@ from mlxbert.weights.families.registry import Architecture
 from mlxbert.weights.formats.file_names import ADAPTER, ADAPTER_WEIGHTS
 from mlxbert.weights.model_folder import ModelFolder
 from mlxbert.weights.model_source import BUILTIN, local_folder
+from mlxbert.weights.rerankers import has_decoder_classifier
 from mlxbert.weights.save import is_own, write_file, write_json, write_own
 
 _WORDS = "encoder.embeddings.word.weight"
