@@ -90,8 +90,7 @@ def test_overwrite_drops_the_work_of_another_command_and_says_so(
 
 
 def test_a_run_over_several_files_resumes_among_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("resumable_file", "finished_parts"):
-        monkeypatch.setattr(f"mlxbert.cli.output.{module}.PART", 8)
+    monkeypatch.setattr("mlxbert.cli.output.resumable_file.PART", 8)
     model, target, arguments = tiny_model(tmp_path / "model"), tmp_path / "x.jsonl", ["tokenize"]
     for name, content in (("a.txt", "the\n" * 5), ("b.txt", "cat\n" * 10 + "dog " * 30 + "\n")):
         (tmp_path / name).write_text(content)
