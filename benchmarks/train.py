@@ -122,7 +122,7 @@ def our_classifier(case: Case) -> Step:
 
 def our_adapters(case: Case) -> Step:
     """Trains adapters and the classifier."""
-    from mlxbert.train.lora_layers import adapt_model
+    from mlxbert.train.lora_adapters import adapt_model
     from mlxbert.train.options.loop_options import TrainingOptions
 
     model = our_model(case)

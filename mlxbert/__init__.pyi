@@ -346,7 +346,7 @@ def cluster(
         MlxbertError: scikit-learn or, without `clusters`, openTSNE is not installed.
     """
 
-# from mlxbert.explore.doubles import dedupe as dedupe
+# from mlxbert.explore.duplicates import dedupe as dedupe
 def dedupe(
     model: Model | None, texts: Iterable[str], *, threshold: float = 0.9, exact: bool = False,
     prefer: Literal["first", "longest"] = "first", all_pairs: bool = False, vectors: Any = None,
@@ -814,7 +814,7 @@ def next_sentence(
     batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise", "return"]
 ) -> Iterator[NextSentence | Failure]: ...
 
-# from mlxbert.explore.doubles import paraphrase_mining as paraphrase_mining
+# from mlxbert.explore.duplicates import paraphrase_mining as paraphrase_mining
 def paraphrase_mining(
     model: Model | None, texts: Iterable[str], *, max_pairs: int = 500000, min_score: float = 0.0, vectors: Any = None,
     batch_tokens: int | None = None, on_progress: Callable[[int, int], None] | None = None

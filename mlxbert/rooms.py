@@ -61,7 +61,6 @@ ROOMS: Mapping[str, Room] = FrozenDict({
             "Look inside": {"verify": f"{_EXPORT}.verify"},
             "Models and machine": {"convert": f"{_EXPORT}.convert", "models upload": f"{_EXPORT}.upload"},
         },
-        {"model cards": "mlxbert.export.card"},
     ),
     "explore": Room(
         "Groups many texts, and shows what a model does with one.",

@@ -290,7 +290,7 @@ MUTATIONS = tuple(Mutation(*row) for row in (
      "mx.stack([q.swapaxes(1, 2), k.swapaxes(1, 2),",
      "mx.stack([q.reshape(v.shape[0], -1, 2, *q.shape[3:]), k.swapaxes(1, 2),",
      "tests/weights/test_keymap.py::test_what_was_loaded_is_saved_as_it_was[neobert-ForMaskedLM]"),
-    ("adapters have rows in our order", "mlxbert/train/lora_layers.py", "target.operation.save(rows, 1, head_size)",
+    ("adapters have rows in our order", "mlxbert/train/lora_adapters.py", "target.operation.save(rows, 1, head_size)",
      "[mx.concatenate(rows)]",
      "tests/train/test_lora_live.py::test_loss_and_gradients_are_those_of_peft[lora-neobert]"),
     ("NeoBERT's feed-forward is as wide as the file states", "weights/families/neobert.py",

@@ -17,7 +17,7 @@ from mlxbert.train.distillation import Distillation
 from mlxbert.train.labelled_material import LabelledMaterial
 from mlxbert.train.loop.events import TrainingEvents
 from mlxbert.train.loop.phase_times import LOADING, OnPhase, Times
-from mlxbert.train.lora_layers import refuse_adapter
+from mlxbert.train.lora_adapters import refuse_adapter
 from mlxbert.train.objectives import make_objective
 from mlxbert.train.objectives.objective import Objective
 from mlxbert.train.options.loop_options import TeacherOptions, TrainingOptions, variants

@@ -19,7 +19,7 @@ from mlxbert.train.distillation import Distillation
 from mlxbert.train.final_evaluation import Assessment, assess
 from mlxbert.train.loop.training_inputs import Epochs
 from mlxbert.train.loop.training_run import Run
-from mlxbert.train.lora_layers import Adapters, adapt_model, check_adapters
+from mlxbert.train.lora_adapters import Adapters, adapt_model, check_adapters
 from mlxbert.train.objectives.objective import LoopObjective, alone
 from mlxbert.train.objectives.predictions import predict
 from mlxbert.train.options.loop_options import TrainingOptions

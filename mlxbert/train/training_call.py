@@ -33,7 +33,7 @@ from mlxbert.train.loop.phase_times import EARLIER, LOADING, Times
 from mlxbert.train.loop.run_estimate import Costs, measure
 from mlxbert.train.loop.training_inputs import Training
 from mlxbert.train.loop.training_run import Run
-from mlxbert.train.lora_layers import Adapters
+from mlxbert.train.lora_adapters import Adapters
 from mlxbert.train.objectives.objective import LoopObjective
 from mlxbert.train.options.loop_options import TrainingOptions
 from mlxbert.train.training_folders import FolderContent, Workspace, clean_up, write_folder

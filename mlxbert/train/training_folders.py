@@ -36,7 +36,7 @@ from mlxbert.partial_folder import LOCK, MANIFEST, PartialFolder, comparable
 from mlxbert.train.base_model import BaseModel
 from mlxbert.train.loop.adamw import Arrays
 from mlxbert.train.loop.saved_run import RunStore, load_arrays, reading, save_arrays
-from mlxbert.train.lora_layers import Adapters
+from mlxbert.train.lora_adapters import Adapters
 
 _LOG = logging.getLogger("mlxbert")
 _RESULT, _WEIGHTS = "result.json", "weights.safetensors"

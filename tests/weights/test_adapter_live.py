@@ -13,7 +13,7 @@ from mlxbert.folders.save import write_trained
 from mlxbert.goldens.golden_outputs import Case, arrays as stored_arrays
 from mlxbert.machine.device import mx, nn
 from mlxbert.train.base_model import BaseModel
-from mlxbert.train.lora_layers import adapt_model, choose
+from mlxbert.train.lora_adapters import adapt_model, choose
 from mlxbert.train.options.loop_options import TrainingOptions
 from mlxbert.weights.adapters.module_selection import Selection
 from mlxbert.weights.formats.config_json import ConfigJson

@@ -14,7 +14,7 @@ import mlxbert
 from mlxbert.errors import ConfigError
 from mlxbert.machine.device import mx
 from mlxbert.train.base_model import BaseModel
-from mlxbert.train.lora_layers import adapt_model
+from mlxbert.train.lora_adapters import adapt_model
 from mlxbert.train.options.loop_options import TrainingOptions
 from mlxbert.weights.adapters.module_selection import Selection
 from mlxbert.weights.formats.config_json import ConfigJson

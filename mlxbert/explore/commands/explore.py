@@ -1,4 +1,4 @@
-"""`mlxbert dedupe`, `mlxbert cluster` and `mlxbert map`: which of many texts repeat others, and what they are about."""
+"""`mlxbert dedupe` and `mlxbert cluster`: which of many texts repeat others, and what the texts are about."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -49,7 +49,7 @@ def dedupe(
     check_rows(out.output, out.overwrite, (*ROWS, ".txt"), source.input or ())
     collection = collect(texts or (), source, whole=out.output is not None)
     loaded, arguments = (None, {}) if chosen.exact else computing(collection, model)
-    from mlxbert.explore.doubles import dedupe as find_doubles
+    from mlxbert.explore.duplicates import dedupe as find_doubles
 
     with progress.counted("texts") as update:
         doubles = find_doubles(loaded, collection.texts, **vars(chosen), **arguments, on_progress=update)

@@ -17,7 +17,7 @@ from mlxbert.tasks.fill_mask import fill_mask
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.train.base_model import BaseModel
 from mlxbert.train.loop.training_run import Run
-from mlxbert.train.lora_layers import Adapters, adapt_model
+from mlxbert.train.lora_adapters import Adapters, adapt_model
 from mlxbert.train.options.loop_options import TrainingOptions
 from mlxbert.train.pretraining.chunks import Chunks, full_sentences, held_out, sentence_pairs, without_overlap
 from mlxbert.train.pretraining.corpus.token_store import Corpus, CorpusReport, read_corpus

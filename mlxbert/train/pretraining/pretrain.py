@@ -14,7 +14,7 @@ from mlxbert.readers.input_files import check_there
 from mlxbert.train.data.validation_split import check_fraction
 from mlxbert.train.loop.events import TrainingEvents
 from mlxbert.train.loop.phase_times import LOADING, OnPhase, Times
-from mlxbert.train.lora_layers import refuse_adapter
+from mlxbert.train.lora_adapters import refuse_adapter
 from mlxbert.train.options.loop_options import TrainingOptions
 from mlxbert.train.pretraining.corpus_material import CorpusMaterial, Maker, Passes, prepare_model
 from mlxbert.train.pretraining.electra import Electra
