@@ -19,15 +19,13 @@ from mlxbert.durable_files import is_from_system, is_system_file, remove_folder,
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.folders.fingerprint import hash_folder
 from mlxbert.results.embed import Embedding
-from mlxbert.search.index_stores import list_indexes
-from mlxbert.train.data.retrieval import read_beir
-from mlxbert.train.training_folders import Workspace, clean_up
 from mlxbert.weights.formats import npz
 from mlxbert.weights.formats.tensorflow import reader
 from mlxbert.weights.formats.weight_files import has_weights
 from mlxbert.weights.hub.cache import Snapshot
 from tests.helpers.apple_double import CONTENT, imitate, plant
 from tests.helpers.program import names, tiny_model
+from tests.helpers.rooms import needs
 from tests.helpers.tf_files import entry, write_index
 
 
@@ -122,7 +120,10 @@ def test_an_output_is_resumed_and_dropped(volume: Path) -> None:
 MANIFEST = {"task": "classify", "variants": [{}]}
 
 
+@needs("train")
 def test_a_training_is_resumed_and_dropped(volume: Path) -> None:
+    from mlxbert.train.training_folders import Workspace, clean_up
+
     for changes, overwrite in (({}, False), ({"task": "regress"}, True)):
         workspace = Workspace(volume / "out", MANIFEST | changes)
         with workspace.locked(overwrite=overwrite) as dropped:
@@ -145,7 +146,10 @@ def test_a_training_is_resumed_and_dropped(volume: Path) -> None:
     assert not workspace.folder.exists()
 
 
+@needs("train")
 def test_a_file_of_the_user_in_the_folder_of_a_run_is_not_the_systems(volume: Path) -> None:
+    from mlxbert.train.training_folders import Workspace
+
     workspace = Workspace(volume / "out", MANIFEST)
     workspace.folder.mkdir()
     (workspace.folder / "._notes").write_text("mine")
@@ -153,7 +157,10 @@ def test_a_file_of_the_user_in_the_folder_of_a_run_is_not_the_systems(volume: Pa
         pass
 
 
+@needs("train")
 def test_only_a_system_file_is_nothing_to_resume(volume: Path) -> None:
+    from mlxbert.train.training_folders import Workspace
+
     workspace = Workspace(volume / "out", MANIFEST)
     with workspace.locked(overwrite=False):
         (workspace.folder / "runs/000").mkdir(parents=True)
@@ -221,7 +228,11 @@ def _keep_volumes_apart(monkeypatch: pytest.MonkeyPatch, volume: Path) -> None:
         monkeypatch.setattr(os, name, rename)
 
 
+@needs("search", "train")
 def test_readers_do_not_see_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mlxbert.search.index_stores import list_indexes
+    from mlxbert.train.data.retrieval import read_beir
+
     model = tiny_model(tmp_path / "model")
     before = hash_folder(model)
     (tmp_path / "npz").mkdir()

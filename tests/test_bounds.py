@@ -15,13 +15,10 @@ from mlxbert.nn.embedder import parse_poolings
 from mlxbert.option_declarations import MAX_LISTED, Bounds
 from mlxbert.readers import text_lines
 from mlxbert.tasks.zero_shot import check_labels
-from mlxbert.train.objectives.vector_loss import VectorLoss
-from mlxbert.train.options.loop_options import RUNS, TrainingOptions, check_sweep
-from mlxbert.train.pretraining.phases import read_lengths
 from tests.helpers.commands import COMMANDS
 from tests.helpers.program import call
+from tests.helpers.rooms import needs
 from tests.helpers.tiny import CONFIG
-from tests.train.pretraining.files import text_file
 
 HUGE = 10**5000  # which Python does not write in digits
 SETS = {"quantize", "group_size"}  # a few values, which are listed where they are used
@@ -76,8 +73,11 @@ def test_no_command_takes_numbers_that_are_not_finite_or_huge(value: str) -> Non
         call(*name.split(), *required, one.opts[-1], value).fails(2, one.opts[-1])
 
 
+@needs("train")
 @pytest.mark.parametrize("seeds", [1, 7])
 def test_runs_are_counted_before_they_are_listed(seeds: int) -> None:
+    from mlxbert.train.options.loop_options import RUNS, check_sweep
+
     values = [0.01] * 1000
     with pytest.raises(ArgumentError, match="sweep"):
         check_sweep({"lr": values, "warmup": values, "weight_decay": values}, seeds)
@@ -86,7 +86,11 @@ def test_runs_are_counted_before_they_are_listed(seeds: int) -> None:
         check_sweep(None, 10**9)
 
 
+@needs("train")
 def test_a_rank_above_the_width_of_a_layer_is_refused(tiny_folder: Path, tmp_path: Path) -> None:
+    from mlxbert.train.options.loop_options import TrainingOptions
+    from tests.train.pretraining.files import text_file
+
     rows = [{"text": word, "label": word[:1]} for word in ("cat", "dog", "city", "dot") * 5]
     how: dict[str, Any] = {"train": rows, "output": tmp_path / "out", "model": tiny_folder, "dry_run": True}
     with pytest.raises(ArgumentError, match="lora is 25, expected at most 24"):
@@ -99,7 +103,12 @@ def test_a_rank_above_the_width_of_a_layer_is_refused(tiny_folder: Path, tmp_pat
         TrainingOptions(lora=10**7)
 
 
+@needs("train")
 def test_the_library_has_the_bounds_of_the_command_line(tiny: mlxbert.Model, tiny_folder: Path, tmp_path: Path) -> None:
+    from mlxbert.train.objectives.vector_loss import VectorLoss
+    from mlxbert.train.options.loop_options import TrainingOptions
+    from tests.train.pretraining.files import text_file
+
     corpus = [text_file(tmp_path / "text.txt")]
     pairs = [{"anchor": "cat", "positive": "dog"}] * 2
     calls: list[tuple[str, Callable[[], object]]] = [
@@ -135,7 +144,11 @@ def test_numbers_of_thousands_of_digits_are_named_in_errors(tiny: mlxbert.Model)
             give()
 
 
+@needs("train")
 def test_lists_have_bounds() -> None:
+    from mlxbert.train.objectives.vector_loss import VectorLoss
+    from mlxbert.train.pretraining.phases import read_lengths
+
     more = MAX_LISTED + 1
     calls: list[tuple[str, Callable[[], object]]] = [
         ("dimensions", lambda: VectorLoss(None, dimensions=(8,) * more)),

@@ -9,7 +9,12 @@ import pytest
 import mlxbert
 from mlxbert.results.embed import Embedding, Words, WordVector
 from mlxbert.results.short_repr import Brief
-from mlxbert.results.text_results import Fill, FillMask, Mask, Token, Tokens
+from mlxbert.results.text_results import Fill
+from mlxbert.results.text_results import FillMask
+from mlxbert.results.text_results import Mask
+from mlxbert.results.text_results import Token
+from mlxbert.results.text_results import Tokens
+from tests.helpers.rooms import needs
 
 SETTINGS = {"ModelRef", "EngineOptions", "Usage", "Example", "TrainBatch"}  # what is given, not what is returned
 LONG = "many words " * 200
@@ -23,6 +28,7 @@ LARGE = (
 )
 
 
+@needs("export", "train")
 def test_every_public_result_prints_briefly() -> None:
     found = [getattr(mlxbert, name) for name in dir(mlxbert)]
     results = [one for one in found if inspect.isclass(one) and dataclasses.is_dataclass(one)]
@@ -52,6 +58,7 @@ def test_what_is_left_out_is_counted() -> None:
     assert "float32 1024" in repr(LARGE[0])
 
 
+@needs("export")
 @pytest.mark.parametrize("values", [(), (1.0,), {}, {"a": None}, [float("nan")], (True, "x", b"y")], ids=repr)
 def test_plain_values_print_as_python_writes_them(values: object) -> None:
     assert repr(mlxbert.Difference("config", "x", values, None, "t")).count(repr(values)) == 1

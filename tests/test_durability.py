@@ -13,9 +13,7 @@ import pytest
 from mlxbert.cli.output.resumable_file import PART
 from mlxbert.durable_files import atomic_write, write_record
 from mlxbert.machine.device import mx
-from mlxbert.train.loop.adamw import AdamW
-from mlxbert.train.loop.saved_run import Progress, RunState, RunStore
-from mlxbert.train.training_folders import Workspace
+from tests.helpers.rooms import needs
 from tests.test_apple_double import interrupt, output, result
 
 FULL = 51
@@ -86,10 +84,14 @@ def test_a_resumed_output_empties_it_no_more_often(flushed: list[tuple[str, str]
     assert len(full(flushed)) == 3
 
 
+@needs("train")
 def test_arrays_are_on_the_disk_before_the_state_that_names_them(
     flushed: list[tuple[str, str]], tmp_path: Path
 ) -> None:
     """Flushing `state.json` empties the cache of the disk, in which the arrays are, before it has its name."""
+    from mlxbert.train.loop.adamw import AdamW
+    from mlxbert.train.loop.saved_run import Progress, RunState, RunStore
+
     arrays = {"a": mx.zeros((2,))}
     best = Progress(step=1, best_step=1)
     RunStore(tmp_path, "owner").save(RunState(best, arrays, AdamW(arrays, arrays, 1), best=arrays))
@@ -103,6 +105,9 @@ def test_arrays_are_on_the_disk_before_the_state_that_names_them(
     ]
 
 
+@needs("train")
 def test_a_finished_run_empties_it_for_its_result(flushed: list[tuple[str, str]], tmp_path: Path) -> None:
+    from mlxbert.train.training_folders import Workspace
+
     Workspace(tmp_path / "out", {}).finish(0, {}, {"a": mx.zeros((2,))})
     assert full(flushed) == ["result.json.unfinished", "000"]

@@ -13,7 +13,7 @@ from mlxbert.durable_files import identity
 from mlxbert.errors import ArgumentError
 from mlxbert.folders.destination import check_link_targets, check_target
 from mlxbert.readers.labelled_rows import read_rows
-from mlxbert.train.events import EventLog
+from tests.helpers.rooms import needs
 
 LABELS = ("Zürich", "ergänzt", "plain", "é")
 
@@ -41,7 +41,10 @@ def test_labels_and_their_order_are_the_same_in_each_unicode_form(tmp_path: Path
     assert os.path.isdir(tmp_path / "NFD" / spelled("é", "NFD"))  # the file system kept the form
 
 
+@needs("train")
 def test_a_file_under_another_name_is_the_same(tmp_path: Path) -> None:
+    from mlxbert.train.events import EventLog
+
     path, link = tmp_path / "x.jsonl", tmp_path / spelled("é.jsonl", "NFD")
     path.write_text('{"text": "a", "label": "b"}\n')
     os.link(path, link)

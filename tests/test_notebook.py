@@ -13,10 +13,16 @@ import pytest
 
 import mlxbert
 from mlxbert.errors import InputError
-from mlxbert.results.result import Failure, to_html
-from mlxbert.results.text_results import Answer, Classification, Entity, Label, Regression, Span, Tagged
-from mlxbert.train.scores.evaluation_summary import Evaluation, Mistake
-from tests.train.test_finetune import rows
+from mlxbert.results.result import Failure
+from mlxbert.results.result import to_html
+from mlxbert.results.text_results import Answer
+from mlxbert.results.text_results import Classification
+from mlxbert.results.text_results import Entity
+from mlxbert.results.text_results import Label
+from mlxbert.results.text_results import Regression
+from mlxbert.results.text_results import Span
+from mlxbert.results.text_results import Tagged
+from tests.helpers.rooms import needs
 
 STEERING = '<script>alert("&")</script>'
 
@@ -51,6 +57,7 @@ def test_results_are_tables_of_escaped_text(tiny: mlxbert.Model) -> None:
     assert to_html([float(number) for number in range(384)]).endswith("… 384 in all")
 
 
+@needs("explore")
 def test_attention_is_a_grid_of_tokens(tiny: mlxbert.Model) -> None:
     found = tiny.attention("the cat")
     [heads, *rows] = table(found)
@@ -58,7 +65,10 @@ def test_attention_is_a_grid_of_tokens(tiny: mlxbert.Model) -> None:
     assert np.allclose([[float(cell) for cell in row[1:]] for row in rows], found.mean, atol=1e-3)
 
 
+@needs("train")
 def test_an_evaluation_shows_a_matrix_with_its_classes_and_no_empty_column() -> None:
+    from mlxbert.train.scores.evaluation_summary import Evaluation, Mistake
+
     mistake = Mistake(text="a", pair=None, expected="no", predicted="yes", score=0.9, place="record 1")
     found = Evaluation(
         task="classify", model="m", data=("records",), examples=10, metric="accuracy", score=0.6, interval=(0.3, 0.8),
@@ -86,9 +96,12 @@ def test_functions_are_methods_of_a_model(tiny: mlxbert.Model) -> None:
     assert np.array_equal(tiny.embed(["the cat"], normalize=True), mlxbert.embed(tiny, ["the cat"], normalize=True))
 
 
+@needs("train")
 def test_training_in_a_notebook_has_a_bar(
     tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    from tests.train.test_finetune import rows
+
     records = [{"text": text, "label": label} for text, label in rows(60)]
     options: dict[str, Any] = {"train": records, "model": tiny_folder, "epochs": 1, "batch_size": 4}
     seen: list[mlxbert.Event] = []

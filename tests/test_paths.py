@@ -9,17 +9,12 @@ from pathlib import Path
 import pytest
 
 from mlxbert.durable_files import HashedFile, acquire_lock, atomic_write, sha256, write_record
-from mlxbert.errors import InputError, StoreError
+from mlxbert.errors import InputError
 from mlxbert.paths import file_to_write, open_regular, replace_file
 from mlxbert.readers.input_files import open_source, stamp_of
 from mlxbert.readers.labelled_rows import LabelFolder
 from mlxbert.readers.vector_files import read_vectors
-from mlxbert.search.schema import BESIDE
-from mlxbert.search.sqlite import SqliteStore
-from mlxbert.search.store import IndexSettings
 from tests.helpers.program import call
-
-ABOUT = IndexSettings("model", "0" * 64, 8, "cosine", "mean", ("", ""), 200, True, (0.5, 1.0))
 
 
 def _new(path: Path) -> Path:
@@ -128,23 +123,6 @@ def test_vectors_and_indexes_are_not_read_from_a_fifo(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is a FIFO"):
         read_vectors(tmp_path / "x.npy")
     call("indexes", "show", str(tmp_path / "x.npy"), MLXBERT_DATA=str(tmp_path)).fails(1, "no index")
-
-
-@pytest.mark.parametrize("ending", ["", *BESIDE])
-def test_no_file_of_an_index_replaces_a_fifo(ending: str, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / f"x.db{ending}")
-    with pytest.raises(StoreError, match="FIFO"):
-        SqliteStore(tmp_path / "x.db", ABOUT)
-    assert [path.name for path in tmp_path.iterdir()] == [f"x.db{ending}"]
-
-
-def test_two_names_of_an_index_have_one_lock_and_a_link_stays(tmp_path: Path) -> None:
-    (tmp_path / "far").mkdir()
-    (tmp_path / "x.db").symlink_to("far/real.db")
-    store = SqliteStore(tmp_path / "x.db", ABOUT)
-    store.close()
-    assert (tmp_path / "x.db").is_symlink() and store.path == os.path.realpath(tmp_path / "far" / "real.db")
-    assert SqliteStore(tmp_path / "x.db").path == SqliteStore(tmp_path / "far" / "real.db").path
 
 
 def test_files_are_opened_as_always(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 from mlxbert.nn.heads import HEADS
 from mlxbert.rooms import ROOMS
 from tests.helpers.cases import together
+from tests.helpers.rooms import needs
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = {"mlxbert": ROOT / "mlxbert", "mlxbert.cli": ROOT / "cli", "mlxbert.weights": ROOT / "weights"}
@@ -110,6 +111,7 @@ def test_imports_point_one_way() -> None:
     assert not [f"{module} imports {imported}" for module, imported in arrows if _layer(imported) > _layer(module)]
 
 
+@needs("search", "train", "serve", "export", "scale", "doctor")
 def test_a_room_imports_other_rooms_only_where_the_table_says_so() -> None:
     arrows = set[tuple[str, str]]()
     for module in MODULES:
@@ -165,6 +167,7 @@ def test_a_folder_and_its_sub_folders_do_not_import_each_other() -> None:
     assert not both, [(arrows[pair], arrows[pair[::-1]]) for pair in both]
 
 
+@needs("search", "train")
 def test_a_class_name_exists_once() -> None:
     homes: dict[str, set[str]] = {}
     for module, path in MODULES.items():
@@ -193,6 +196,7 @@ def test_only_the_device_module_imports_mlx_and_the_command_line_never() -> None
             assert not uses & {"rich", "typer"}, module
 
 
+@needs("train")
 def test_only_the_training_of_vocabularies_imports_sentencepiece_and_not_before_it_trains() -> None:
     assert [module for module, path in MODULES.items() if "sentencepiece" in _imports(path)] == [
         "mlxbert.train.pretraining.subword_training"
@@ -248,6 +252,7 @@ def test_the_package_list_is_that_of_the_folders() -> None:
         assert (ROOT / "mlxbert" / package).resolve() == ROOT / package
 
 
+@needs()
 def test_every_mutation_finds_its_line_and_its_test() -> None:
     listed = runpy.run_path(str(ROOT / "scripts" / "mutations.py"))["MUTATIONS"]
     assert len(listed) == len({mutation.name for mutation in listed}) >= 40

@@ -14,8 +14,8 @@ from mlxbert.errors import ArgumentError
 from tests.helpers.apple_double import imitate
 from tests.helpers.fake_hub import files_of, serve
 from tests.helpers.hub_machine import NAME, Machine
-from tests.helpers.indexes import write_files
 from tests.helpers.program import Outcome, call, command, environment, names, tiny_model
+from tests.helpers.rooms import needs
 from tests.helpers.volumes import KINDS, leave_attributes, mounted
 from tests.test_apple_double import finish, interrupt
 
@@ -110,7 +110,10 @@ def run(volume: Path, *arguments: str) -> Outcome:
     return outcome
 
 
+@needs("search")
 def test_an_index_is_made_updated_and_searched(volume: Path) -> None:
+    from tests.helpers.indexes import write_files
+
     notes = write_files(volume / "notes", 6)
     count = len(names(notes))
     leave_attributes(volume)

@@ -18,12 +18,10 @@ from tests.helpers.answering import save_answering
 from tests.helpers.batches import as_on_a_gpu, shapes_of
 from tests.helpers.cases import fast
 from tests.helpers.classifiers import EMOTIONS, NLI, SENTIMENT, STARS, save_classifier
+from tests.helpers.rooms import needs
 from tests.helpers.taggers import NER, save_random_tagger
 from tests.helpers.tiny import save
 from tests.helpers.waits import counted
-from tests.train.files import data_file
-from tests.train.pretraining.files import model_folder, text_file
-from tests.train.runs import make_run, steps
 
 Models = Callable[[str], mlxbert.Model]
 TEXTS = ["the cat sat " * (number % 7 + 1) for number in range(40)]
@@ -123,6 +121,8 @@ def test_the_batches_of_many_texts_are_few_and_full(name: str, monkeypatch: pyte
 
 def waits_of_an_update(start: Callable[..., Iterator[mlxbert.Event]], patch: pytest.MonkeyPatch) -> int:
     """The waits up to the next event, after updates that make tables."""
+    from tests.train.runs import steps
+
     with counted(patch) as waits:
         steps = (event for event in start(dtype="float32") if isinstance(event, mlxbert.Step))
         next(steps), next(steps)
@@ -130,6 +130,7 @@ def waits_of_an_update(start: Callable[..., Iterator[mlxbert.Event]], patch: pyt
         return waits.count - before
 
 
+@needs("train")
 @pytest.mark.parametrize(
     ("task", "accumulation"),
     fast(itertools.product(["classify", "tag", "answer", "embed"], [1, 2]), ("classify", 1), ("embed", 2)),
@@ -137,6 +138,8 @@ def waits_of_an_update(start: Callable[..., Iterator[mlxbert.Event]], patch: pyt
 def test_an_update_is_waited_for_once(
     task: str, accumulation: int, folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from tests.train.files import data_file
+
     start = partial(
         mlxbert.finetune, task, train=data_file(tmp_path, task, 60), model=folders["tiny"], output=tmp_path / "out",
         batch_size=4, gradient_accumulation=accumulation,
@@ -144,10 +147,13 @@ def test_an_update_is_waited_for_once(
     assert waits_of_an_update(start, monkeypatch) == 1  # for the numbers of the update before
 
 
+@needs("train")
 @pytest.mark.parametrize("objective", ["mlm", "mlm,nsp"])
 def test_an_update_of_pretraining_is_waited_for_once(
     objective: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from tests.train.pretraining.files import model_folder, text_file
+
     start = partial(
         mlxbert.pretrain, text_file(tmp_path / "text.txt"), model=model_folder(tmp_path / "tiny"),
         output=tmp_path / "out", objective=objective, length="24", batch_size=8, steps=6, eval_every=6,
@@ -155,12 +161,15 @@ def test_an_update_of_pretraining_is_waited_for_once(
     assert waits_of_an_update(start, monkeypatch) == 1
 
 
+@needs("train")
 @pytest.mark.parametrize(
     "options", fast([{"gradient_accumulation": 2, "max_grad_norm": 0.5}, {"dtype": mx.float16}], {"dtype": mx.float16})
 )
 def test_updates_that_are_not_waited_for_are_those_of_a_cpu(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from tests.train.runs import make_run, steps
+
     # Too large for the first updates in float16.
     monkeypatch.setattr("mlxbert.train.loop.training_run.FIRST_SCALE", 2.0**24)
     cpu = make_run(rate=0.0, evaluate=None, epochs=3, **options)

@@ -10,6 +10,7 @@ import mlxbert
 from tests.cli.test_terminal import colours, plain
 from tests.helpers.answering import save_answering
 from tests.helpers.program import TERMINALS, Terminal, call, terminal
+from tests.helpers.rooms import needs
 
 QUESTION, CONTEXT = "who sat ?", "the cat sat on the mat .\r\n\r\na man went to the store , he bought milk"
 ALWAYS = ("--no-answer-threshold", "1")
@@ -137,6 +138,7 @@ def test_no_answer_is_shown_with_the_span_that_was_not_sure_enough(model: str) -
     assert rows[1].startswith("no answer") and rows[2].startswith("not sure enough: ")
 
 
+@needs("train")
 def test_a_file_of_squad_becomes_a_model_and_its_evaluation(model: str, tmp_path: Path) -> None:
     names = ("paris", "tokyo", "cat", "dog")
     words = ("where", "to", "of")

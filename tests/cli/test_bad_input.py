@@ -23,6 +23,7 @@ from tests.helpers.program import (
     process,
     tiny_model,
 )
+from tests.helpers.rooms import needs
 
 TEXT = "the [MASK]"
 
@@ -189,6 +190,7 @@ def test_an_input_that_cannot_be_opened_is_named(small: str, tmp_path: Path) -> 
     call("fill-mask", "--input", str(tmp_path / "folder.txt"), "--model", small).fails(2, "folder.txt", "is a folder")
 
 
+@needs()
 def test_names_of_files_are_no_texts(tmp_path: Path) -> None:
     files = [tmp_path / "a.md", tmp_path / "b.md"]
     for file in files:

@@ -11,9 +11,9 @@ import pytest
 
 from mlxbert.cli.views import console, rich_console
 from mlxbert.cli.views.vectors import _colour as of_cosine
-from mlxbert.train.views import evaluation
 from tests.docs.pages import ROOT
 from tests.helpers.cases import together
+from tests.helpers.rooms import needs
 
 Colour = tuple[int, int, int]
 System = Literal["standard", "256", "truecolor"]
@@ -110,8 +110,11 @@ def test_every_style_can_be_read_on_white_and_on_black(style: str, system: Syste
         assert can_be_read(colour), colour
 
 
+@needs("train")
 @pytest.mark.parametrize("system", ["256", "truecolor"])
 def test_numbers_on_a_background_can_be_read(system: System) -> None:
+    from mlxbert.train.views import evaluation
+
     shares = [part / 50 for part in range(51)]
     backgrounds = [f"on {of_cosine(share)}" for share in shares]
     backgrounds += [evaluation._colour(share, right) for share in shares for right in (True, False)]

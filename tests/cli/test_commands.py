@@ -13,6 +13,7 @@ from mlxbert.weights.model_source import builtin_folder
 from tests.helpers.cases import together
 from tests.helpers.commands import COMMANDS
 from tests.helpers.program import call, change_weights, tiny_model
+from tests.helpers.rooms import needs
 
 PARIS = "[MASK] is the capital of France."
 LONG = "the dog sat on the mat . " * 100  # 700 tokens, 26 characters for 7
@@ -238,6 +239,7 @@ def test_models_list_shows_the_builtin_model() -> None:
     assert found["bytes"] > found["parameters"] > 1_000_000
 
 
+@needs("doctor")
 @pytest.mark.usefixtures("small_products")
 def test_doctor_measures_and_names_versions() -> None:
     outcome = call("doctor")

@@ -8,7 +8,7 @@ import pytest
 from mlxbert.machine.device import hint_once
 from tests.helpers.faults import MEMORY, NO_FAULTS, OTHER, failing_eval, small_memory
 from tests.helpers.program import call, names
-from tests.train.test_finetune import rows, write
+from tests.helpers.rooms import needs
 
 
 @pytest.fixture(autouse=True)
@@ -57,10 +57,13 @@ def test_another_error_is_not_swallowed(small: str, monkeypatch: pytest.MonkeyPa
         call("embed", "the cat", "--model", small)
 
 
+@needs("train")
 @pytest.mark.usefixtures("all_cores")
 def test_training_says_what_is_kept_and_what_takes_less(
     small: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from tests.train.test_finetune import rows, write
+
     data = write(tmp_path / "train.csv", rows(40))
     command = ["finetune", "classify", "--train", str(data), "--model", small, "--output", str(tmp_path / "out")]
     command += ["--epochs", "1", "--batch-size", "8"]

@@ -20,6 +20,7 @@ from mlxbert.cli.views.console import to_options
 from mlxbert.errors import ArgumentError
 from mlxbert.readers.formats import FORMATS
 from tests.helpers.program import TIMEOUT, Outcome, call, command, environment, terminal
+from tests.helpers.rooms import needs
 
 
 @pytest.fixture
@@ -360,6 +361,7 @@ def test_hints_of_the_library_name_options(read: Tokenizing) -> None:
     read("in.jsonl", b'{"body": "the"}\n', "--strict").fails(1, "'text'", "body", "hint: ", "--field")
 
 
+@needs()
 def test_an_error_names_both_options(tmp_path: Path) -> None:
     file = str(tmp_path / "x.gguf")
     both = call("convert", "builtin", file, "--to", "gguf", "--dtype", "float16", "--quantize", "8")

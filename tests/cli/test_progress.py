@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 from unittest import mock
 
 import pytest
@@ -12,18 +13,11 @@ import pytest
 from mlxbert.cli.inputs import open_input
 from mlxbert.cli.shared_options import InputOptions
 from mlxbert.cli.views import progress
-from mlxbert.search import views
-from mlxbert.search.update_events import (
-    Embedded,
-    Event,
-    FileFailed,
-    FileIndexed,
-    FileRead,
-    FileStarted,
-    IndexUpdated,
-    Scanned,
-)
 from tests.helpers.program import _TerminalStream
+from tests.helpers.rooms import needs
+
+if TYPE_CHECKING:
+    from mlxbert.search.update_events import Event
 
 NAME = "google-bert/bert-base-uncased"  # of the README
 CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -91,8 +85,10 @@ def test_the_time_left_is_that_of_whole_windows(monkeypatch: pytest.MonkeyPatch,
     assert any(re.search(r"/s +1\d:\d\d$", line) for line in screen.lines)
 
 
-def _update(files: int, seconds: tuple[float, float], clock: list[float]) -> Iterator[Event]:
+def _update(files: int, seconds: tuple[float, float], clock: list[float]) -> "Iterator[Event]":
     """The events of an update: files of 1,000 bytes and 10 chunks, of which 20 are embedded together."""
+    from mlxbert.search.update_events import Embedded, FileIndexed, FileRead, FileStarted
+
     for number in range(files):
         yield FileStarted(f"/docs/a long folder/manual {number}.pdf", 1000)
         clock[0] += seconds[0]
@@ -103,7 +99,11 @@ def _update(files: int, seconds: tuple[float, float], clock: list[float]) -> Ite
             yield from (Embedded(10 * (number - 1) + count) for count in range(1, 21))
 
 
+@needs("search")
 def test_reading_and_embedding_have_their_weights(clock: list[float]) -> None:
+    from mlxbert.search.update_events import FileRead, FileStarted
+    from mlxbert.search import views
+
     estimate, shares, start = views.UpdateEstimate(10_000), [0.0], clock[0]
     whole = 10 * 4.0 + 100 * 0.5
     for event in _update(10, (4.0, 0.5), clock):
@@ -116,7 +116,11 @@ def test_reading_and_embedding_have_their_weights(clock: list[float]) -> None:
     assert estimate.left() is None and estimate.files == 10
 
 
+@needs("search")
 def test_the_estimate_of_files_without_new_chunks_is_that_of_reading(clock: list[float]) -> None:
+    from mlxbert.search.update_events import FileRead, FileStarted
+    from mlxbert.search import views
+
     estimate = views.UpdateEstimate(4000)
     for event in (FileStarted("/a", 1000), FileRead("/a", 1000, 0)):
         estimate.add(event)
@@ -124,7 +128,11 @@ def test_the_estimate_of_files_without_new_chunks_is_that_of_reading(clock: list
     assert (estimate.share, estimate.doing) == (0.25, "") and estimate.left() == pytest.approx(4.0)
 
 
+@needs("search")
 def test_a_file_that_cannot_be_read_is_done_too(clock: list[float]) -> None:
+    from mlxbert.search.update_events import FileFailed, FileRead, FileStarted, IndexUpdated
+    from mlxbert.search import views
+
     estimate = views.UpdateEstimate(3000)
     vanished = (FileStarted("/b", 1000), FileStarted("/c", 1000), FileFailed("/c", "no such file"))
     for event in (
@@ -138,8 +146,12 @@ def test_a_file_that_cannot_be_read_is_done_too(clock: list[float]) -> None:
     assert estimate.share == pytest.approx(1.0) and estimate.left() is None
 
 
+@needs("search")
 @pytest.mark.parametrize("columns", [50, 80, 120])
 def test_an_update_says_which_file_is_read(monkeypatch: pytest.MonkeyPatch, clock: list[float], columns: int) -> None:
+    from mlxbert.search.update_events import FileStarted, Scanned
+    from mlxbert.search import views
+
     screen = Screen(monkeypatch, columns)
     with views.index_update(Scanned(10, 10, 10_000, 0, {})) as show:
         for event in _update(6, (4.0, 0.5), clock):

@@ -10,6 +10,7 @@ import pytest
 from mlxbert.cli.views import console
 from mlxbert.results.json import INVISIBLE, to_json
 from tests.helpers.program import TERMINALS, Terminal, _TerminalStream, call, real_terminal, terminal, tiny_model
+from tests.helpers.rooms import needs
 
 TEXT = "Tokyo is the largest city in [MASK]."
 # Sequences that set a title, move the cursor, ring, switch character sets, and do the same in one C1 character;
@@ -85,6 +86,7 @@ def test_tokenize_draws_the_sum_of_token_segment_and_position(small: str) -> Non
     assert rows[3] == ["+", "position", *"012345678"]
 
 
+@needs("doctor")
 @pytest.mark.usefixtures("small_products")
 @pytest.mark.parametrize(
     ("arguments", "found"),
@@ -165,6 +167,7 @@ def test_talk_on_a_terminal_has_colours_unless_no_color_is_set(show: Terminal, s
     assert not colours(uncoloured)
 
 
+@needs()
 @pytest.mark.parametrize("variables", [{}, {"NO_COLOR": "1"}])
 def test_messages_are_wrapped_between_words_and_long_paths_stay_whole(variables: dict[str, str]) -> None:
     path = "/no/folder/" + "long" * 20

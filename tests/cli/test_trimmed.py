@@ -8,8 +8,10 @@ from rich.text import Text
 
 from mlxbert.cli.views.rich_console import Console, Trim
 from tests.helpers.program import call
+from tests.helpers.rooms import needs
 
 
+@needs()
 @pytest.mark.parametrize("colours", ["", "1"])
 @pytest.mark.parametrize(
     "arguments",

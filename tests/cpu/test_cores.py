@@ -5,13 +5,16 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import pytest
 
 from mlxbert.cpu import cores
 from mlxbert.cpu.cores import as_cores_get_free
-from mlxbert.train.loop.adamw import Arrays
-from tests.train.runs import digest, make_run
+from tests.helpers.rooms import needs
+
+if TYPE_CHECKING:
+    from mlxbert.train.loop.adamw import Arrays
 
 WORKERS = 3
 
@@ -87,10 +90,13 @@ def test_an_interrupt_while_jobs_are_submitted_leaves_no_worker_waiting(monkeypa
     assert cores._worker(0).submit(lambda: 1).result(timeout=10) == 1
 
 
+@needs("train")
 @pytest.mark.usefixtures("workers")
 def test_sums_have_the_same_bits_whichever_core_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.train.runs import digest, make_run
+
     def found(slow: int) -> dict[str, list[float]]:
-        def fulfil(job: Callable[[], Arrays], result: "Future[Arrays]") -> None:
+        def fulfil(job: "Callable[[], Arrays]", result: "Future[Arrays]") -> None:
             time.sleep(0.005 if threading.current_thread().name.startswith(f"mlxbert-core-{slow}") else 0)
             usual(job, result)
 

@@ -16,6 +16,7 @@ from mlxbert.machine.device import mx
 from mlxbert.weights.formats.weight_files import open_weights
 from mlxbert.weights.model_source import ModelRef
 from tests.helpers.program import TERMINALS, Terminal, call, change_config, change_weights, terminal, tiny_model
+from tests.helpers.rooms import needs
 from tests.helpers.st_folder import NORMALIZE, dense, pooling, save_st, write_json
 from tests.helpers.tf_files import write_model
 from tests.helpers.tiny import save, with_nan
@@ -278,6 +279,7 @@ def test_the_view_fits_a_terminal_without_cut_numbers(columns: int, whole: bool)
     assert sum(math.prod(tensor["shape"]) for tensor in found["tensors"]) == found["parameters"]["total"]
 
 
+@needs("export")
 def test_weights_with_nan_are_named_though_no_fixed_text_meets_them(tmp_path: Path) -> None:
     a = with_nan(tiny_model(tmp_path / "a"), "##h")
     (name,) = mlxbert.inspect(a).weights.with_nan

@@ -12,6 +12,7 @@ import mlxbert
 from mlxbert.frozen_dict import FrozenDict, frozen
 from mlxbert.machine.device import mx
 from mlxbert.results.json import plain
+from tests.helpers.rooms import needs
 from tests.helpers.st_folder import NORMALIZE, dense, pooling, save_st
 
 
@@ -33,6 +34,7 @@ def unchangeable(value: Any) -> bool:
     return value is None or isinstance(value, bool | int | float | str | Path)
 
 
+@needs("export")
 def test_results_are_frozen_all_the_way_down(a: Path, tmp_path: Path) -> None:
     b = save_st(tmp_path / "b", pooling("cls"), settings={"prompts": {"other": ""}})
     results = mlxbert.inspect(a), mlxbert.verify(a, b), mlxbert.convert(a, tmp_path / "c")

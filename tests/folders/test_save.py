@@ -18,6 +18,7 @@ from mlxbert.nn.heads import HEADS, Network
 from mlxbert.weights.families.registry import FAMILIES
 from tests.helpers.families import FROZEN, FROZEN_CELLS
 from tests.helpers.frozen import add_vocabulary, change_config, read_config, tensors_in, write_model, write_tensors
+from tests.helpers.rooms import needs
 from tests.helpers.st_folder import NORMALIZE, dense, pooling, save_st
 from tests.helpers.tiny import CONFIG, VOCAB
 
@@ -268,6 +269,7 @@ def test_dtype_shards_and_what_the_configuration_says(tmp_path: Path, tiny_folde
     assert read_config(mlxbert.save(mlxbert.load(stated, dtype="float32"), tmp_path / "wide"))["dtype"] == "float32"
 
 
+@needs("export")
 def test_untied_copies_are_written_as_convert_writes_them(tmp_path: Path) -> None:
     source = golden("bert", "ForMaskedLM", tmp_path / "source")
     tensors = tensors_in(source)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import mlxbert
+from tests.helpers.rooms import needs
 from tests.helpers.sparse_folder import TEXTS, save_routed, save_splade
 
 LAYOUTS: dict[str, Callable[[Path], Path]] = {
@@ -17,6 +18,7 @@ LAYOUTS: dict[str, Callable[[Path], Path]] = {
 }
 
 
+@needs("export")
 @pytest.mark.parametrize("name", LAYOUTS)
 @pytest.mark.parametrize("convert", [False, True])
 def test_a_copy_makes_the_same_vectors(name: str, convert: bool, tmp_path: Path) -> None:

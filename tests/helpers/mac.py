@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from mlxbert import durable_files
-from mlxbert.search import file_systems
+from mlxbert.rooms import ROOMS
 
 HIDDEN, IN_THE_CLOUD = 0x8000, 0x40000000  # UF_HIDDEN and SF_DATALESS of <sys/stat.h>
 _GETPATH = 50  # F_GETPATH
@@ -94,8 +94,9 @@ class MacDisk:
             return os.fsencode(self._real["readlink"](f"/proc/self/fd/{descriptor}")).ljust(len(argument), b"\0")
 
         monkeypatch.setattr(fcntl, "fcntl", get_path)
-        monkeypatch.setattr(file_systems, "_PATH_OF", _GETPATH)
-        monkeypatch.setattr(file_systems, "ON_MAC", True)
+        if "search" in ROOMS:
+            monkeypatch.setattr("mlxbert.search.file_systems._PATH_OF", _GETPATH)
+            monkeypatch.setattr("mlxbert.search.file_systems.ON_MAC", True)
         monkeypatch.setattr(durable_files, "_ON_MAC", True)
 
     def flag(self, path: Path, flags: int) -> None:

@@ -16,15 +16,13 @@ from typing import Any
 import pytest
 
 from mlxbert import durable_files
-from mlxbert.doctor import reported_chips, worker
-from mlxbert.doctor.commands import doctor as machine
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.machine import device, mac
 from mlxbert.machine.device import mx
 from mlxbert.machine.mac import Mac, problems
 from mlxbert.other_libraries import pip_install
-from mlxbert.search import power
 from tests.helpers.program import call
+from tests.helpers.rooms import needs
 
 M2 = {"machdep.cpu.brand_string": "Apple M2", "macos": "15.6", "kern.hv_vmm_present": "0"}
 M5 = {**M2, "machdep.cpu.brand_string": "Apple M5 Pro", "macos": "26.2"}
@@ -283,7 +281,10 @@ def test_power_and_heat_are_what_the_system_says(
     assert mac.power_state() == {}
 
 
+@needs("doctor")
 def test_the_footprint_has_the_memory_of_the_gpu(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mlxbert.doctor import worker
+
     def proc_pid_rusage(pid: int, flavor: int, buffer: Any) -> int:
         if pid != os.getpid() or flavor != 4:
             return -1
@@ -389,6 +390,8 @@ def test_tf32_is_decided_once_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def unreported(make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """The cache of a Mac with a GPU, on which `doctor` finds nothing to mend."""
+    from mlxbert.doctor.commands import doctor as machine
+
     make(M2)
     facts = {"device": "gpu", "gpu_found": True, "blas": "accelerate", "blas_hint": None, "chip": "Apple M2"}
     monkeypatch.setattr(device, "describe", lambda: {**facts, "macos": "15.6"})
@@ -400,7 +403,11 @@ def unreported(make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> P
     return tmp_path / "cache"
 
 
+@needs("doctor")
 def test_a_chip_that_nobody_has_reported_is_asked_for_once(unreported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mlxbert.doctor import reported_chips
+    from mlxbert.doctor.commands import doctor as machine
+
     said = [call("doctor").err for _ in range(3)]
     assert "Apple M2" in said[0] and "mlxbert doctor --report" in said[0]
     assert all("report" not in one for one in said[1:])
@@ -412,6 +419,7 @@ def test_a_chip_that_nobody_has_reported_is_asked_for_once(unreported: Path, mon
     assert "report" not in call("doctor").err
 
 
+@needs("doctor")
 @pytest.mark.parametrize("cache", ["a file", "a file in it", "no home"])
 def test_a_report_is_asked_for_where_nothing_can_be_written(
     cache: str, unreported: Path, monkeypatch: pytest.MonkeyPatch
@@ -429,19 +437,26 @@ def test_a_report_is_asked_for_where_nothing_can_be_written(
         assert outcome.status == 0 and "mlxbert doctor --report" in outcome.err
 
 
+@needs("doctor")
 def test_other_systems_are_not_asked(unreported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     facts = {"device": "gpu", "gpu_found": True, "blas": None, "blas_hint": None, "chip": "NVIDIA H200"}
     monkeypatch.setattr(device, "describe", lambda: facts)
     assert "report" not in call("doctor").err and not unreported.exists()
 
 
+@needs("doctor")
 def test_reports_are_complete_and_of_apple_chips() -> None:
+    from mlxbert.doctor import reported_chips
+
     for one in reported_chips.reports():
         assert one.keys() == {*reported_chips.FIELDS} and one["chip"].startswith("Apple ")
 
 
+@needs("search")
 @pytest.mark.parametrize(("system", "before", "expected"), [("darwin", 0, 10), ("linux", 0, 10), ("linux", 15, 0)])
 def test_other_programs_go_first(monkeypatch: pytest.MonkeyPatch, system: str, before: int, expected: int) -> None:
+    from mlxbert.search import power
+
     added, classes = list[int](), list[tuple[int, int]]()
 
     def nice(more: int) -> int:
@@ -456,6 +471,7 @@ def test_other_programs_go_first(monkeypatch: pytest.MonkeyPatch, system: str, b
     assert added == [0, expected] and classes == [(0x11, 0)] * (system == "darwin")
 
 
+@needs("search")
 @pytest.mark.parametrize(
     ("output", "expected"),
     [
@@ -474,6 +490,8 @@ def test_other_programs_go_first(monkeypatch: pytest.MonkeyPatch, system: str, b
 def test_where_a_mac_draws_its_power_from(
     monkeypatch: pytest.MonkeyPatch, output: str | Exception, expected: bool | None
 ) -> None:
+    from mlxbert.search import power
+
     def run(command: tuple[str, ...], **options: object) -> SimpleNamespace:
         assert command == ("/usr/bin/pmset", "-g", "batt")
         if isinstance(output, Exception):
@@ -489,6 +507,7 @@ def test_where_a_mac_draws_its_power_from(
         assert power.on_battery() == expected
 
 
+@needs("search")
 @pytest.mark.parametrize(
     ("supplies", "expected"),
     [
@@ -505,6 +524,8 @@ def test_where_a_mac_draws_its_power_from(
 def test_where_linux_draws_its_power_from(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, supplies: list[str], expected: bool
 ) -> None:
+    from mlxbert.search import power
+
     monkeypatch.setattr(power, "_SUPPLIES", tmp_path)
     for number, values in enumerate(supplies):
         (tmp_path / f"{number}").mkdir()

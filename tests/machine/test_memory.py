@@ -21,7 +21,6 @@ from mlxbert.config import (
     Rotary,
     Rotation,
 )
-from mlxbert.doctor.commands import doctor as machine
 from mlxbert.folders.inspect import fit
 from mlxbert.folders.inspection import Fit
 from mlxbert.machine import device, mac
@@ -31,13 +30,11 @@ from mlxbert.nn import ops
 from mlxbert.nn.heads import Network
 from mlxbert.nn.ops import inference
 from mlxbert.text.batch import BATCH_TOKENS, default_batch_tokens
-from mlxbert.train.base_model import BaseModel
-from mlxbert.train.options.loop_options import TrainingOptions
 from mlxbert.weights.find_model import find_model
 from mlxbert.weights.model_source import ModelRef
 from tests.helpers.program import call, terminal
+from tests.helpers.rooms import needs
 from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config
-from tests.train.runs import make_run, steps
 
 GIB = 2**30
 MACS = {  # chip, memory, recommended working set, tokens of a batch
@@ -87,10 +84,13 @@ def become(monkeypatch: pytest.MonkeyPatch, limits: Limits) -> Callable[..., Non
     return made
 
 
+@needs("doctor")
 @pytest.mark.parametrize(("chip", "memory", "recommended", "tokens"), MACS.values(), ids=MACS)
 def test_limits_and_batches_are_those_of_the_mac(
     become: Callable[..., None], limits: Limits, chip: str, memory: int, recommended: int, tokens: int
 ) -> None:
+    from mlxbert.doctor.commands import doctor as machine
+
     become(chip, memory, recommended)
     device.use()
     assert limits == {"memory": recommended, "cache": GIB}
@@ -114,7 +114,10 @@ def test_cuda_keeps_its_limits_and_batches(become: Callable[..., None], limits: 
     assert [device.choose_dtype(training=training) for training in (False, True)] == [mx.bfloat16] * 2
 
 
+@needs("doctor")
 def test_a_cpu_keeps_its_limits_and_batches(monkeypatch: pytest.MonkeyPatch, limits: Limits) -> None:
+    from mlxbert.doctor.commands import doctor as machine
+
     monkeypatch.setattr(mx, "is_available", lambda kind: kind == mx.cpu)
     monkeypatch.setattr(mx.metal, "is_available", lambda: False)
     monkeypatch.setattr(mx, "set_default_device", lambda chosen: None)
@@ -141,10 +144,13 @@ def test_a_gpu_trains_in_float32_on_a_mac(become: Callable[..., None]) -> None:
     assert device.choose_dtype("bfloat16", training=True) == mx.bfloat16
 
 
+@needs("train")
 @pytest.mark.parametrize(("recommended", "bound"), [(50 * GIB, 3 * GIB), (4 * GIB, 2 * GIB), (GIB, 0)])
 def test_training_keeps_what_an_update_took_and_inference_a_gibibyte(
     monkeypatch: pytest.MonkeyPatch, limits: Limits, recommended: int, bound: int
 ) -> None:
+    from tests.train.runs import make_run, steps
+
     monkeypatch.setattr(mx.metal, "is_available", lambda: True)
     monkeypatch.setattr(mx, "is_available", lambda kind: True)
     monkeypatch.setattr(mx, "device_info", lambda kind=None: {"max_recommended_working_set_size": recommended})
@@ -266,7 +272,10 @@ def test_a_long_text_in_one_kernel_takes_no_scores(become: Callable[..., None]) 
         assert 1 / 8 < taken(positions=Alibi(8192), own_head_size=64) < 1 / 4
 
 
+@needs("train")
 def test_the_batch_of_training_is_that_of_its_options() -> None:
+    from mlxbert.train.options.loop_options import TrainingOptions
+
     assert TrainingOptions.batch_size == TEXTS and BATCH_TOKENS["small"] == TEXTS * TEXT
 
 
@@ -336,7 +345,11 @@ def _interrupted(*args: Any, **options: Any) -> None:
     raise InterruptedError
 
 
+@needs("train")
 def test_training_says_what_its_weights_take(warnings: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from mlxbert.train.base_model import BaseModel
+    from mlxbert.train.options.loop_options import TrainingOptions
+
     base = BaseModel(ref=ModelRef("builtin"), files=find_model(ModelRef("builtin")))
     total = inspect("builtin").parameters["total"]
 

@@ -19,8 +19,6 @@ import pytest
 from numpy.typing import NDArray
 
 from mlxbert.config import Rotary
-from mlxbert.doctor.check import kernels as checks
-from mlxbert.doctor.check.operations import RandomInputs, as_float64
 from mlxbert.goldens.golden_outputs import GOLDENS, load_network, outputs
 from mlxbert.machine.device import mx, plain_graphs
 from mlxbert.nn import attention, gpu_attention, ops
@@ -38,6 +36,7 @@ from tests.helpers.cases import together
 from tests.helpers.families import FROZEN, walked, walked_slowly
 from tests.helpers.frozen import file_name, frozen_outputs, write_model
 from tests.helpers.parity import assert_equal
+from tests.helpers.rooms import needs
 
 HALVES = {"float16": 2.0**-11, "bfloat16": 2.0**-8}  # how far the nearest number is away, as a share
 
@@ -89,7 +88,11 @@ def test_mlx_refuses_the_masks_that_the_table_says_it_refuses(dtype: mx.Dtype, m
     assert gpu_attention.is_fused(64, 9, dtype, mask, gradient=False) == taken
 
 
+@needs("doctor")
 def test_doctor_asks_metal_whether_the_table_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mlxbert.doctor.check import kernels as checks
+    from mlxbert.doctor.check.operations import RandomInputs
+
     def attention(q: mx.array, *arrays: mx.array, scale: float, force_fused: bool) -> mx.array:
         if q.shape[-1] not in {64, 96, 128} | ({72} if q.shape[2] > 8 else set()):  # 80 is missing
             raise ValueError("force_fused=True but no fused kernel is available")
@@ -252,6 +255,7 @@ def test_no_part_of_a_long_text_with_slopes_has_few_queries(length: int, calls: 
 # --- numbers ---
 
 
+@needs("doctor")
 @pytest.mark.parametrize("dtype", [mx.float32, mx.float16], ids=str)
 @pytest.mark.parametrize(
     ("apple", "width", "trains", "parts"),
@@ -266,6 +270,8 @@ def test_no_part_of_a_long_text_with_slopes_has_few_queries(length: int, calls: 
 def test_norms_are_computed_from_their_parts_where_cuda_differentiates_them_wrongly(
     apple: bool, width: int, trains: bool, parts: bool, dtype: mx.Dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from mlxbert.doctor.check.operations import as_float64
+
     monkeypatch.setattr(gpu_attention, "on_metal", lambda: apple)
     asked, right = [], mx.fast.layer_norm
 
@@ -293,10 +299,13 @@ def test_norms_are_computed_from_their_parts_where_cuda_differentiates_them_wron
     assert np.abs(as_float64(gradient) - slope).max() <= allowed
 
 
+@needs("doctor")
 @pytest.mark.parametrize("name", sorted({*ACTIVATIONS}))
 @pytest.mark.parametrize("dtype", HALVES)
 def test_half_precision_rounds_the_result_only(name: str, dtype: str) -> None:
     """GELU was 7e-4 off near -3, where it is 4e-3. Values and derivatives next to float32's."""
+    from mlxbert.doctor.check.operations import as_float64
+
     x = mx.array(np.linspace(-9, 9, 4099, dtype=np.float32)).astype(getattr(mx, dtype))
     wide = x.astype(mx.float32)
 

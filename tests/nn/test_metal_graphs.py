@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -28,23 +28,6 @@ from mlxbert.nn.encoder import Batch, KnownIds
 from mlxbert.nn.heads import Network
 from mlxbert.nn.ops import inference
 from mlxbert.nn.vector_losses import in_batch_negatives
-from mlxbert.train.loop.adamw import AdamW, weight_decays
-from mlxbert.train.loop.gpu_updater import DeviceStep
-from mlxbert.train.loop.gradients import Differentiator, Gradients, Whole, install
-from mlxbert.train.loop.saved_run import Progress
-from mlxbert.train.objectives import make_objective
-from mlxbert.train.objectives.objective import ContrastiveObjective, TrainBatch
-from mlxbert.train.options.loop_options import TrainingOptions
-from mlxbert.train.pretraining.electra import Electra
-from mlxbert.train.pretraining.loss_terms import (
-    MaskedWords,
-    NextSentenceTerm,
-    PretrainingTargets,
-    SentenceOrderTerm,
-    Term,
-)
-from mlxbert.train.pretraining.objective import Pretraining
-from mlxbert.train.pretraining.replaced_tokens import GeneratedWords, ReplacedTokens
 from mlxbert.weights.build import parameters as parameters_of
 from tests.helpers.graphs import (
     PATTERNS,
@@ -57,7 +40,11 @@ from tests.helpers.graphs import (
     refused,
     wrong,
 )
+from tests.helpers.rooms import needs
 from tests.helpers.tiny import random_network, tiny_config
+
+if TYPE_CHECKING:
+    from mlxbert.train.loop.gradients import Gradients
 
 MLX = importlib.metadata.version("mlx")
 BUDGET = Path(__file__).with_name("metal_graphs.json")
@@ -77,10 +64,6 @@ CELLS = [
     for family, head in MODELS
     for dtype in ("float32", "float16")
 ]
-_TERMS: dict[str, type[Term]] = {
-    "masked_lm": MaskedWords, "next_sentence": NextSentenceTerm, "sentence_order": SentenceOrderTerm,
-    "discriminator": ReplacedTokens,
-}  # fmt: skip
 _TASKS = {"sequence_classifier": "classify", "token_classifier": "tag", "question_answering": "answer"}
 _HIDDEN = 32
 _eval = mx.eval
@@ -89,6 +72,8 @@ Loaded = tuple[Network, Batch, Arrays, Arrays]
 
 def network_of(family: str, head: str, dtype: str, folder: Path) -> Network:
     """The network of a golden model; of a discriminator with a generator, as it is trained."""
+    from mlxbert.train.pretraining.electra import Electra
+
     network = golden_outputs.load_network(golden_outputs.write_model(family, head.split(",")[0], folder / head), dtype)
     if head == CRF_HEAD:
         network.heads["token_classifier"].crf = CRF(["O", "B-A", "I-A", "B-C"])  # type: ignore[attr-defined]
@@ -121,12 +106,30 @@ def forward(network: Network, batch: Batch) -> list[mx.array]:
         return [network.logits(head, output) for head in network.heads]
 
 
-def gradient(network: Network, batch: Batch, dtype: str) -> Callable[[Arrays], Gradients]:
+def gradient(network: Network, batch: Batch, dtype: str) -> "Callable[[Arrays], Gradients]":
     """The gradients of the loss that the network's heads are trained with, by the parameters."""
+    from mlxbert.train.loop.gradients import Differentiator
+    from mlxbert.train.objectives import make_objective
+    from mlxbert.train.objectives.objective import TrainBatch
+    from mlxbert.train.pretraining.electra import Electra
+    from mlxbert.train.pretraining.loss_terms import (
+        MaskedWords,
+        NextSentenceTerm,
+        PretrainingTargets,
+        SentenceOrderTerm,
+        Term,
+    )
+    from mlxbert.train.pretraining.objective import Pretraining
+    from mlxbert.train.pretraining.replaced_tokens import GeneratedWords, ReplacedTokens
+
     network.train()
     rows, length = batch.input_ids.shape
     key, scale, labels = mx.random.key(7), 1024.0, mx.array([0, 1, 1, 0])
-    terms: dict[Term, float] = {_TERMS[head](): 1.0 for head in network.heads if head in _TERMS}
+    known_terms: dict[str, type[Term]] = {
+        "masked_lm": MaskedWords, "next_sentence": NextSentenceTerm, "sentence_order": SentenceOrderTerm,
+        "discriminator": ReplacedTokens,
+    }  # fmt: skip
+    terms: dict[Term, float] = {known_terms[head](): 1.0 for head in network.heads if head in known_terms}
     if isinstance(network, Electra):
         terms[GeneratedWords()] = 1.0
     if terms:
@@ -153,8 +156,12 @@ def gradient(network: Network, batch: Batch, dtype: str) -> Callable[[Arrays], G
     return lambda found: Differentiator(network, objective, getattr(mx, dtype))(found, [lambda: (task, key)], scale)
 
 
-def _vectors(network: Network, batch: Batch, dtype: str) -> Callable[[Arrays], Gradients]:
+def _vectors(network: Network, batch: Batch, dtype: str) -> "Callable[[Arrays], Gradients]":
     """Those of `finetune embed`: half of the texts find the others."""
+    from mlxbert.train.loop.gradients import Differentiator, Whole
+    from mlxbert.train.objectives import make_objective
+    from mlxbert.train.objectives.objective import ContrastiveObjective, TrainBatch
+
     objective: Any = make_objective("embed")
     assert isinstance(objective, ContrastiveObjective)
     width = network.encoder.config.hidden_size
@@ -173,6 +180,12 @@ def _vectors(network: Network, batch: Batch, dtype: str) -> Callable[[Arrays], G
 
 def update(network: Network, found: Arrays) -> Callable[[Arrays], list[mx.array]]:
     """The parameters and the optimizer's memory after an update, and the numbers that are read of it."""
+    from mlxbert.train.loop.adamw import AdamW, weight_decays
+    from mlxbert.train.loop.gpu_updater import DeviceStep
+    from mlxbert.train.loop.gradients import Gradients
+    from mlxbert.train.loop.saved_run import Progress
+    from mlxbert.train.options.loop_options import TrainingOptions
+
     optimizer = AdamW(found, found)  # of the same shapes
     decays = weight_decays(found, network.encoder.config, TrainingOptions())
     device = DeviceStep(dict.fromkeys(found, 1.0), decays, 1.0, scaled=True)
@@ -200,9 +213,12 @@ def loaded(family: str, head: str, dtype: str, tmp_path: Path, monkeypatch: pyte
     return made
 
 
+@needs("train")
 @pytest.mark.sampled
 @pytest.mark.parametrize(("family", "head", "dtype"), CELLS)
 def test_metal_computes_all_of_it(loaded: Loaded, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mlxbert.train.loop.gradients import install
+
     network, batch, found, zeros = loaded
 
     def passed(**parameters: mx.array) -> list[mx.array]:
@@ -221,10 +237,11 @@ def test_metal_computes_all_of_it(loaded: Loaded, dtype: str, monkeypatch: pytes
     assert faults(monkeypatch, passed, found) == []
 
 
-def _of(found: Gradients) -> list[mx.array]:
+def _of(found: "Gradients") -> list[mx.array]:
     return [found.loss, found.weight, *found.terms.values(), *found.arrays.values()]
 
 
+@needs("train")
 @pytest.mark.sampled
 @pytest.mark.parametrize(("family", "head", "dtype"), CELLS)
 def test_kernels_stay_within_the_budget(
@@ -251,6 +268,7 @@ def test_kernels_stay_within_the_budget(
     assert not more
 
 
+@needs("train")
 @pytest.mark.sampled("nomic-moe-ForMaskedLM-float32")
 @pytest.mark.parametrize(("family", "head", "dtype"), CELLS)
 def test_no_graph_has_what_mlx_gets_wrong(loaded: Loaded, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,6 +284,7 @@ def test_no_graph_has_what_mlx_gets_wrong(loaded: Loaded, dtype: str, monkeypatc
         assert [name for name, kind in last.items() if kind == "Transpose"] == []
 
 
+@needs("train")
 @pytest.mark.parametrize("layers", [2, 12, 24])
 def test_nor_has_the_graph_of_a_deeper_model(layers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With bert-base's 201 parameters, and bert-large's 393."""

@@ -19,10 +19,8 @@ from mlxbert.errors import ChangedError
 from mlxbert.readers.formats import read_records
 from mlxbert.readers.input_files import InputFile, hashed, open_source
 from mlxbert.readers.labelled_rows import read_rows
-from mlxbert.train.pretraining.corpus import token_store
-from mlxbert.train.pretraining.corpus.documents import DocumentReader
-from mlxbert.train.pretraining.pretraining_settings import Settings
 from tests.helpers.program import call
+from tests.helpers.rooms import needs
 
 COUNT = 1200  # rows; `on_progress` is called after 1000
 WORDS = [f"the cat {number}" for number in range(COUNT)]
@@ -144,8 +142,11 @@ def test_the_hash_is_that_of_what_is_read(tmp_path: Path) -> None:
         file.sha256()
 
 
+@needs("train")
 @CHANGES
 def test_documents_of_a_file_that_changes(change: Change, tmp_path: Path) -> None:
+    from mlxbert.train.pretraining.corpus.documents import DocumentReader
+
     first, second = write(tmp_path, "in.txt"), write(tmp_path, "in.jsonl")
     documents = iter(DocumentReader([first, second], documents="line"))
     next(documents)
@@ -154,7 +155,11 @@ def test_documents_of_a_file_that_changes(change: Change, tmp_path: Path) -> Non
         list(documents)
 
 
+@needs("train")
 def test_a_corpus_is_read_as_it_was_hashed(tmp_path: Path) -> None:
+    from mlxbert.train.pretraining.corpus import token_store
+    from mlxbert.train.pretraining.pretraining_settings import Settings
+
     path = write(tmp_path, "in.txt")
     settings, tokenizer = Settings(corpus=(path,)), mlxbert.load("builtin").tokenizer
     assert settings.hashes

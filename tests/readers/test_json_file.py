@@ -12,7 +12,7 @@ from mlxbert.errors import InputError
 from mlxbert.readers import json_records
 from mlxbert.readers.formats import read_records
 from mlxbert.readers.labelled_rows import read_rows
-from mlxbert.train.pretraining.corpus.documents import DocumentReader, check_files
+from tests.helpers.rooms import needs
 from tests.readers.test_records import contents, write
 
 RECORDS: list[dict[str, Any]] = [{"text": "the", "id": 1}, {"text": "cat\n", "more": [None, {"a": 0.5}]}]
@@ -77,7 +77,10 @@ def test_json_has_a_limit_with_a_way_out() -> None:
         assert contents(read_records(io.BytesIO(raw), format="json")) == ["the", "cat"]
 
 
+@needs("train")
 def test_corpora_may_be_arrays(tmp_path: Path) -> None:
+    from mlxbert.train.pretraining.corpus.documents import DocumentReader, check_files
+
     raw = '[{"text": "Café. Yes."}, {"text": "No."}]'.encode("latin-1")
     files = check_files([write(tmp_path / "in.json.gz", raw)], "text", "blank")
     parts = DocumentReader(files, encoding="latin-1")

@@ -21,7 +21,7 @@ from mlxbert.readers.formats import FormatName, read_records
 from mlxbert.readers.input_files import InputFile
 from mlxbert.readers.labelled_rows import read_rows
 from mlxbert.readers.stream import Record, RecordStream
-from mlxbert.search.documents.document_kinds import RECORDS, kind_of
+from tests.helpers.rooms import needs
 
 CONTENTS = {
     "in.txt": b"\xef\xbb\xbfthe\r\n\r\ncat\n",
@@ -404,7 +404,10 @@ def test_damaged_json_has_a_column_and_no_other_line(tmp_path: Path) -> None:
     assert isinstance(long, InputError) and "not valid JSON (a number has 5,000 digits" in long.message
 
 
+@needs("search")
 def test_ndjson_is_another_name_of_jsonl(tmp_path: Path) -> None:
+    from mlxbert.search.documents.document_kinds import RECORDS, kind_of
+
     for name in ("in.ndjson", "in.NDJSON.gz"):
         path = write(tmp_path / name, b'{"text": "the"}\n{"text": "cat"}\n')
         records = read_records(path)

@@ -17,7 +17,7 @@ from mlxbert.errors import ArgumentError, HubError, InputError, MlxbertError
 from mlxbert.other_libraries import install_command
 from mlxbert.readers.labelled_rows import LabelledRows, read_rows
 from mlxbert.readers.stream import Record
-from mlxbert.search.documents.table_documents import DocumentColumns, read_record_documents
+from tests.helpers.rooms import needs
 from tests.readers.test_records import write, write_table
 
 
@@ -158,6 +158,7 @@ def test_damaged_records_are_named_with_their_lines(
     assert caught.value.message.startswith(f"{path}{begins}") and said in f"{caught.value.message} {caught.value.hint}"
 
 
+@needs("search")
 @pytest.mark.parametrize(
     ("name", "content", "expected"),
     [
@@ -175,6 +176,8 @@ def test_damaged_records_are_named_with_their_lines(
 def test_each_column_with_a_name_is_read_by_a_name_of_its_own(
     name: str, content: bytes, expected: dict[str, str], tmp_path: Path
 ) -> None:
+    from mlxbert.search.documents.table_documents import DocumentColumns, read_record_documents
+
     assert values(read_rows(write(tmp_path / name, content))) == [expected]
     (document,) = (one for one in read_record_documents(tmp_path / name, DocumentColumns()) if one.text)
     assert document.fields == {key: value for key, value in expected.items() if key != "text"}

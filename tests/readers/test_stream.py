@@ -15,10 +15,7 @@ from mlxbert.readers.parsing import Wanted
 from mlxbert.readers.pipes import Opened
 from mlxbert.readers.stream import RecordSource, RecordStream, windows
 from mlxbert.results.result import Failure
-from mlxbert.search.documents.document import UnreadableError
-from mlxbert.search.documents.document_kinds import read_documents
-from mlxbert.search.documents.table_documents import DocumentColumns
-from mlxbert.train.pretraining.corpus.documents import DocumentReader
+from tests.helpers.rooms import needs
 from tests.readers.test_records import write
 from tests.text.test_batch import QUICK
 
@@ -86,8 +83,11 @@ DAMAGED = {
 }
 
 
+@needs("train")
 @pytest.mark.parametrize("name", DAMAGED)
 def test_a_damaged_record_is_one_error_for_all_who_read_it(name: str, tmp_path: Path) -> None:
+    from mlxbert.train.pretraining.corpus.documents import DocumentReader
+
     path = write(tmp_path / name, DAMAGED[name][0])
     expected = f"{path}, {DAMAGED[name][1]}"
     (problem,) = [record.located(record.problem) for record in read_records(path) if record.problem is not None]
@@ -99,7 +99,12 @@ def test_a_damaged_record_is_one_error_for_all_who_read_it(name: str, tmp_path: 
     assert len([*corpus]) == 1 and corpus.place.problems == (expected,)
 
 
+@needs("search")
 def test_a_file_without_a_record_to_search_says_why(tmp_path: Path) -> None:
+    from mlxbert.search.documents.document import UnreadableError
+    from mlxbert.search.documents.document_kinds import read_documents
+    from mlxbert.search.documents.table_documents import DocumentColumns
+
     path = write(tmp_path / "in.jsonl", json.dumps({"body": 3}).encode())
     with pytest.raises(UnreadableError) as caught:
         [*read_documents(path, b"", "records", DocumentColumns("body"))]

@@ -708,3 +708,20 @@ def test_an_unfinished_copy_does_not_stay_open(opened: Open, monkeypatch: pytest
     with pytest.raises(StoreError, match="not finished"):
         opened()
     assert len(closed) == 1
+
+
+@pytest.mark.parametrize("ending", ["", *schema.BESIDE])
+def test_no_file_of_an_index_replaces_a_fifo(ending: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / f"x.db{ending}")
+    with pytest.raises(StoreError, match="FIFO"):
+        SqliteStore(tmp_path / "x.db", ABOUT)
+    assert [path.name for path in tmp_path.iterdir()] == [f"x.db{ending}"]
+
+
+def test_two_names_of_an_index_have_one_lock_and_a_link_stays(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    (tmp_path / "x.db").symlink_to("far/real.db")
+    store = SqliteStore(tmp_path / "x.db", ABOUT)
+    store.close()
+    assert (tmp_path / "x.db").is_symlink() and store.path == os.path.realpath(tmp_path / "far" / "real.db")
+    assert SqliteStore(tmp_path / "x.db").path == SqliteStore(tmp_path / "far" / "real.db").path

@@ -12,6 +12,7 @@ import pytest
 
 import mlxbert
 from tests.helpers.cases import together
+from tests.helpers.rooms import needs
 
 PUBLIC = {name: getattr(mlxbert, name) for name in dir(mlxbert) if inspect.isfunction(getattr(mlxbert, name))}
 OF_TEXTS = ("embed", "embed_stream", "fill_mask", "next_sentence", "tokenize", "similarity_pairs", "similarity_matrix")
@@ -41,6 +42,7 @@ def test_what_would_give_no_texts_is_refused_in_a_line(name: str, tiny: mlxbert.
     assert "order" in (caught.value.hint or "")
 
 
+@needs("explore", "train")
 def test_whole_numbers_of_numpy_are_whole_numbers(tiny: mlxbert.Model, tmp_path: Path) -> None:
     two, zero, whole = (cast(Any, number) for number in (np.int64(2), np.int32(0), np.int64))
     assert tiny.fill_mask("the [MASK]", top_k=two) == tiny.fill_mask("the [MASK]", top_k=2)
@@ -63,6 +65,7 @@ def test_swapped_arguments_are_named(name: str, tiny: mlxbert.Model) -> None:
     assert "mlxbert.load('some/name')" in (caught.value.hint or "")
 
 
+@needs("train")
 def test_a_model_before_the_task_is_told(tiny: mlxbert.Model) -> None:
     swapped: Any = mlxbert.evaluate
     for given, said in (((tiny, "classify"), "second argument"), (("classify", "a/b"), "mlxbert.load('a/b')")):

@@ -17,6 +17,7 @@ from tokenizers import (
 
 import mlxbert
 from mlxbert.labels.labels import Labels
+from tests.helpers.rooms import needs
 from tests.tasks.test_reranker import language_model, load as load_reranker
 
 TEXT = "De haven van Rotterdam's dom (112 m) ligt in Utrecht, 'Hé' .  Ça va 😀 in Rotterdam?"
@@ -62,6 +63,7 @@ def save(folder: Path, order: Any, trim: Any, *, prepends: bool = False) -> mlxb
     return mlxbert.load(folder.with_name("saved"), dtype="float32")
 
 
+@needs("explore")
 @pytest.mark.parametrize("trim", TRIMS)
 @pytest.mark.parametrize("order", [*ORDERS, "a space in front"])
 def test_spans_never_begin_inside_a_word(order: str, trim: str, tmp_path: Path) -> None:
@@ -86,6 +88,7 @@ def _long(model: mlxbert.Model) -> list[mlxbert.Answer]:
     return [mlxbert.answer(model, ("wat?", " ".join([TEXT] * 9)), top_k=99, no_answer_threshold=1)]
 
 
+@needs("explore")
 def test_words_of_a_reranker_with_a_prompt(tmp_path: Path) -> None:
     model = load_reranker(language_model(tmp_path / "model"))
     texts = "Who sat on it?", "The cat sat."

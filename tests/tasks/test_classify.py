@@ -15,6 +15,7 @@ from mlxbert.machine.device import mx
 from mlxbert.text.encoding import Encoding
 from tests.helpers.classifiers import EMOTIONS, SENTIMENT, STARS, save_classifier
 from tests.helpers.frozen import read_config
+from tests.helpers.rooms import needs
 
 TEXT, PAIR = "the cat sat on the mat", ("the cat sat", "he bought milk in tokyo")
 LONG = "the cat sat on the mat , a man went to the store . " * 4
@@ -243,6 +244,7 @@ def test_their_json_is_that_of_the_contract() -> None:
         assert json.dumps(result.to_dict()) == json.dumps(wanted)
 
 
+@needs("export")
 def test_thresholds_are_saved_loaded_and_converted(tmp_path: Path) -> None:
     labels = replace(EMOTIONS, thresholds=(0.25, 0.5, 1, 0))
     model = mlxbert.load(save_classifier(tmp_path / "plain", EMOTIONS), new_heads={"sequence_classifier": labels})

@@ -17,12 +17,12 @@ from mlxbert.machine.device import hint_once, mx
 from mlxbert.machine.device_errors import StoppedError
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import TASKS
-from mlxbert.serve.engine.engine import Engine
 from mlxbert.tasks.runner import run, run_batches
 from mlxbert.text.usage import Usage
 from tests.helpers.answering import save_answering
 from tests.helpers.classifiers import SENTIMENT, save_classifier
 from tests.helpers.faults import DISPLAY, MEMORY, NO_FAULTS, OTHER, REFUSED, STOPPED, LateDevice, small_memory
+from tests.helpers.rooms import needs
 from tests.helpers.taggers import NER, save_random_tagger
 from tests.helpers.tiny import save as save_tiny, with_nan
 from tests.tasks.test_runner import of_lengths
@@ -279,8 +279,11 @@ ASKED: dict[str, Any] = {
 }
 
 
+@needs("serve")
 @pytest.mark.parametrize("task", ASKED)
 def test_a_text_without_numbers_costs_only_itself(task: str, tmp_path: Path) -> None:
+    from mlxbert.serve.engine.engine import Engine
+
     save: Any = {
         "classify": lambda folder: save_classifier(folder, SENTIMENT),
         "tag": lambda folder: save_random_tagger(folder, NER),

@@ -16,6 +16,7 @@ from mlxbert.option_declarations import declared_options
 from mlxbert.tasks.catalogue import CATALOGUE
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.options import FillMaskOptions
+from tests.helpers.rooms import needs
 
 ROOT = Path(__file__).parents[2]
 PUBLIC = {name: getattr(mlxbert, name) for name in dir(mlxbert)}
@@ -96,6 +97,7 @@ def test_functions_take_the_options_of_the_catalogue() -> None:
     assert all(f"`{pooling}`" in (mlxbert.embed.__doc__ or "") for pooling in POOLINGS)
 
 
+@needs()
 def test_what_type_checkers_editors_and_readers_see_is_written_anew() -> None:
     """After a change of options or of a docstring: `python scripts/signatures.py`."""
     script = runpy.run_path(

@@ -15,6 +15,7 @@ from mlxbert.model import Model
 from mlxbert.tasks import open_tag
 from mlxbert.tasks.options import TagOptions
 from tests.helpers.gliner_models import FROZEN, LABELS, TEXTS, THRESHOLDS
+from tests.helpers.rooms import needs
 
 GOLDENS = Path(__file__).parent / "gliner_goldens"
 LONG = " ".join(TEXTS) * 12
@@ -243,6 +244,7 @@ def test_inspect_names_the_task(models: dict[str, Model]) -> None:
     assert about.parameters["open_entities"] > 0
 
 
+@needs("export")
 def test_verify_compares_the_head(tmp_path: Path) -> None:
     same = mlxbert.verify(GOLDENS / "bert", GOLDENS / "bert")
     assert same.agree and same.outputs.heads["open_entities"] == 0

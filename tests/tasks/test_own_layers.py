@@ -17,6 +17,7 @@ from mlxbert.nn.heads import OWN_LAYERS
 from mlxbert.weights.hub.needed_files import needed_files
 from tests.helpers.frozen import add_vocabulary, change_config, read_config, write_model
 from tests.helpers.program import tiny_model
+from tests.helpers.rooms import needs
 from tests.helpers.taggers import NER
 
 TEXT = "the man sat in paris"
@@ -168,6 +169,7 @@ def test_it_follows_the_dtype_and_the_shards(own: Own, source: Path, tmp_path: P
         assert own.result(mlxbert.load(tmp_path / folder, dtype="float16")) == own.result(model)
 
 
+@needs("export")
 def test_inspect_and_verify_know_it(own: Own, source: Path, tmp_path: Path) -> None:
     own.model(source, tmp_path / "a")
     found = mlxbert.inspect(tmp_path / "a")

@@ -19,6 +19,7 @@ from mlxbert.weights.chat_template import read_prompt
 from mlxbert.weights.model_folder import ModelFolder
 from tests.helpers import published
 from tests.helpers.frozen import change_config
+from tests.helpers.rooms import needs
 from tests.helpers.vocabularies import put
 from tests.tasks.test_rerank import cross_encoder
 
@@ -258,6 +259,7 @@ def test_a_server_takes_an_instruction_too(tmp_path: Path) -> None:
     assert task.compute([task.prepare((QUERY, TEXT))])[0].score == score(model, prompt="Find pets")
 
 
+@needs("train")
 def test_training_reads_the_prompt_and_writes_a_classifier(tmp_path: Path) -> None:
     folder = with_modules(language_model(tmp_path / "m"))
     data = [

@@ -13,6 +13,7 @@ from mlxbert.errors import ArgumentError, ConfigError
 from mlxbert.nn.vector_settings import SIMILARITIES
 from mlxbert.tasks.query_ranking import nearest, scores_of_all, scores_of_pairs
 from tests.helpers.program import call
+from tests.helpers.rooms import needs
 from tests.helpers.st_folder import pooling, save_st
 
 QUERIES, TEXTS = ["the cat sat", "he bought milk"], ["a dog", "paris , tokyo !", "the cat sat on the mat", "milk"]
@@ -47,6 +48,7 @@ def test_every_function_of_the_library_compares_as_the_files_say(folder: Path) -
         assert np.allclose([one.score for one in found], np.sort(row)[::-1], atol=1e-4)
 
 
+@needs("train")
 def test_vectors_of_length_one_are_mined(folder: Path) -> None:
     model = mlxbert.load(folder, task="embed", dtype="float32")
     pairs = [{"anchor": query, "positive": text} for query, text in zip([*QUERIES, "man", "store"], TEXTS, strict=True)]
@@ -64,6 +66,7 @@ def test_vectors_of_length_one_are_mined(folder: Path) -> None:
         mlxbert.mine(model, pairs, margin=largest + 0.1)
 
 
+@needs("train")
 def test_evaluations_compare_as_the_files_say(folder: Path) -> None:
     model = mlxbert.load(folder, task="embed", dtype="float32")
     scored: list[dict[str, Any]] = [
@@ -83,6 +86,7 @@ def test_evaluations_compare_as_the_files_say(folder: Path) -> None:
     assert mlxbert.evaluate_search(model, data=search).metrics["mrr@10"] == pytest.approx(np.mean(1 / np.array(place)))
 
 
+@needs("train", "export")
 @pytest.mark.sampled
 def test_what_is_written_names_the_function(folder: Path, tmp_path: Path) -> None:
     data = [{"anchor": f"the {word}", "positive": f"a {word}"} for word in ("cat", "dog", "milk", "store")]

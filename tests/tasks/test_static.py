@@ -12,6 +12,7 @@ import mlxbert
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.machine.device import mx
 from mlxbert.tasks.static_vectors import means
+from tests.helpers.rooms import needs
 from tests.helpers.static_folders import TEXTS, WIDTH, WORDS, model2vec, module, table, tokenizer
 
 SIZE = len(WORDS)
@@ -98,6 +99,7 @@ def mx_identity(width: int) -> Any:
     return layer
 
 
+@needs("export")
 @pytest.mark.parametrize("name", ["plain", "float64", "int8", "mapped", "module", "root module", "limited module"])
 @pytest.mark.parametrize("write", ["save", "convert"])
 def test_a_written_folder_gives_the_same_vectors(name: str, write: str, tmp_path: Path) -> None:
@@ -188,6 +190,7 @@ def test_nan_is_refused_when_it_is_used(tmp_path: Path) -> None:
         model.embed("the cat")
 
 
+@needs("export")
 def test_a_static_model_cannot_be_quantized(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="static"):
         mlxbert.convert(model2vec(tmp_path / "m"), tmp_path / "out", quantize=8)
@@ -200,6 +203,7 @@ def test_inspect_describes_a_static_model(tmp_path: Path) -> None:
     assert about.embedding.unit  # type: ignore[union-attr]
 
 
+@needs("train")
 def test_a_classifier_is_trained_and_opens_again(tmp_path: Path) -> None:
     words = (("the cat", "pet"), ("rain", "weather"))
     records = [{"text": " ".join([text] * count), "label": label} for text, label in words for count in range(1, 40)]
@@ -242,6 +246,7 @@ def test_a_text_without_tokens_has_the_vector_0(pooling: str, tmp_path: Path) ->
     assert not vectors[0].any() and vectors[1].any()
 
 
+@needs("explore")
 def test_a_static_model_has_no_attention(tmp_path: Path) -> None:
     model = mlxbert.load(model2vec(tmp_path))
     with pytest.raises(ArgumentError, match="attention"):

@@ -14,11 +14,9 @@ from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.machine.device import mx
 from mlxbert.tasks import maxsim as blocks
 from mlxbert.tasks.vector_dtype import TOKEN_DTYPES, restored_rows, rows_as_dtype
-from mlxbert.train.data.retrieval import read_retrieval
-from mlxbert.train.scores.metrics import retrieval_scores
 from tests.helpers import token_folders
 from tests.helpers.program import call
-from tests.train.test_rerank import groups
+from tests.helpers.rooms import needs
 
 RANDOM = np.random.default_rng(8)
 LENGTHS = (5, 0, 1, 7, 30, 2)
@@ -86,7 +84,12 @@ def test_similarity_and_rerank_rank_by_maxsim(model: mlxbert.Model) -> None:
         assert np.allclose([result.score for result in ranked], scores[order], atol=1e-5)
 
 
+@needs("train")
 def test_search_is_evaluated_by_the_ranking_of_similarity(model: mlxbert.Model) -> None:
+    from mlxbert.train.data.retrieval import read_retrieval
+    from mlxbert.train.scores.metrics import retrieval_scores
+    from tests.train.test_rerank import groups
+
     data = groups(4)
     retrieval = read_retrieval(data)
     names, texts = [*retrieval.documents], [*retrieval.documents.values()]

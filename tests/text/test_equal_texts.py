@@ -4,8 +4,8 @@ import unicodedata
 from pathlib import Path
 
 import mlxbert
-from mlxbert.search.index import open_index
 from mlxbert.text.equal_texts import equal_key, nearly_equal_key
+from tests.helpers.rooms import needs
 
 LONG = "the cat sat on the mat in the hall of the old house and the dog was asleep at the door all day long"
 APART = [
@@ -60,7 +60,10 @@ def test_what_differs_in_case_space_dashes_and_quotes_is_a_copy() -> None:
     assert equal_key("ΟΔΟΣ") == equal_key("οδος")
 
 
+@needs("search")
 def test_dedupe_and_search_agree_with_it(tmp_path: Path, tiny: mlxbert.Model) -> None:
+    from mlxbert.search.index import open_index
+
     for number, (one, other) in enumerate(APART + TOGETHER):
         doubles = mlxbert.dedupe(None, [one, other], exact=True)
         assert len(doubles.kept) == (2 if number < len(APART) else 1), (one, other)

@@ -27,7 +27,7 @@ from mlxbert.train.objectives.text_objective import TextObjective
 from mlxbert.train.options.loop_options import TrainingOptions
 from tests.helpers.families import FAMILIES, Compared
 from tests.helpers.gradients import Arrays, arrays_of
-from tests.nn.test_gradients_live import their_model
+from tests.train.test_gradients_live import their_model
 
 NAMES = ("A", "B", "C", "D")
 PROBLEMS = {

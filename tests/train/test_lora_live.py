@@ -21,7 +21,7 @@ from mlxbert.weights.model_folder import ModelFolder
 from mlxbert.weights.model_source import ModelRef
 from tests.helpers.families import FAMILIES, Compared, class_of, make_config
 from tests.helpers.frozen import add_vocabulary
-from tests.weights.test_adapter_live import change
+from tests.train.test_adapter_live import change
 
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
 transformers = pytest.importorskip("transformers", reason="live parity needs transformers")

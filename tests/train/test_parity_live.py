@@ -14,8 +14,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
 pytest.importorskip("transformers", reason="live parity needs transformers")
 from tests.helpers.cells import cells, some  # noqa: E402
-from tests.nn.test_gradients_live import CLASSIFIERS  # noqa: E402
 from tests.train.beside_torch import Case, Pair, depth, deviation  # noqa: E402
+from tests.train.test_gradients_live import CLASSIFIERS  # noqa: E402
 
 pytestmark = pytest.mark.slow
 

@@ -28,7 +28,6 @@ from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.nn.heads import masked_lm
 from mlxbert.nn.positions import Context
-from mlxbert.train.pretraining.initial_model import with_layers
 from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.families.registry import FAMILIES, family_of
@@ -45,6 +44,7 @@ from tests.helpers.frozen import (
     write_tensors,
 )
 from tests.helpers.parity import assert_equal
+from tests.helpers.rooms import needs
 from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config
 
 PATH = Path("model/config.json")
@@ -432,7 +432,10 @@ def test_tensors_tell_the_forms_of_jina_apart_whatever_the_file_says(
         open_checkpoint(folder)
 
 
+@needs("train")
 def test_layers_of_jina_are_left_out_only_where_the_file_tells_their_form(tmp_path: Path) -> None:
+    from mlxbert.train.pretraining.initial_model import with_layers
+
     folder = add_vocabulary(write_model("jina-v2, normed", "ForMaskedLM", tmp_path))
     model = mlxbert.load(folder, dtype="float32")
     assert with_layers(model, (0, 2)).config.num_stored_layers == 2

@@ -13,6 +13,7 @@ from mlxbert.goldens.golden_outputs import arrays
 from mlxbert.machine.device import mx
 from mlxbert.weights.hub.needed_files import needed_files
 from tests.helpers.frozen import add_vocabulary, change_config, read_config, tensors_in, write_model, write_tensors
+from tests.helpers.rooms import needs
 from tests.helpers.st_folder import write_json
 
 TASKS = ["retrieval", "text-matching", "clustering", "classification"]
@@ -125,6 +126,7 @@ def test_without_an_adapter_there_are_no_vectors(folder: Path) -> None:
         mlxbert.load(folder, adapter="separation", offline=True)
 
 
+@needs("export")
 @pytest.mark.parametrize("how", ["convert", "save"])
 def test_what_is_written_is_a_plain_model_with_the_same_vectors(
     how: str, family: str, folder: Path, tmp_path: Path

@@ -15,6 +15,7 @@ from mlxbert.machine.device import mx
 from mlxbert.nn.token_embedder import MEAN_MAXSIM
 from mlxbert.text.token_inputs import TokenInputs
 from tests.helpers import token_folders, torch_files
+from tests.helpers.rooms import needs
 from tests.helpers.st_folder import write_json
 
 TOLERANCE = 1e-5
@@ -153,6 +154,7 @@ def test_inspect_names_what_keeps_vectors_of_tokens_from_being_made(tmp_path: Pa
     assert mlxbert.inspect("builtin").token_vectors is None
 
 
+@needs("export")
 def test_verify_compares_the_settings_and_the_layers_of_vectors_of_tokens(tmp_path: Path) -> None:
     a = token_folders.PYLATE["usual"](tmp_path / "a")
     same = mlxbert.verify(a, a)
@@ -169,6 +171,7 @@ def test_verify_compares_the_settings_and_the_layers_of_vectors_of_tokens(tmp_pa
     assert "tokens" in {difference.name for difference in others.differences}
 
 
+@needs("export")
 def test_a_converted_folder_makes_the_same_vectors_of_tokens(tmp_path: Path) -> None:
     source = token_folders.PYLATE["chained"](tmp_path / "source")
     assert mlxbert.convert(source, tmp_path / "half", dtype="float16").difference

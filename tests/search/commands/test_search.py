@@ -686,7 +686,7 @@ def test_words_of_a_query_are_found_in_their_forms(query: str, text: str, found:
 
 
 def test_folders_with_an_index_are_completed(run: Run, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.cli.test_help import completed
+    from tests.whole.test_help import completed
 
     run("index", files)
     monkeypatch.setenv("MLXBERT_DATA", str(files.parent / "data"))
@@ -717,7 +717,7 @@ def test_an_interrupt_keeps_what_is_done_and_says_so(
 
 def test_evidence_is_a_bar_without_a_number_and_repeated_passages_are_counted() -> None:
     from mlxbert.search.hit import SimilarPassage
-    from tests.cli.test_narrow import _shown
+    from tests.whole.test_narrow import _shown
 
     same = tuple(SimilarPassage(f"/{name}.md", "", 7, None, 9, "x") for name in ("b", "c"))
     drawn = replace(_passage(is_close=True, alike=same), share=0.83)
@@ -728,7 +728,7 @@ def test_evidence_is_a_bar_without_a_number_and_repeated_passages_are_counted() 
 
 
 def test_words_that_count_as_other_forms_are_named() -> None:
-    from tests.cli.test_narrow import _shown
+    from tests.whole.test_narrow import _shown
 
     drawn = _passage()
     drawn = replace(drawn, hit=replace(drawn.hit, query="lines texts"))
@@ -760,7 +760,7 @@ def test_the_front_matter_is_no_sentence_of_a_passage() -> None:
 
 @pytest.mark.parametrize("width", ["50", "80", "120"])
 def test_a_few_lines_around_the_sentence_are_shown(width: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.cli.test_narrow import _shown
+    from tests.whole.test_narrow import _shown
 
     monkeypatch.setenv("COLUMNS", width)
     lines = _shown(views.draw(_passage(), views.QueryWords("text"), explain=None)).rstrip().split("\n")

@@ -10,7 +10,7 @@ import pytest
 import mlxbert
 from mlxbert.errors import MlxbertError
 from mlxbert.machine.device import mx
-from tests.folders.test_round_trip import check_manifest
+from tests.export.test_round_trip import check_manifest
 from tests.helpers.st_folder import FLAGS, NORMALIZE, Spec, dense, layer_norm, pooling, save_st, write_json
 from tests.helpers.tiny import save
 from tests.helpers.torch_files import archive

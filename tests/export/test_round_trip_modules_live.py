@@ -14,7 +14,7 @@ st = pytest.importorskip("sentence_transformers", minversion="6.0", reason="live
 import torch  # noqa: E402
 from sentence_transformers.sentence_transformer.modules import Pooling  # noqa: E402
 
-from tests.folders.test_round_trip import check_manifest  # noqa: E402
+from tests.export.test_round_trip import check_manifest  # noqa: E402
 from tests.weights.test_sentence_transformers_live import (  # noqa: E402
     BOUND,
     DIALECTS,

@@ -1,0 +1,1 @@
+"""Tests of the whole program: of every command, every option and every hint."""
