@@ -57,6 +57,7 @@ def test_what_is_out_of_bounds_is_refused_and_the_ends_are_not(bounds: Bounds) -
         bounds.check_whole("steps", float(most))
 
 
+@needs()
 def test_every_number_of_the_command_line_has_bounds() -> None:
     assert len(NUMBERS) > 200
     assert {one.name for _, one in NUMBERS if getattr(one.type, "max", None) is None} == SETS
@@ -161,6 +162,7 @@ def test_lists_have_bounds() -> None:
             give()
 
 
+@needs("train")
 @pytest.mark.parametrize("name", ["a\0b", "a\ud800", "a" * 300, "../" * 5000, "~nobody-of-that-name/x"])
 def test_paths_that_no_file_can_have_are_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="output is"):

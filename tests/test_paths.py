@@ -118,6 +118,7 @@ def test_a_file_that_becomes_a_fifo_before_a_reader_opens_it_is_an_error(source:
             list(folder)
 
 
+@needs("search")
 def test_vectors_and_indexes_are_not_read_from_a_fifo(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "x.npy")
     with pytest.raises(InputError, match="is a FIFO"):

@@ -119,10 +119,8 @@ def test_the_batches_of_many_texts_are_few_and_full(name: str, monkeypatch: pyte
     assert 1 - sum(lengths) / sum(rows * length for rows, length in shapes) <= most_padding
 
 
-def waits_of_an_update(start: Callable[..., Iterator[mlxbert.Event]], patch: pytest.MonkeyPatch) -> int:
+def waits_of_an_update(start: "Callable[..., Iterator[mlxbert.Event]]", patch: pytest.MonkeyPatch) -> int:
     """The waits up to the next event, after updates that make tables."""
-    from tests.train.runs import steps
-
     with counted(patch) as waits:
         steps = (event for event in start(dtype="float32") if isinstance(event, mlxbert.Step))
         next(steps), next(steps)

@@ -14,7 +14,7 @@ from tests.helpers.parity import assert_equal, reference_outputs
 
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
 transformers = pytest.importorskip("transformers", reason="live parity needs transformers")
-from tests.folders import test_round_trip_live as live  # noqa: E402
+from tests.export import test_round_trip_live as live  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.sampled]
 quiet = live.quiet

@@ -172,6 +172,7 @@ def test_a_corpus_is_read_as_it_was_hashed(tmp_path: Path) -> None:
     )
 
 
+@needs("train")
 @pytest.mark.parametrize("share", [0.1, 0.9])  # in the first reading, and in the second, by the trainer
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
 def test_a_vocabulary_is_of_one_text(kind: str, share: float, tmp_path: Path) -> None:

@@ -254,6 +254,7 @@ def test_another_error_that_comes_late_ends_the_run(monkeypatch: pytest.MonkeyPa
     assert -1 not in found
 
 
+@needs("explore")
 def test_attention_says_that_memory_does_not_suffice(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = mlxbert.load(tiny_folder)
     small_memory(monkeypatch, 0)

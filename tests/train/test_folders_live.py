@@ -12,7 +12,7 @@ from mlxbert.errors import ArgumentError
 from mlxbert.labels.labels import Labels
 from mlxbert.text.batch import make_batch
 from mlxbert.train.loop.events import Finished
-from tests.folders import test_round_trip_live as live
+from tests.export import test_round_trip_live as live
 from tests.helpers.answering import save_answering
 from tests.helpers.cells import cells, some
 from tests.helpers.families import FAMILIES, class_of, make_config, make_model
