@@ -9,11 +9,7 @@ import pytest
 import mlxbert
 from mlxbert.results.embed import Embedding, Words, WordVector
 from mlxbert.results.short_repr import Brief
-from mlxbert.results.text_results import Fill
-from mlxbert.results.text_results import FillMask
-from mlxbert.results.text_results import Mask
-from mlxbert.results.text_results import Token
-from mlxbert.results.text_results import Tokens
+from mlxbert.results.text_results import Fill, FillMask, Mask, Token, Tokens
 from tests.helpers.rooms import needs
 
 SETTINGS = {"ModelRef", "EngineOptions", "Usage", "Example", "TrainBatch"}  # what is given, not what is returned

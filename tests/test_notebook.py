@@ -13,15 +13,8 @@ import pytest
 
 import mlxbert
 from mlxbert.errors import InputError
-from mlxbert.results.result import Failure
-from mlxbert.results.result import to_html
-from mlxbert.results.text_results import Answer
-from mlxbert.results.text_results import Classification
-from mlxbert.results.text_results import Entity
-from mlxbert.results.text_results import Label
-from mlxbert.results.text_results import Regression
-from mlxbert.results.text_results import Span
-from mlxbert.results.text_results import Tagged
+from mlxbert.results.result import Failure, to_html
+from mlxbert.results.text_results import Answer, Classification, Entity, Label, Regression, Span, Tagged
 from tests.helpers.rooms import needs
 
 STEERING = '<script>alert("&")</script>'

@@ -15,6 +15,7 @@ from mlxbert.readers.input_files import open_source, stamp_of
 from mlxbert.readers.labelled_rows import LabelFolder
 from mlxbert.readers.vector_files import read_vectors
 from tests.helpers.program import call
+from tests.helpers.rooms import needs
 
 
 def _new(path: Path) -> Path:

@@ -6,8 +6,7 @@ import math
 import numpy as np
 
 from mlxbert.results.json import plain, to_json
-from mlxbert.results.text_results import Entity
-from mlxbert.results.text_results import Tagged
+from mlxbert.results.text_results import Entity, Tagged
 from tests.helpers.rooms import needs
 
 

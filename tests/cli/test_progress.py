@@ -101,8 +101,8 @@ def _update(files: int, seconds: tuple[float, float], clock: list[float]) -> "It
 
 @needs("search")
 def test_reading_and_embedding_have_their_weights(clock: list[float]) -> None:
-    from mlxbert.search.update_events import FileRead, FileStarted
     from mlxbert.search import views
+    from mlxbert.search.update_events import FileRead, FileStarted
 
     estimate, shares, start = views.UpdateEstimate(10_000), [0.0], clock[0]
     whole = 10 * 4.0 + 100 * 0.5
@@ -118,8 +118,8 @@ def test_reading_and_embedding_have_their_weights(clock: list[float]) -> None:
 
 @needs("search")
 def test_the_estimate_of_files_without_new_chunks_is_that_of_reading(clock: list[float]) -> None:
-    from mlxbert.search.update_events import FileRead, FileStarted
     from mlxbert.search import views
+    from mlxbert.search.update_events import FileRead, FileStarted
 
     estimate = views.UpdateEstimate(4000)
     for event in (FileStarted("/a", 1000), FileRead("/a", 1000, 0)):
@@ -130,8 +130,8 @@ def test_the_estimate_of_files_without_new_chunks_is_that_of_reading(clock: list
 
 @needs("search")
 def test_a_file_that_cannot_be_read_is_done_too(clock: list[float]) -> None:
-    from mlxbert.search.update_events import FileFailed, FileRead, FileStarted, IndexUpdated
     from mlxbert.search import views
+    from mlxbert.search.update_events import FileFailed, FileRead, FileStarted, IndexUpdated
 
     estimate = views.UpdateEstimate(3000)
     vanished = (FileStarted("/b", 1000), FileStarted("/c", 1000), FileFailed("/c", "no such file"))
@@ -149,8 +149,8 @@ def test_a_file_that_cannot_be_read_is_done_too(clock: list[float]) -> None:
 @needs("search")
 @pytest.mark.parametrize("columns", [50, 80, 120])
 def test_an_update_says_which_file_is_read(monkeypatch: pytest.MonkeyPatch, clock: list[float], columns: int) -> None:
-    from mlxbert.search.update_events import FileStarted, Scanned
     from mlxbert.search import views
+    from mlxbert.search.update_events import FileStarted, Scanned
 
     screen = Screen(monkeypatch, columns)
     with views.index_update(Scanned(10, 10, 10_000, 0, {})) as show:
