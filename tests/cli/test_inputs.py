@@ -361,7 +361,7 @@ def test_hints_of_the_library_name_options(read: Tokenizing) -> None:
     read("in.jsonl", b'{"body": "the"}\n', "--strict").fails(1, "'text'", "body", "hint: ", "--field")
 
 
-@needs()
+@needs("export", "train")
 def test_an_error_names_both_options(tmp_path: Path) -> None:
     file = str(tmp_path / "x.gguf")
     both = call("convert", "builtin", file, "--to", "gguf", "--dtype", "float16", "--quantize", "8")

@@ -225,8 +225,9 @@ def test_an_interrupted_run_says_that_it_can_go_on(
     assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl.partial"]
 
 
-@needs()
-@pytest.mark.parametrize("command", [["doctor"], ["fill-mask", "the [MASK]"], ["inspect"]])
+@pytest.mark.parametrize(
+    "command", [pytest.param(["doctor"], marks=needs("doctor")), ["fill-mask", "the [MASK]"], ["inspect"]]
+)
 def test_tables_in_a_pipe_and_json_at_a_terminal(
     tiny_folder: Path, command: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

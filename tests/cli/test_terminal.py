@@ -86,14 +86,13 @@ def test_tokenize_draws_the_sum_of_token_segment_and_position(small: str) -> Non
     assert rows[3] == ["+", "position", *"012345678"]
 
 
-@needs("doctor")
 @pytest.mark.usefixtures("small_products")
 @pytest.mark.parametrize(
     ("arguments", "found"),
     [
         (["inspect", "builtin", "--all"], ["parameters", "total", "max_position_embeddings", "hidden_act", "becomes"]),
         (["models", "list"], ["builtin", "tasks", "fill-mask, next-sentence"]),
-        (["doctor"], ["mlxbert doctor", "GFLOP/s", "package mlx"]),
+        pytest.param(["doctor"], ["mlxbert doctor", "GFLOP/s", "package mlx"], marks=needs("doctor")),
     ],
     ids=["inspect", "models list", "doctor"],
 )
@@ -167,7 +166,7 @@ def test_talk_on_a_terminal_has_colours_unless_no_color_is_set(show: Terminal, s
     assert not colours(uncoloured)
 
 
-@needs()
+@needs("train")
 @pytest.mark.parametrize("variables", [{}, {"NO_COLOR": "1"}])
 def test_messages_are_wrapped_between_words_and_long_paths_stay_whole(variables: dict[str, str]) -> None:
     path = "/no/folder/" + "long" * 20

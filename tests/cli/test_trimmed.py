@@ -11,13 +11,12 @@ from tests.helpers.program import call
 from tests.helpers.rooms import needs
 
 
-@needs()
 @pytest.mark.parametrize("colours", ["", "1"])
 @pytest.mark.parametrize(
     "arguments",
     [
         ("tokenize", "hello world", "--no-json"), ("models", "list", "--no-json"), ("help", "embed"),
-        ("inspect", "builtin", "--no-json"), ("attention", "a b", "--no-json"),
+        ("inspect", "builtin", "--no-json"), pytest.param(("attention", "a b", "--no-json"), marks=needs("explore")),
     ],
 )  # fmt: skip
 def test_no_line_ends_with_spaces(arguments: tuple[str, ...], colours: str) -> None:

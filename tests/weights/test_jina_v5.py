@@ -126,8 +126,7 @@ def test_without_an_adapter_there_are_no_vectors(folder: Path) -> None:
         mlxbert.load(folder, adapter="separation", offline=True)
 
 
-@needs("export")
-@pytest.mark.parametrize("how", ["convert", "save"])
+@pytest.mark.parametrize("how", [pytest.param("convert", marks=needs("export")), "save"])
 def test_what_is_written_is_a_plain_model_with_the_same_vectors(
     how: str, family: str, folder: Path, tmp_path: Path
 ) -> None:
