@@ -11,6 +11,7 @@ import pytest
 
 from mlxbert.rooms import ROOMS
 from tests.helpers.cases import together
+from tests.helpers.rooms import needs
 from tests.test_structure import ARROWS
 
 ROOT = Path(__file__).parents[1]
@@ -110,6 +111,7 @@ def test_the_table_says_how_many_files_a_new_one_costs(example: Example) -> None
     assert len(_recipe(example.recipe, example.name)) == int(rows[example.recipe.lower().replace(" ", "-")])
 
 
+@needs()
 def test_the_table_of_rooms_has_each_with_the_rooms_that_it_imports() -> None:
     section = PAGE.split("## The core and the rooms\n")[1].split("\n## ")[0]
     rows = {
