@@ -142,7 +142,7 @@ def _tokenizer(folder: Path) -> Tokenizer:
 
 
 @given(_TEXTS, _TEXTS)
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 def test_the_tokens_are_those_of_the_whole_input(
     tmp_path_factory: pytest.TempPathFactory, query: str, text: str
 ) -> None:

@@ -125,7 +125,7 @@ _PATTERNS = st.lists(st.tuples(_FRAGMENTS, st.sampled_from(["", "*", "+", "?", "
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(_PATTERNS, st.text("ab.", max_size=8))
 def test_patterns_match_as_regular_expressions_do(pattern: str, name: str) -> None:
     target = Selection(_settings(target_modules=pattern or "a"))
