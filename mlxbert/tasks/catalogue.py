@@ -110,8 +110,8 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
             result="mlxbert.results.embed:Embedding", summary="Vectors of texts",
             about="""Turn texts into vectors: texts of similar meaning have similar vectors.
 
-            Options you leave out keep the model's own settings. --output takes .npy, .jsonl, .csv, .sqlite,
-            .safetensors and .parquet, with --words .jsonl and .parquet; after an interruption the same command resumes.
+            Options you leave out keep the model's own settings. --output takes .npy, .jsonl, .csv, .sqlite and
+            .parquet, with --words .jsonl and .parquet; after an interruption the same command resumes.
 
             Example: mlxbert embed --input reviews.csv --text-column text --output reviews.npy
             """,
