@@ -191,7 +191,7 @@ def _settings(model: "Model | RemoteModel") -> Any:
 
 def _note_vectors(model: "Model | RemoteModel", values: dict[str, Any]) -> None:
     """Prints notes about an assumed pooling, scores that are not cosines, and the model's own prompts."""
-    from mlxbert.tasks.prompted_task import own_prompt
+    from mlxbert.tasks.prompt_kinds import own_prompt
 
     if model.vectors[0] == "tokens":
         return

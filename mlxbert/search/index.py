@@ -43,7 +43,7 @@ from mlxbert.search.store import (
 )
 from mlxbert.search.text_vectors import TextVectors, text_vectors
 from mlxbert.search.update_events import Event, FileLeftOut
-from mlxbert.tasks.prompted_task import KINDS, own_prompt
+from mlxbert.tasks.prompt_kinds import KINDS, own_prompt
 from mlxbert.tasks.rerank import ranks_by_tokens, rerank as rerank_texts
 from mlxbert.text.equal_texts import nearly_equal_key
 from mlxbert.weights.model_source import BUILTIN, ModelRef, local_folder

@@ -20,7 +20,7 @@ from mlxbert.search.vector_cache import unit
 from mlxbert.tasks.embed import EmbedTask
 from mlxbert.tasks.embed_sparse import EmbedSparseTask
 from mlxbert.tasks.options import EmbedOptions, SparseOptions, TokenVectorOptions
-from mlxbert.tasks.prompted_task import KINDS, own_prompt
+from mlxbert.tasks.prompt_kinds import KINDS, own_prompt
 from mlxbert.tasks.query_ranking import scores_of_all
 from mlxbert.tasks.sparse_scores import SparseMatrix
 from mlxbert.tasks.task import PreparedItem, check_finite

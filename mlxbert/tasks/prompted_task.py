@@ -2,32 +2,18 @@
 
 import logging
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Protocol
 
 from mlxbert.errors import ArgumentError, InputError, shown
 from mlxbert.model import Model
 from mlxbert.nn.vector_settings import VectorSettings
-from mlxbert.other_libraries import not_one_of
 from mlxbert.tasks.argument_checks import check_inputs
 from mlxbert.tasks.options import Kind
+from mlxbert.tasks.prompt_kinds import KINDS, own_prompt
 from mlxbert.tasks.task import Output, PreparedItem, Result, Task
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.text.usage import Usage
-
-# The names of prompts by the kind of text, in models of sentence-transformers and of Jina.
-KINDS = {
-    "query": ("query", "retrieval.query"),
-    "document": ("document", "passage", "corpus", "retrieval.passage"),
-}
-
-
-def own_prompt(prompts: Mapping[str, str], kind: str) -> str | None:
-    """Returns the name of a model's own prompt for texts of a kind; `None` if it has none."""
-    if kind not in list(KINDS):
-        raise not_one_of("kind", kind, KINDS)
-    return next((name for name in KINDS[kind] if name in prompts), None)
-
 
 _LOG = logging.getLogger("mlxbert")
 

@@ -16,7 +16,8 @@ from mlxbert.tasks.embed import EmbedTask
 from mlxbert.tasks.embed_sparse import EmbedSparseTask
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.options import EmbedOptions, RankingOptions, SimilarityOptions, SparseOptions, VectorOptions
-from mlxbert.tasks.prompted_task import check_texts, choose_prompt, own_prompt
+from mlxbert.tasks.prompt_kinds import own_prompt
+from mlxbert.tasks.prompted_task import check_texts, choose_prompt
 from mlxbert.tasks.query_ranking import Scored, check_query, rank, scores_of_pairs
 from mlxbert.tasks.token_vectors import only_of_tokens, score_by_tokens
 from mlxbert.text.usage import Usage

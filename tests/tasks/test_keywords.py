@@ -138,14 +138,14 @@ def test_type_checkers_know_the_results_and_the_keywords(tmp_path: Path) -> None
     assert said, done.stderr
     results = [line.partition('type is "')[2].rstrip('"') for line in said if "Revealed" in line]
     assert [one.replace("mlxbert.results.", "") for one in results] == [
-        "fill_mask.FillMask",
-        "typing.Iterator[fill_mask.FillMask]",
-        "typing.Iterator[fill_mask.FillMask | result.Failure]",
+        "text_results.FillMask",
+        "typing.Iterator[text_results.FillMask]",
+        "typing.Iterator[text_results.FillMask | result.Failure]",
         "list[text_relations.Similarity]",
-        "classify.Classification",
-        "typing.Iterator[classify.Classification]",
-        "classify.Classification | classify.Regression",
-        "fill_mask.FillMask | result.Failure",
+        "text_results.Classification",
+        "typing.Iterator[text_results.Classification]",
+        "text_results.Classification | text_results.Regression",
+        "text_results.FillMask | result.Failure",
         "embed.Embedding | result.Failure",
     ]
     errors = [line for line in said if " error: " in line]

@@ -12,7 +12,7 @@ from mlxbert.serve.engine.request_queue import Answered
 from mlxbert.serve.protocol import Reply, RequestError
 from mlxbert.serve.service import EMBED, Service
 from mlxbert.tasks.options import SimilarityOptions
-from mlxbert.tasks.prompted_task import own_prompt
+from mlxbert.tasks.prompt_kinds import own_prompt
 from mlxbert.tasks.query_ranking import Scored, scores_of_pairs
 from mlxbert.tasks.similarity import embed_tasks
 from mlxbert.tasks.vector_dtype import as_dtype, check_output_dtype

@@ -20,7 +20,7 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.nn.vector_settings import VectorSettings
 from mlxbert.readers.labelled_rows import LabelledRows
-from mlxbert.tasks.prompted_task import KINDS, own_prompt
+from mlxbert.tasks.prompt_kinds import KINDS, own_prompt
 from mlxbert.text.encoding import Encoding
 from mlxbert.train.data.related_texts import Related, find_related_columns, read_related
 from mlxbert.train.objectives.distillation_losses import VectorDistillation
