@@ -18,7 +18,7 @@ from mlxbert import rooms
 from mlxbert.cli.shared_options import InputOptions, PairInputOptions, RecordOptions
 from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
-from mlxbert.readers.formats import FORMATS, FormatName, find_format, format_of, read_records
+from mlxbert.readers.formats import FORMATS, FormatName, format_of, read_records
 from mlxbert.readers.input_files import STDIN, open_source, stdin
 from mlxbert.readers.parsing import Wanted, placed
 from mlxbert.readers.pipes import LONGEST, as_it_comes, first_line
@@ -213,11 +213,7 @@ def refuse_reading_options(options: InputOptions, texts: str) -> None:
 
 
 def _is_input_file(argument: str) -> bool:
-    try:
-        find_format(argument)
-        return len(argument) < 256 and Path(argument).is_file()
-    except ArgumentError:
-        return False
+    return Path(argument).suffix != "" and os.path.isfile(argument)
 
 
 def _is_pattern(argument: str) -> bool:
