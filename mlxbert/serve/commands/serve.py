@@ -11,7 +11,6 @@ from mlxbert.cli.shared_options import ComputingDevice, ComputingDType, Offline,
 from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError
 from mlxbert.option_declarations import Option
-from mlxbert.search.commands.indexes import find_file
 from mlxbert.serve.engine.serving_options import EngineOptions, ServeOptions
 from mlxbert.weights.model_source import BUILTIN, ModelRef
 
@@ -44,6 +43,7 @@ def serve(
 
     Example: mlxbert serve small=BAAI/bge-small-en-v1.5
     """
+    from mlxbert.search.commands.indexes import find_file
     from mlxbert.search.index_stores import exists, is_lance, open_store
 
     sources = _named(models or [os.environ.get("MLXBERT_MODEL") or BUILTIN], "MODEL")
