@@ -1,4 +1,4 @@
-"""The options and the result of comparing a model's vectors with those of another program."""
+"""The options and the result of comparing a model's vectors with another program's."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The folders of training: that of unfinished work, `DIR.partial/`, and that of a trained model.
+"""The folders of training: `DIR.partial/` for unfinished work, and the folder of a trained model.
 
 ```
 DIR.partial/
