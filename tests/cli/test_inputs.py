@@ -108,10 +108,14 @@ def test_a_dash_is_a_text_and_stdin_is_pointed_to(small: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["in.txt", "in.md"])
-def test_a_file_given_as_a_text_is_pointed_to(small: str, tmp_path: Path, name: str) -> None:
+def test_a_file_given_as_a_text_is_pointed_to(
+    small: str, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / name).write_text("the cat")
-    outcome = call("tokenize", str(tmp_path / name), "--model", small)
-    assert outcome.status == 0 and "hint: " in outcome.err and f"--input {tmp_path / name}" in outcome.err
+    monkeypatch.chdir(tmp_path)
+    outcome = call("tokenize", name, "--model", small)
+    assert [line["text"] for line in outcome.lines] == [name]
+    assert "hint: " in outcome.err and f"--input {name}" in outcome.err
 
 
 def test_piped_texts_are_read_without_being_asked_for(small: str) -> None:
