@@ -4,11 +4,9 @@ import contextlib
 import logging
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from mlxbert.errors import ArgumentError
-from mlxbert.loading import load
-from mlxbert.model import Model
 from mlxbert.progress import notebook_bar
 from mlxbert.results.json import Each, listed
 from mlxbert.results.result import Shown
@@ -17,6 +15,9 @@ from mlxbert.train.data.data_report import DataReport
 from mlxbert.train.loop.phase_times import Times
 from mlxbert.train.scores.evaluation_summary import Evaluation, Summary
 from mlxbert.weights.model_source import ModelRef
+
+if TYPE_CHECKING:
+    from mlxbert.model import Model
 
 _LOG = logging.getLogger("mlxbert")
 
@@ -213,7 +214,7 @@ class TrainingEvents(Generator[Event, None, None]):
         self._how = "iterate over the run" if dry else "call .run(), or iterate over the run"
         self._begun = False
 
-    def run(self, on_event: Callable[[Event], object] = lambda event: None) -> Model:
+    def run(self, on_event: Callable[[Event], object] = lambda event: None) -> "Model":
         """Trains to the end. In a notebook, a progress bar is shown.
 
         Args:
@@ -226,6 +227,8 @@ class TrainingEvents(Generator[Event, None, None]):
             MlxbertError: Training failed; or no model can be returned, because the call is a dry run or has already
                 been run.
         """
+        from mlxbert.loading import load  # not at the top: events alone, as in the helps, need no model
+
         if self._dry:
             raise ArgumentError(
                 "run() cannot return a model, because this is a dry run",
