@@ -37,7 +37,7 @@ class Both:
         from mlxbert.train.loop.training_inputs import Training
         from mlxbert.train.loop.training_run import Run
         from mlxbert.train.options.loop_options import TrainingOptions
-        from mlxbert.train.pretraining.corpus_material import Maker
+        from mlxbert.train.pretraining.corpus_material import ExampleMaker
         from mlxbert.train.pretraining.initial_model import find_initial
         from mlxbert.train.pretraining.loss_terms import MaskedWords
         from mlxbert.train.pretraining.objective import Pretraining
@@ -58,7 +58,7 @@ class Both:
         options = TrainingOptions(
             lr=LR, batch_size=args.batch_size, warmup=WARMUP, weight_decay=WEIGHT_DECAY, max_grad_norm=CLIP, seed=0
         )
-        maker = Maker(settings, self.model.tokenizer, None, self.model.config.max_length)
+        maker = ExampleMaker(settings, self.model.tokenizer, None, self.model.config.max_length)
         self.data = maker.make(folder, options, args.steps, 1.0, None)
         self.objective = Pretraining({MaskedWords(): 1.0})
         self.objective.use(self.model.config)

@@ -4,9 +4,9 @@ Run: python benchmarks/projections.py VECTORS.npy [--labels FILE.jsonl] [--rows 
 
 VECTORS is a file that `mlxbert embed` wrote. The labels are the field `label` of each line. For each way, in a process
 of its own, prints a line of JSON: CPU seconds, wall seconds, the peak memory, the share of the 10 nearest vectors that
-are among the 10 nearest places (`kept`), and with labels, the share of the 10 nearest places with the same label
-(`same`). After that come clusters of HDBSCAN in the places, with their number, the share of texts in none, and with
-labels NMI and ARI. Needs scikit-learn, umap-learn, openTSNE and hdbscan; a package that is missing is left out.
+are among the 10 nearest points (`kept`), and with labels, the share of the 10 nearest points with the same label
+(`same`). After that come clusters of HDBSCAN in the coordinates, with their number, the share of texts in none, and
+with labels NMI and ARI. Needs scikit-learn, umap-learn, openTSNE and hdbscan; a package that is missing is left out.
 """
 
 import argparse
@@ -24,7 +24,7 @@ NEAR, SMALLEST = 10, 10
 
 
 def project(way: str, vectors: Any) -> Any:
-    """Returns the places of vectors."""
+    """Returns the coordinates of vectors."""
     import numpy as np
 
     name, _, size = way.partition("-")
@@ -63,7 +63,7 @@ def measure(way: str, path: Path, labels_path: Path | None, rows: int | None) ->
         labels = np.array([json.loads(line)["label"] for line in labels_path.read_text().splitlines()])[:rows]
     wall, cpu = time.perf_counter(), time.process_time()
     try:
-        places = project(way, vectors)
+        coordinates = project(way, vectors)
     except ImportError as problem:
         print(json.dumps({"way": way, "missing": str(problem)}), flush=True)
         return
@@ -72,15 +72,15 @@ def measure(way: str, path: Path, labels_path: Path | None, rows: int | None) ->
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
     }  # fmt: skip
     chosen = np.random.default_rng(0).choice(len(vectors), min(2000, len(vectors)), replace=False)
-    near, near_places = (
+    near, near_points = (
         NearestNeighbors(n_neighbors=NEAR + 1).fit(all_of).kneighbors(all_of[chosen], return_distance=False)[:, 1:]
-        for all_of in (vectors, places)
+        for all_of in (vectors, coordinates)
     )
-    result["kept"] = round(float(np.mean([len({*a} & {*b}) / NEAR for a, b in zip(near, near_places, strict=True)])), 3)
+    result["kept"] = round(float(np.mean([len({*a} & {*b}) / NEAR for a, b in zip(near, near_points, strict=True)])), 3)
     if labels is not None:
-        result["same"] = round(float((labels[near_places] == labels[chosen, None]).mean()), 3)
+        result["same"] = round(float((labels[near_points] == labels[chosen, None]).mean()), 3)
     cpu = time.process_time()
-    found = HDBSCAN(min_cluster_size=SMALLEST, copy=True).fit_predict(places)
+    found = HDBSCAN(min_cluster_size=SMALLEST, copy=True).fit_predict(coordinates)
     result |= {"hdbscan_cpu_s": round(time.process_time() - cpu, 1), "clusters": int(found.max() + 1)}
     result["outliers"] = round(float((found < 0).mean()), 3)
     if labels is not None:

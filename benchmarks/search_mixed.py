@@ -166,7 +166,7 @@ def main() -> None:
             for _ in index.update():
                 pass
             hits = index.search("I want to cancel my subscription")
-            shown = [(hit.text, len(hit.alike)) for hit in hits]
+            shown = [(hit.text, len(hit.duplicates)) for hit in hits]
             print(json.dumps({"rows": 2000, "different": len({hit.text for hit in hits}), "first": shown[:3]}))
 
 

@@ -3,7 +3,7 @@
 Run: python benchmarks/search_vectors.py FOLDER MODEL [MODEL…] [--every N]
 
 FOLDER is a collection in BEIR's format, for example from `cranfield.py`. Its documents are added to an index of each
-model as records, and every query is searched for in each mode; if the index has vectors of tokens, also without
+model as records, and every query is searched for in each mode; if the index has token vectors, also without
 reranking by them. Prints a line of JSON for each: nDCG@10 with its 95 % interval (bootstrap over queries), nDCG@10
 minus that of the first model in the same mode, with the interval of the difference over the same queries, the bytes of
 the index per chunk, and CPU milliseconds per query, of which the model takes a part. --every N keeps each Nth document

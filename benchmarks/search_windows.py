@@ -11,7 +11,7 @@ Each set has documents and queries with the documents that answer them:
 - `xquad`: the paragraphs of a file of XQuAD, a question each.
 
 A document has the score of its best passage, and a passage that of its best window (size 0: the passage is embedded as
-a whole). `words` are BM25 scores of passages. `ranks` fuses the ranks of both (reciprocal rank fusion), `evidence` is
+a whole). `words` are BM25 scores of passages. `ranks` fuses the ranks of both (reciprocal rank fusion), `weighted` is
 what `mlxbert search` does. Prints lines of JSON: for each set, size and way the mean reciprocal rank and nDCG of the
 first ten documents with 95 % intervals; and for each set and size the number of windows and tokens, and the seconds to
 embed them.
@@ -166,11 +166,13 @@ def measure(name: str, data: Collection, model: mlxbert.Model, size: int, tokens
         lists = {"vectors": [(int(each), float(scores[row, each])) for each in best], "words": words.scores(text)}
         places = dict(enumerate(owners))
         matches = words.matches(text, {passage for ranking in lists.values() for passage, _ in ranking})
-        evidence = {passage: weigh(float(scores[row, passage]), unrelated, match) for passage, match in matches.items()}
+        hybrid_scores = {
+            passage: weigh(float(scores[row, passage]), unrelated, match) for passage, match in matches.items()
+        }
         ranked = {way: [owners[each.chunk] for each in fuse({way: lists[way]}, places)] for way in lists}
         ranked |= {
             "ranks": by_ranks(lists, owners),
-            "evidence": [owners[each.chunk] for each in fuse(lists, places, evidence)],
+            "weighted": [owners[each.chunk] for each in fuse(lists, places, hybrid_scores)],
         }
         for way, order in ranked.items():
             ways.setdefault(way, {})[query] = [names[owner] for owner in order]

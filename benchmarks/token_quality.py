@@ -1,4 +1,4 @@
-"""Measures the retrieval quality of vectors of tokens in each dtype, and the size of the stored vectors.
+"""Measures the retrieval quality of token vectors in each dtype, and the size of the stored vectors.
 
 Run: python benchmarks/token_quality.py FOLDER MODEL [--dense MODEL] [--queries N]
 

@@ -20,7 +20,7 @@ from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.readers.formats import FORMATS, FormatName, format_of, read_records
 from mlxbert.readers.input_files import STDIN, open_source, stdin
-from mlxbert.readers.parsing import Wanted, placed
+from mlxbert.readers.parsing import ReadOptions, placed
 from mlxbert.readers.pipes import LONGEST, as_it_comes, first_line
 from mlxbert.readers.stream import RecordSource, RecordStream
 from mlxbert.readers.text_lines import UTF8, check_encoding, read_text
@@ -202,7 +202,7 @@ def _from_arguments(arguments: Sequence[str], options: InputOptions, records: Se
         )
     names = ("text", "pair")[: len(records[0])]
     items = (("", dict(zip(names, texts, strict=True))) for texts in records)
-    return RecordSource(ARGUMENTS, items, (ARGUMENTS,), wanted=Wanted(names, keep=()))
+    return RecordSource(ARGUMENTS, items, (ARGUMENTS,), wanted=ReadOptions(names, keep=()))
 
 
 def refuse_reading_options(options: InputOptions, texts: str) -> None:

@@ -316,7 +316,7 @@ def stream(
         task: The task, the model and their settings, for the manifest of an output file.
         usage: The counters of the task, which are summarized on stderr if the input is a file.
         last: A function that draws what follows the last result in a terminal.
-        counts_empty: Whether to count the empty texts; the results of other tasks say that themselves.
+        counts_empty: Whether to count empty texts, for tasks whose results do not mark them.
     """
     screen = ResultWriter(draw, options, last=last)
     skipped = count = failed = empty = 0

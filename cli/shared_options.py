@@ -21,7 +21,7 @@ import typer
 
 from mlxbert.cli.output.written_paths import check_written
 from mlxbert.errors import ArgumentError
-from mlxbert.option_declarations import TEXTS, Device, DType, Option, Written, kinds_of
+from mlxbert.option_declarations import TEXTS, Device, DType, Option, OutputPath, kinds_of
 from mlxbert.readers.text_lines import UTF8
 from mlxbert.tasks.options import TaskOptions
 from mlxbert.weights.model_source import BUILTIN, ModelRef
@@ -153,7 +153,7 @@ class OutputOptions(TalkOptions):
 class FileOptions(OutputOptions):
     """Options that say how results are shown, or to which file they are written."""
 
-    output: Annotated[Path | None, Option("Write results to a file.", "FILE", short="-o"), Written("file")] = None
+    output: Annotated[Path | None, Option("Write results to a file.", "FILE", short="-o"), OutputPath("file")] = None
     overwrite: Annotated[bool, Option("Replace an existing output file.")] = False
 
 
@@ -178,7 +178,7 @@ def flatten(command: Callable[..., None], prepare: Callable[[TalkOptions], None]
         declared.setdefault(option.name, option)
     options = [*declared.values()]
     parameters = [_for_typer(option) for option in options]
-    marks = {option.name: mark for option in options if (mark := _mark(option, Written)) is not None}
+    marks = {option.name: mark for option in options if (mark := _mark(option, OutputPath)) is not None}
     arguments = {option.name for option in options if _mark(option, Option) is None}
 
     @functools.wraps(command)

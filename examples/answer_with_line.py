@@ -21,7 +21,7 @@ import mlxbert
 
 DATA = Path(__file__).parent / "data"
 QUESTIONS = ("Where is the first aid kit?", "How much does membership cost?", "Who has the key to the sauna?")
-CLOSE = 3  # passages with less evidence are not read: in a text about something else, any answer is wrong
+CLOSE = 3  # passages with lower scores are not read: in a text about something else, any answer is wrong
 
 
 def train(folder):

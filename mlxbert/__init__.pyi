@@ -31,8 +31,8 @@ from mlxbert.errors import (
 )
 from mlxbert.explore.results import (
     Attention as Attention,
-    DoubleGroup as DoubleGroup,
-    Doubles as Doubles,
+    DuplicateGroup as DuplicateGroup,
+    Duplicates as Duplicates,
     Explanation as Explanation,
     Occurrence as Occurrence,
     Sense as Sense,
@@ -351,7 +351,7 @@ def dedupe(
     model: Model | None, texts: Iterable[str], *, threshold: float = 0.9, exact: bool = False,
     prefer: Literal["first", "longest"] = "first", all_pairs: bool = False, vectors: Any = None,
     batch_tokens: int | None = None, on_progress: Callable[[int, int], None] | None = None
-) -> Doubles:
+) -> Duplicates:
     """Finds texts that repeat others: equal texts, and texts with similar vectors.
 
     Equal texts may differ in case, white space, and the forms of dashes and quotes.
@@ -362,17 +362,17 @@ def dedupe(
     to the model, different texts of unknown tokens are the same.
 
     The texts are looked at in the order of preference. A text whose vector is similar to that of a text that was kept
-    before is a double of the most similar one; otherwise, the text is kept. So each double is similar to the text
+    before is a duplicate of the most similar one; otherwise, the text is kept. So each duplicate is similar to the text
     that is kept in its place, and each text is either kept or in exactly one group. Vectors are scaled to length 1.
 
     Example:
-        >>> doubles = mlxbert.dedupe(mlxbert.load(), ["It rains.", "Snow is cold.", "it  rains."])
-        >>> doubles.kept  # [0, 1]
+        >>> duplicates = mlxbert.dedupe(mlxbert.load(), ["It rains.", "Snow is cold.", "it  rains."])
+        >>> duplicates.kept  # [0, 1]
 
     Args:
         model: The model that computes the vectors; `None` if `vectors` are given, or with `exact=True`.
         texts: The texts.
-        threshold: Smallest cosine of a double and the kept text. Default: 0.9. From 0 to 1.
+        threshold: Smallest cosine of a duplicate and the kept text. Default: 0.9. From 0 to 1.
         exact: Find texts that differ in case, white space, and forms of dashes or quotes. This needs no model. Default:
             False.
         prefer: Which text of a group is kept. One of `first`, `longest`. Default: `first`.
@@ -423,8 +423,8 @@ def embed(
             progress bar.
         kind: Use the model's own prompt. For models with a prompt for queries and another for documents. One of
             `query`, `document`.
-        output_dtype: Dtype of the vectors. binary is one bit per dimension; float16 is only for vectors of tokens. One
-            of `float32`, `float16`, `int8`, `binary`. Default: `float32`.
+        output_dtype: Dtype of the vectors. binary is one bit per dimension; float16 is only for token vectors. One of
+            `float32`, `float16`, `int8`, `binary`. Default: `float32`.
         overflow: Overlong texts. truncate drops the end; window averages the vectors of windows; error refuses the
             text. Default: `truncate`.
         pooling: How tokens become a vector. Join several with +: mean+max. Values: `cls`, `mean`, `max`,
@@ -525,8 +525,8 @@ def embed_stream(  # type: ignore[overload-overlap]
         texts: An iterable of texts.
         kind: Use the model's own prompt. For models with a prompt for queries and another for documents. One of
             `query`, `document`.
-        output_dtype: Dtype of the vectors. binary is one bit per dimension; float16 is only for vectors of tokens. One
-            of `float32`, `float16`, `int8`, `binary`. Default: `float32`.
+        output_dtype: Dtype of the vectors. binary is one bit per dimension; float16 is only for token vectors. One of
+            `float32`, `float16`, `int8`, `binary`. Default: `float32`.
         overflow: Overlong texts. truncate drops the end; window averages the vectors of windows; error refuses the
             text. Default: `truncate`.
         pooling: How tokens become a vector. Join several with +: mean+max. Values: `cls`, `mean`, `max`,
@@ -591,8 +591,8 @@ def embed_tokens(
             Default: `truncate`.
         kind: Kind of the texts. Models for late interaction read queries and documents differently. One of `query`,
             `document`. Default: document.
-        output_dtype: Dtype of the vectors. binary is one bit per dimension; float16 is only for vectors of tokens. One
-            of `float32`, `float16`, `int8`, `binary`. Default: `float32`.
+        output_dtype: Dtype of the vectors. binary is one bit per dimension; float16 is only for token vectors. One of
+            `float32`, `float16`, `int8`, `binary`. Default: `float32`.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; 4096 on a Mac's GPU (8192 on Pro,
             16384 on Max and Ultra); 16384 on CUDA. From 1 to 10,000,000.
         usage: Counts tokens, padding and truncated inputs.
@@ -602,7 +602,7 @@ def embed_tokens(
 
     Raises:
         ArgumentError: An argument has an invalid value.
-        ConfigError: The model gives no vectors of tokens.
+        ConfigError: The model gives no token vectors.
         InputError: A text is unusable.
     """
 
@@ -840,7 +840,7 @@ def paraphrase_mining(
         InputError: A text is unusable.
     """
 
-# from mlxbert.explore.places import project as project
+# from mlxbert.explore.projection import project as project
 def project(
     model: Model | None, texts: Iterable[str], *, method: Literal["auto", "pca", "tsne"] = "auto", seed: int = 0,
     vectors: Any = None, batch_tokens: int | None = None, on_progress: Callable[[int, int], None] | None = None
@@ -848,7 +848,7 @@ def project(
     """Places texts in two dimensions, so that similar texts are near each other.
 
     Example:
-        >>> places = mlxbert.project(mlxbert.load(), texts)  # (N, 2)
+        >>> coordinates = mlxbert.project(mlxbert.load(), texts)  # (N, 2)
 
     Args:
         model: The model that computes the vectors; `None` if `vectors` are given.
@@ -862,7 +862,7 @@ def project(
         on_progress: Called with the number of texts embedded so far and the number of all texts.
 
     Returns:
-        The places, (N, 2).
+        The coordinates, (N, 2).
 
     Raises:
         ArgumentError: An argument is invalid.
@@ -922,7 +922,7 @@ def rerank(
 ) -> list[Reranked]:
     """Ranks texts by how well they answer a query, with a cross-encoder or a model for late interaction.
 
-    A model for late interaction, such as ColBERT, compares the vectors of the tokens (see `maxsim`). A cross-encoder
+    A model for late interaction, such as ColBERT, compares the token vectors (see `maxsim`). A cross-encoder
     reads the query together with each text, which is slower and more accurate: usually only the best texts of a search
     are reranked. A text in windows gets the score of its best window; each window contains the whole query.
 

@@ -153,10 +153,10 @@ class Model(Brief):
 
     @property
     def token_embedder(self) -> TokenEmbedder:
-        """Turns hidden states into vectors of tokens; read from the files of a model for late interaction.
+        """Turns hidden states into token vectors; read from the files of a model for late interaction.
 
         Raises:
-            MlxbertError: The model makes no vectors of tokens, its files cannot be used, or it was loaded for another
+            MlxbertError: The model makes no token vectors, its files cannot be used, or it was loaded for another
                 task.
         """
         return self._embedder_of("tokens", TokenEmbedder)

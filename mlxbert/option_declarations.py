@@ -15,7 +15,7 @@ from mlxbert.other_libraries import not_one_of
 
 DType = Literal["auto", "float32", "float16", "bfloat16"]  # of computation
 Device = Literal["auto", "gpu", "cpu"]
-# How the vectors of a text's tokens become one vector.
+# How a text's token vectors become one vector.
 POOLINGS = ("cls", "mean", "max", "mean_sqrt_len", "weighted_mean", "last_token", "attention")
 
 
@@ -85,7 +85,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Written:
+class OutputPath:
     """Marks an option or an argument as a path that a command writes; stands in `Annotated`, next to the declaration.
 
     Before a command runs, the command line checks that its path does not exist yet, or is a regular file (a folder if

@@ -71,7 +71,7 @@ _RULES = {
 
 
 @dataclass(frozen=True)
-class Written:
+class Tf1Checkpoint:
     """A checkpoint: the class in transformers, the changes to its configuration, and how it is stored."""
 
     family: str
@@ -84,13 +84,13 @@ class Written:
 
 _ELECTRA = {"embedding_size": 8}
 CHECKPOINTS = {
-    "bert-pretraining": Written("bert", "Bert", "ForPreTraining", shards=2, slots=True),
-    "bert-classifier": Written("bert", "Bert", "ForSequenceClassification", slots=True),
-    "bert-squad": Written("bert", "Bert", "ForQuestionAnswering", {"num_hidden_layers": 1}),
-    "albert-pretraining": Written("albert", "Albert", "ForPreTraining", _TWO),
-    "electra-pretraining": Written("electra", "Electra", "ForPreTraining", _ELECTRA, slots=True),
+    "bert-pretraining": Tf1Checkpoint("bert", "Bert", "ForPreTraining", shards=2, slots=True),
+    "bert-classifier": Tf1Checkpoint("bert", "Bert", "ForSequenceClassification", slots=True),
+    "bert-squad": Tf1Checkpoint("bert", "Bert", "ForQuestionAnswering", {"num_hidden_layers": 1}),
+    "albert-pretraining": Tf1Checkpoint("albert", "Albert", "ForPreTraining", _TWO),
+    "electra-pretraining": Tf1Checkpoint("electra", "Electra", "ForPreTraining", _ELECTRA, slots=True),
 }
-_GENERATOR = Written("electra", "Electra", "ForMaskedLM", _ELECTRA | {"hidden_size": 6, "intermediate_size": 14})
+_GENERATOR = Tf1Checkpoint("electra", "Electra", "ForMaskedLM", _ELECTRA | {"hidden_size": 6, "intermediate_size": 14})
 
 
 def _google(name: str, tensor: Any, rules: str) -> tuple[str, Any]:
@@ -107,7 +107,7 @@ def _google(name: str, tensor: Any, rules: str) -> tuple[str, Any]:
     return name.replace(".", "/"), tensor
 
 
-def _freeze(written: Written, folder: Path, name: str, embeddings: dict[str, Any]) -> dict[str, Any]:
+def _freeze(written: Tf1Checkpoint, folder: Path, name: str, embeddings: dict[str, Any]) -> dict[str, Any]:
     """Makes a model and records its tensors, configuration and outputs; returns the tensors."""
     from safetensors.numpy import save_file
 

@@ -1,4 +1,4 @@
-"""Records vectors of tokens of a peer: `python scripts/make_token_goldens.py pylate|multi_vector`.
+"""Records token vectors of a peer: `python scripts/make_token_goldens.py pylate|multi_vector`.
 
 Writes tests/weights/goldens/tokens_PEER.json. `pylate` needs PyLate, `multi_vector` sentence-transformers from version
 6; they cannot be installed together. The tests that read the numbers need neither.

@@ -254,7 +254,7 @@ MUTATIONS = tuple(Mutation(*row) for row in (
     ("a link that has come into a folder is followed", "mlxbert/paths.py", "_FOLDER | os.O_NOFOLLOW", "_FOLDER",
      "tests/search/test_swapped.py::test_a_folder_that_becomes_a_link_is_not_followed"),
     ("an option does not say that its path is written", "mlxbert/train/training_options.py",
-     'Written("file")] = None\n    tensorboard', '] = None\n    tensorboard',
+     'OutputPath("file")] = None\n    tensorboard', '] = None\n    tensorboard',
      "tests/whole/test_written_paths.py::test_every_option_of_a_path_says_whether_it_is_written"),
     ("a document type in a .docx is accepted", "mlxbert/search/documents/office.py",
      "parser.StartElementHandler = declared, begun", "parser.StartElementHandler = None, begun",

@@ -17,7 +17,7 @@ from mlxbert.weights.module_layouts import WITH_WEIGHTS, Module, Modules, read_m
 from mlxbert.weights.static_folder import KIND, static_config
 
 SETTINGS = "config_sentence_transformers.json"
-STANFORD_CLASS, PROJECTION = "HF_ColBERT", "linear.weight"  # a class with a layer for vectors of tokens; its tensor
+STANFORD_CLASS, PROJECTION = "HF_ColBERT", "linear.weight"  # a class with a layer for token vectors; its tensor
 
 
 @dataclass(frozen=True, eq=False)

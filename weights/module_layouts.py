@@ -144,6 +144,6 @@ def unknown_modules(path: Path, kinds: list[str]) -> ConfigError:
     """Returns the error for a sequence of modules that mlxbert does not support."""
     return ConfigError(
         f"{path}: the modules are {', '.join(kinds) or 'none'}, expected Transformer, Pooling, "
-        "then any of Dense, LayerNorm, Normalize; Transformer, SpladePooling; or, for vectors of tokens, Transformer, "
+        "then any of Dense, LayerNorm, Normalize; Transformer, SpladePooling; or, for token vectors, Transformer, "
         f"then any of Dense, Normalize, {TOKEN_MASK}"
     )

@@ -86,7 +86,7 @@ def read_embedder(folder: Path | ModelFolder, width: int, *, with_weights: bool 
 def read_layers(
     folder: ModelFolder, modules: Iterable[Module], unit: str, *, with_weights: bool = True
 ) -> list[nn.Module]:
-    """Reads the layers after the pooling, or after the transformer of a model that makes vectors of tokens.
+    """Reads the layers after the pooling, or after the transformer of a model that makes token vectors.
 
     Args:
         modules: The entries of `modules.json`.

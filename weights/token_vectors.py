@@ -1,4 +1,4 @@
-"""Reads how a model computes vectors of tokens, from the files of four projects.
+"""Reads how a model computes token vectors, from the files of four projects.
 
 - PyLate: a Transformer and layers `pylate.models.Dense.Dense`; the rest is in `config_sentence_transformers.json`.
 - sentence-transformers from version 6: the modules of a `MultiVectorEncoder`.
@@ -33,7 +33,7 @@ _EXPANSION_KEYS = ("strategy", "attend", "token", "length")
 
 
 def makes_tokens(folder: ModelFolder) -> bool:
-    """Whether the files of a folder say that its model makes vectors of tokens."""
+    """Whether the files of a folder say that its model makes token vectors."""
     return _layout(folder) is not None
 
 
@@ -50,7 +50,7 @@ def _layout(folder: ModelFolder) -> str | None:
 
 
 def read_token_embedder(folder: Path | ModelFolder, width: int, *, with_weights: bool = True) -> TokenEmbedder:
-    """Reads how a model computes vectors of tokens.
+    """Reads how a model computes token vectors.
 
     Args:
         width: The hidden size of the encoder.
@@ -58,7 +58,7 @@ def read_token_embedder(folder: Path | ModelFolder, width: int, *, with_weights:
             are read.
 
     Raises:
-        ConfigError: The model computes no vectors of tokens, or its settings are wrong.
+        ConfigError: The model computes no token vectors, or its settings are wrong.
         CheckpointError: The weights of a layer cannot be used.
     """
     folder = open_folder(folder)
@@ -74,7 +74,7 @@ def read_token_embedder(folder: Path | ModelFolder, width: int, *, with_weights:
         config = TokenConfig(query=side, document=side, similarity=MEAN_MAXSIM)
         return _embedder(config, width, [_bge_linear(folder.path / TOKEN_LINEAR, width, with_weights), Normalize()])
     raise ConfigError(
-        f"{folder.path}: the model gives no vectors of tokens",
+        f"{folder.path}: the model gives no token vectors",
         hint="use a model for late interaction, such as lightonai/GTE-ModernColBERT-v1, or train one",
     )
 

@@ -40,7 +40,7 @@ KINDS: Mapping[str, VectorKind] = {
         head=lambda folder: HEAD if folder.layout == "sparse" or not makes_sparse(folder) else None, assumed=True,
     ),
     "tokens": VectorKind(
-        task="embed-tokens", stated=makes_tokens, head=lambda folder: None, title="vectors of tokens",
+        task="embed-tokens", stated=makes_tokens, head=lambda folder: None, title="token vectors",
         function="embed_tokens", read=lambda folder, config, _: read_token_embedder(folder, config.hidden_size),
     ),
 }  # fmt: skip

@@ -150,8 +150,8 @@ def check_writable(embedder: TokenEmbedder) -> None:
     layers = dense and all(isinstance(layer, Dense) for layer in dense) and isinstance(last[0], Normalize)
     if not (fits and layers and config == same and config.similarity == MAXSIM):
         raise ConfigError(
-            "the model cannot be trained for vectors of tokens, because its settings do not fit into PyLate's files",
-            hint="start from a model of PyLate, or from one that gives no vectors of tokens",
+            "the model cannot be trained for token vectors, because its settings do not fit into PyLate's files",
+            hint="start from a model of PyLate, or from one that gives no token vectors",
         )
 
 

@@ -148,7 +148,7 @@ def _format(
         width = stored_width(dtype, model.token_embedder.size)
         about |= {"dtype": dtype, "size": str(model.token_embedder.size)}
     elif path is not None and path.suffix.lower() not in JSON_LINES:
-        raise ArgumentError(f"--output {path}: with --server, vectors of tokens are written as .jsonl only")
+        raise ArgumentError(f"--output {path}: with --server, token vectors are written as .jsonl only")
     return choose(path, FORMATS.get(kind, WORDS), width=width, metadata=about, keep=keep, kind=kind, dtype=dtype)
 
 

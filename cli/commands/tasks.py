@@ -1,6 +1,6 @@
 """The commands of tasks that give one result per item. Each command is made from the task's entry in the catalogue.
 
-A command consists of its kind of items (`ITEMS`), the options of its task, and what is special about it (`SPECIAL`):
+A command consists of its kind of items (`ITEMS`), the options of its task, and its hooks (`HOOKS`):
 how a result is drawn, and a check before the model is loaded.
 """
 
@@ -97,7 +97,7 @@ ITEMS: Mapping[ItemKind, type[TextItems]] = {
 }
 
 
-class Typed(NamedTuple):
+class TaskArguments(NamedTuple):
     """What a user typed: the options of the model and of input files, the items, and the options of the task."""
 
     model: ServedOptions
@@ -106,21 +106,21 @@ class Typed(NamedTuple):
     chosen: Any
 
 
-def _nothing(typed: Typed) -> None:
+def _nothing(typed: TaskArguments) -> None:
     pass
 
 
 @dataclass(frozen=True)
-class Special:
-    """What is special about a command."""
+class CommandHooks:
+    """What a command does in its own way."""
 
     # A function that takes the model and the options of the task, and returns the function that draws a result.
     draw: Callable[[Any, Any], session.Draw]
     # A function that raises an error for bad input, called before a model is loaded.
-    check: Callable[[Typed], None] = _nothing
+    check: Callable[[TaskArguments], None] = _nothing
 
 
-def _check_quotes(typed: Typed) -> None:
+def _check_quotes(typed: TaskArguments) -> None:
     """Raises an error if the arguments look like the words of a single sentence without quotes."""
     texts = typed.items.texts or ()
     unmasked = [text for text in texts if "mask" not in text.lower()]
@@ -131,7 +131,7 @@ def _check_quotes(typed: Typed) -> None:
         )
 
 
-def _check_classes(typed: Typed) -> None:
+def _check_classes(typed: TaskArguments) -> None:
     pairs = typed.items.pair is not None or typed.source.pair_column is not None
     check_labels(typed.chosen, pairs=pairs, by_server=typed.model.server is not None)
 
@@ -159,16 +159,16 @@ def _view(name: str) -> Any:
     return importlib.import_module(f"mlxbert.cli.views.{name}")
 
 
-SPECIAL: Mapping[str, Special] = {
-    "classify": Special(
+HOOKS: Mapping[str, CommandHooks] = {
+    "classify": CommandHooks(
         lambda model, chosen: _view("classify").drawing(chosen.top_k, None if chosen.labels else model.labels),
         _check_classes,
     ),
-    "tag": Special(lambda model, chosen: _view("tag").drawing(model.labels, chosen.labels)),
-    "answer": Special(lambda *_: _view("answer").draw),
-    "fill-mask": Special(lambda *_: _view("fill_mask").draw, _check_quotes),
-    "next-sentence": Special(lambda *_: _view("classify").draw_next_sentence),
-    "replaced": Special(lambda *_: _view("tokens").draw_replaced),
+    "tag": CommandHooks(lambda model, chosen: _view("tag").drawing(model.labels, chosen.labels)),
+    "answer": CommandHooks(lambda *_: _view("answer").draw),
+    "fill-mask": CommandHooks(lambda *_: _view("fill_mask").draw, _check_quotes),
+    "next-sentence": CommandHooks(lambda *_: _view("classify").draw_next_sentence),
+    "replaced": CommandHooks(lambda *_: _view("tokens").draw_replaced),
 }
 
 
@@ -177,22 +177,22 @@ def task_command(name: str) -> Callable[..., None]:
     entry = CATALOGUE[name]
 
     def command(model: ServedOptions, source: Any, out: FileOptions, items: Any, chosen: Any) -> None:
-        _run(entry, Typed(model, source, items, chosen), out)
+        _run(entry, TaskArguments(model, source, items, chosen), out)
 
     items = ITEMS[entry.items]
     command.__annotations__ |= {"source": items.source, "items": items, "chosen": entry.options}
     return with_options(command, entry.about or "", ())
 
 
-def _run(entry: TaskEntry, typed: Typed, out: FileOptions) -> None:
+def _run(entry: TaskEntry, typed: TaskArguments, out: FileOptions) -> None:
     """Runs a task, and shows or writes the results."""
-    special = SPECIAL[entry.name]
+    hooks = HOOKS[entry.name]
     check_output(out.output, out.overwrite, sources=typed.source.input)
-    special.check(typed)
+    hooks.check(typed)
     in_table = out.output is not None and out.output.suffix.lower() in TABLES
     records = typed.items.open(typed.source, whole=in_table and typed.source.keep is None)
     loaded = session.load_or_ask(entry.name, typed.model, typed.chosen)
     results = session.results(entry, loaded, records, typed.chosen)
     remembered = {name: getattr(typed.items, name) for name in typed.items.remembered}
     manifest = session.OutputManifest(entry.name, loaded, typed.model, typed.chosen.deciding() | remembered)
-    session.stream(records, results, special.draw(loaded, typed.chosen), out, task=manifest, counts_empty=True)
+    session.stream(records, results, hooks.draw(loaded, typed.chosen), out, task=manifest, counts_empty=True)

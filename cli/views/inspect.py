@@ -149,7 +149,7 @@ def _problems(model: "Inspection") -> Iterator[str]:
     if isinstance(model.embedding, NoEmbedding) and not others:
         yield f"no vectors: {model.embedding.problem}"
     if isinstance(model.token_vectors, NoEmbedding):
-        yield f"no vectors of tokens: {model.token_vectors.problem}"
+        yield f"no token vectors: {model.token_vectors.problem}"
     for part, facts in model.parts.items():
         if facts.problem:
             yield f"the {titles([part])} cannot be loaded: {facts.problem}"
@@ -169,7 +169,7 @@ def inspection(model: "Inspection", *, whole: bool) -> Iterator["rich.Renderable
     yield from console.facts("tokenizer", rows)
     yield from console.facts("vectors", _vector_rows(model.embedding))
     if model.token_vectors is not None:
-        yield from console.facts("vectors of tokens", vars(model.token_vectors).items())
+        yield from console.facts("token vectors", vars(model.token_vectors).items())
     yield from console.facts("parts", _part_rows(model.parts.items()))
     total = model.parameters["total"]
     yield from console.facts(

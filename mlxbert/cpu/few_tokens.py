@@ -1,10 +1,11 @@
 """The layers of an encoder for few tokens on a Linux CPU: on numpy's arrays, with direct calls of the BLAS.
 
-MLX takes about 10 microseconds for an operation however small, and a layer has about eighty: of a text with a few dozen
-tokens, they would take most of the time. An operation of numpy, and a call of the BLAS, takes one or two. A head's part
-of queries, keys and values is a matrix whose rows are far apart, which numpy multiplies without a copy.
+MLX takes about 10 microseconds for even the smallest operation, and a layer has about eighty operations: with a few
+dozen tokens, this overhead would take most of the time. An operation of numpy or a call of the BLAS takes one or two
+microseconds. A head's part of queries, keys and values is a matrix whose rows are far apart, which numpy multiplies
+without a copy.
 
-The layers get arrays of numpy in place of MLX's: the arithmetic of blocks is the same for both kinds.
+The layers get arrays of numpy instead of MLX's; the code of the blocks is the same for both.
 
 Shapes: B batch, L length, D hidden size, H heads, d head size.
 """

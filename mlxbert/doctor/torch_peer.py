@@ -10,12 +10,12 @@ from importlib.metadata import version
 from typing import Any
 
 from mlxbert.doctor.training_steps import Step, checked, measured, their_classifier, their_step, token_ids, wait_for
-from mlxbert.doctor.worker_job import Side, Spent, WorkerJob
+from mlxbert.doctor.worker_job import MeasuredLibrary, Spent, WorkerJob
 from mlxbert.errors import MlxbertError
 
 
-def torch_side(job: WorkerJob) -> Side:
-    """Makes the `Side` that runs transformers on torch, on the same kind of device as mlxbert.
+def torch_side(job: WorkerJob) -> MeasuredLibrary:
+    """Makes the `MeasuredLibrary` that runs transformers on torch, on the same kind of device as mlxbert.
 
     Its first step of training fails if torch cannot train in the dtype of the job (see `check_training`).
     """
@@ -39,7 +39,7 @@ def torch_side(job: WorkerJob) -> Side:
 
     memory, memory_of = device_memory(torch, device)
     about = {"torch": torch.__version__, "transformers": version("transformers"), "device": device}
-    return Side(measured(make), lambda: {"peer": about}, memory, memory_of)
+    return MeasuredLibrary(measured(make), lambda: {"peer": about}, memory, memory_of)
 
 
 def device_name(torch: Any, device: str) -> str:
@@ -63,7 +63,7 @@ def match_precision(torch: Any, *, tf32: bool) -> None:
 
 
 def device_memory(torch: Any, device: str) -> tuple[Callable[[], int] | None, str]:
-    """Returns a function that measures the memory of a device in bytes, and the kind of memory (see `Side`).
+    """Returns a function that measures the memory of a device in bytes, and the kind of memory (see `MeasuredLibrary`).
 
     On MPS, torch records no peak. Instead, the memory that Metal has allocated is measured, which shrinks only if
     memory runs low.

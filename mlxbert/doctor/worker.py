@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlxbert.doctor.torch_peer import torch_side
 from mlxbert.doctor.training_steps import Step, measured, our_classifier, our_step, token_ids
-from mlxbert.doctor.worker_job import OURS, Side, Spent, Work, WorkerJob
+from mlxbert.doctor.worker_job import OURS, MeasuredLibrary, Spent, Work, WorkerJob
 from mlxbert.errors import MlxbertError
 from mlxbert.machine import mac
 
@@ -63,7 +63,7 @@ def _serve(job: WorkerJob, answer: Callable[[Any], None]) -> None:
         reported = reported or _report(side, answer)
 
 
-def _report(side: Side, answer: Callable[[Any], None]) -> bool:
+def _report(side: MeasuredLibrary, answer: Callable[[Any], None]) -> bool:
     answer({**side.facts(), "memory_of": side.memory_of})
     return True
 
@@ -76,7 +76,7 @@ def repeated(compute: Work, lengths: Sequence[int], least: float) -> Spent:
     return {name: sum(spent[name] for spent in results) / len(results) for name in results[0]}
 
 
-def _ours(job: WorkerJob) -> Side:
+def _ours(job: WorkerJob) -> MeasuredLibrary:
     from mlxbert.loading import load
     from mlxbert.machine import device as devices
     from mlxbert.machine.device import mx
@@ -95,7 +95,7 @@ def _ours(job: WorkerJob) -> Side:
         return our_step(fresh, *our_classifier(fresh, ids), job.dtype) if job.train else _pass(fresh, ids[0])
 
     memory = (mx.get_peak_memory, "arrays") if devices.on_gpu() else (None, "process")
-    return Side(measured(make), facts, *memory)
+    return MeasuredLibrary(measured(make), facts, *memory)
 
 
 def _pass(model: "Model", ids: list[list[int]]) -> Step:

@@ -30,7 +30,7 @@ class WorkerJob:
 
 
 @dataclass(frozen=True)
-class Side:
+class MeasuredLibrary:
     """A library that a worker measures."""
 
     compute: Work  # a function that runs a forward pass or a step of training on texts of the given lengths in tokens

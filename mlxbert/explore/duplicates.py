@@ -7,7 +7,7 @@ from typing import Any
 
 from mlxbert.explore.near_vectors import checked_texts, unit_vectors
 from mlxbert.explore.options import DedupeOptions, ParaphraseOptions
-from mlxbert.explore.results import DoubleGroup, Doubles, SimilarPair
+from mlxbert.explore.results import DuplicateGroup, Duplicates, SimilarPair
 from mlxbert.model import Model
 from mlxbert.progress import OnProgress
 from mlxbert.tasks.keywords import takes_keywords
@@ -26,7 +26,7 @@ def dedupe(
     vectors: Any = None,
     computing: TaskOptions,
     on_progress: OnProgress | None = None,
-) -> Doubles:
+) -> Duplicates:
     """Finds texts that repeat others: equal texts, and texts with similar vectors.
 
     Equal texts may differ in case, white space, and the forms of dashes and quotes.
@@ -37,12 +37,12 @@ def dedupe(
     to the model, different texts of unknown tokens are the same.
 
     The texts are looked at in the order of preference. A text whose vector is similar to that of a text that was kept
-    before is a double of the most similar one; otherwise, the text is kept. So each double is similar to the text
+    before is a duplicate of the most similar one; otherwise, the text is kept. So each duplicate is similar to the text
     that is kept in its place, and each text is either kept or in exactly one group. Vectors are scaled to length 1.
 
     Example:
-        >>> doubles = mlxbert.dedupe(mlxbert.load(), ["It rains.", "Snow is cold.", "it  rains."])
-        >>> doubles.kept  # [0, 1]
+        >>> duplicates = mlxbert.dedupe(mlxbert.load(), ["It rains.", "Snow is cold.", "it  rains."])
+        >>> duplicates.kept  # [0, 1]
 
     Args:
         model: The model that computes the vectors; `None` if `vectors` are given, or with `exact=True`.
@@ -70,7 +70,7 @@ def dedupe(
         same.setdefault(equal_key(listed[index]), []).append(index)
     distinct = list(same.values())
     if options.exact or not distinct:
-        return _doubles(len(listed), distinct, range(len(distinct)), [1.0] * len(distinct))
+        return _duplicates(len(listed), distinct, range(len(distinct)), [1.0] * len(distinct))
     first = [indices[0] for indices in distinct]
     if vectors is not None:
         vectors = unit_vectors(model, listed, vectors)[first]
@@ -88,7 +88,7 @@ def dedupe(
     if model is not None:
         for number in _indistinct(model, [listed[index] for index in first], chosen_leaders):
             chosen_leaders[number], similarities[number] = number, 1.0
-    return _doubles(len(listed), distinct, chosen_leaders, similarities)
+    return _duplicates(len(listed), distinct, chosen_leaders, similarities)
 
 
 def _indistinct(model: Model, texts: Sequence[str], leaders: Sequence[int]) -> list[int]:
@@ -112,7 +112,9 @@ def _indistinct(model: Model, texts: Sequence[str], leaders: Sequence[int]) -> l
     return numbers
 
 
-def _doubles(count: int, distinct: Sequence[Sequence[int]], leaders: Iterable[int], scores: Iterable[float]) -> Doubles:
+def _duplicates(
+    count: int, distinct: Sequence[Sequence[int]], leaders: Iterable[int], scores: Iterable[float]
+) -> Duplicates:
     """Joins the equal texts whose leader is the same.
 
     Args:
@@ -121,12 +123,12 @@ def _doubles(count: int, distinct: Sequence[Sequence[int]], leaders: Iterable[in
         leaders: For each entry of `distinct`, the number of the entry that is kept in its place.
         scores: For each entry of `distinct`, its similarity to that entry.
     """
-    groups: dict[int, list[tuple[int, float]]] = {}  # for each kept text, its doubles
+    groups: dict[int, list[tuple[int, float]]] = {}  # for each kept text, its duplicates
     for indices, leader, score in zip(distinct, leaders, scores, strict=True):
         kept = distinct[leader][0]
         groups.setdefault(kept, []).extend((index, score) for index in indices if index != kept)
-    sorted_groups = ((kept, sorted(doubles)) for kept, doubles in sorted(groups.items()) if doubles)
-    return Doubles(count, tuple(DoubleGroup(kept, *zip(*doubles, strict=True)) for kept, doubles in sorted_groups))
+    sorted_groups = ((kept, sorted(others)) for kept, others in sorted(groups.items()) if others)
+    return Duplicates(count, tuple(DuplicateGroup(kept, *zip(*others, strict=True)) for kept, others in sorted_groups))
 
 
 @takes_keywords

@@ -13,9 +13,9 @@ _COSINE = Bounds(0, 1)
 
 @dataclass(frozen=True, kw_only=True)
 class DedupeOptions:
-    """Which texts `dedupe` takes for doubles, and which one of them it keeps."""
+    """Which texts `dedupe` takes for duplicates, and which one of them it keeps."""
 
-    threshold: Annotated[float, Option("Smallest cosine of a double and the kept text.", bounds=_COSINE)] = 0.9
+    threshold: Annotated[float, Option("Smallest cosine of a duplicate and the kept text.", bounds=_COSINE)] = 0.9
     exact: Annotated[
         bool,
         Option("Find texts that differ in case, white space, and forms of dashes or quotes. This needs no model."),

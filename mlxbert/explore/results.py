@@ -29,41 +29,41 @@ class SimilarPair(Result):
 
 
 @dataclass(frozen=True)
-class DoubleGroup(Result):
+class DuplicateGroup(Result):
     """A text that is kept, and the texts that repeat it.
 
     Attributes:
         kept: The index of the text that is kept, from 0.
-        doubles: The indices of the other texts, in ascending order.
+        duplicates: The indices of the other texts, in ascending order.
         scores: For each of the other texts, its similarity to the kept text: the cosine of the vectors, or 1 if the
             texts are equal.
     """
 
     kept: int
-    doubles: tuple[int, ...]
+    duplicates: tuple[int, ...]
     scores: tuple[float, ...]
 
 
 @dataclass(frozen=True)
-class Doubles(Result):
+class Duplicates(Result):
     """The texts that repeat others.
 
     Attributes:
         texts: The number of texts.
-        groups: The groups of at least two texts, sorted by the text that is kept. Other texts have no double.
+        groups: The groups of at least two texts, sorted by the text that is kept. Other texts have no duplicate.
     """
 
     texts: int
-    groups: tuple[DoubleGroup, ...]
+    groups: tuple[DuplicateGroup, ...]
 
     @property
     def dropped(self) -> frozenset[int]:
         """The indices of the texts that repeat a kept one."""
-        return frozenset(double for group in self.groups for double in group.doubles)
+        return frozenset(duplicate for group in self.groups for duplicate in group.duplicates)
 
     @property
     def kept(self) -> list[int]:
-        """The indices of the texts that remain: the kept text of each group, and texts without a double."""
+        """The indices of the texts that remain: the kept text of each group, and texts without a duplicate."""
         dropped = self.dropped
         return [index for index in range(self.texts) if index not in dropped]
 

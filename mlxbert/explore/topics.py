@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("mlxbert")
 _MANY = 10_000  # texts from which k-means looks at samples
 _STARTS = 10  # of k-means, of which the best is taken
-_EXAGGERATION = 4  # of the places in which HDBSCAN looks for dense regions
+_EXAGGERATION = 4  # of the coordinates in which HDBSCAN looks for dense regions
 OUTLIER = -1
 
 
@@ -124,14 +124,14 @@ def _by_density(vectors: "Vectors", options: ClusterOptions) -> "Numbers":
     import numpy as np
     from sklearn.cluster import HDBSCAN
 
-    from mlxbert.explore.places import places_of
+    from mlxbert.explore.projection import coordinates_of
 
     if len(vectors) < options.min_size:
         return np.full(len(vectors), OUTLIER)
-    places = places_of(vectors, "tsne", options.seed, _EXAGGERATION)
-    if not places.any():  # all vectors are equal
+    coordinates = coordinates_of(vectors, "tsne", options.seed, _EXAGGERATION)
+    if not coordinates.any():  # all vectors are equal
         return np.zeros(len(vectors), np.int64)
-    labels: Numbers = HDBSCAN(min_cluster_size=options.min_size).fit_predict(places)
+    labels: Numbers = HDBSCAN(min_cluster_size=options.min_size).fit_predict(coordinates)
     return np.maximum(labels, OUTLIER)
 
 

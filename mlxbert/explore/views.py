@@ -11,32 +11,33 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from mlxbert.explore.results import Attention, Doubles, Explanation, Senses, Share, Topics, TypicalLine
+    from mlxbert.explore.results import Attention, Duplicates, Explanation, Senses, Share, Topics, TypicalLine
     from mlxbert.readers.text_collection import TextCollection
 
 
-_GROUPS, _DOUBLES = 20, 5  # groups on a screen; doubles of each of them
+_GROUPS, _DUPLICATES = 20, 5  # groups on a screen; duplicates of each of them
 _GROUP_COLUMNS = (Column(right=True), Column(right=True, secondary=1), Column(wraps=True))
 
 
-def draw_doubles(doubles: "Doubles", collection: "TextCollection") -> Iterator["rich.RenderableType"]:
+def draw_duplicates(duplicates: "Duplicates", collection: "TextCollection") -> Iterator["rich.RenderableType"]:
     """Draws the first groups, each with the text that is kept, and a summary."""
-    for group in doubles.groups[:_GROUPS]:
+    for group in duplicates.groups[:_GROUPS]:
         rows = [(rich.Text("kept", "bold"), _place_of(collection, group.kept), _text_of(collection, group.kept))]
-        shown = [*zip(group.doubles, group.scores, strict=True)][:_DOUBLES]
+        shown = [*zip(group.duplicates, group.scores, strict=True)][:_DUPLICATES]
         rows += [
             (rich.Text(f"{score:.3f}"), _place_of(collection, number), _text_of(collection, number))
             for number, score in shown
         ]
-        if len(group.doubles) > _DOUBLES:
-            rows.append((rich.Text(), rich.Text(), rich.Text(f"and {len(group.doubles) - _DOUBLES:,} more", "dim")))
+        if len(group.duplicates) > _DUPLICATES:
+            more = f"and {len(group.duplicates) - _DUPLICATES:,} more"
+            rows.append((rich.Text(), rich.Text(), rich.Text(more, "dim")))
         yield PlainTable(_GROUP_COLUMNS, rows)
         yield rich.Text()
-    if len(doubles.groups) > _GROUPS:
-        yield rich.Text(f"and {console.counted(len(doubles.groups) - _GROUPS, 'more group')}", style="dim")
-    kept, groups = doubles.texts - len(doubles.dropped), console.counted(len(doubles.groups), "group")
+    if len(duplicates.groups) > _GROUPS:
+        yield rich.Text(f"and {console.counted(len(duplicates.groups) - _GROUPS, 'more group')}", style="dim")
+    kept, groups = duplicates.texts - len(duplicates.dropped), console.counted(len(duplicates.groups), "group")
     yield rich.Text(
-        f"{kept:,} of {console.counted(doubles.texts, 'text')} remain{'s' * (kept == 1)}; {groups} of doubles"
+        f"{kept:,} of {console.counted(duplicates.texts, 'text')} remain{'s' * (kept == 1)}; {groups} of duplicates"
     )
 
 

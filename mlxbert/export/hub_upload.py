@@ -63,7 +63,7 @@ def check_name(name: object, revision: str | None) -> None:
 
 @contextmanager
 def _hub_for(name: str) -> Iterator[tuple[Any, Any]]:
-    """Yields the module huggingface_hub and its client, with limited answers and errors that fit an upload."""
+    """Yields the module huggingface_hub and its client; answers are limited in size, and errors speak of an upload."""
     if cache.is_offline():
         raise HubError(
             f"{name}: nothing can be uploaded while mlxbert is offline",

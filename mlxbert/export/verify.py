@@ -127,7 +127,7 @@ def _exported_file(a: _Source, b: _Source) -> Path | None:
 
 
 def exported_file(folder: Path) -> Path | None:
-    """Returns the file in ONNX of a folder that `convert` wrote; `None` for every other folder."""
+    """Returns the ONNX file of a folder that `convert` wrote; `None` for any other folder."""
     try:
         with open(folder / MANIFEST, encoding="utf-8", opener=open_regular) as file:
             manifest = from_json(file.read())
@@ -219,7 +219,7 @@ def _no_numbers(letter: str, problem: str) -> Difference:
 
 
 def _reason(a: OpenedModel, b: OpenedModel, compared: TensorComparison) -> str:
-    """Returns the end of a sentence on differing outputs, which says what may explain the difference."""
+    """Explains differing outputs, as the end of a sentence."""
     if not compared.rounded:
         return "and nothing else explains it"
     stored = facts.both(*(storage_name(model.checkpoint) for model in (a, b)))

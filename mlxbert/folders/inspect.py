@@ -200,7 +200,7 @@ def _embedding(
 def _token_vectors(
     folder: ModelFolder, config: EncoderConfig, files: TokenizerFiles
 ) -> TokenVectorFacts | NoEmbedding | None:
-    """Describes vectors of tokens; returns `None` if the files of the model do not state them."""
+    """Describes token vectors; returns `None` if the files of the model do not state them."""
     if "tokens" not in stated_kinds(folder):
         return None
     try:

@@ -132,7 +132,7 @@ class EmbeddingFacts(Shown):
 
 @dataclass(frozen=True)
 class TokenVectorFacts(Shown):
-    """Facts on how a model makes vectors of tokens."""
+    """Facts on how a model makes token vectors."""
 
     size: int  # the number of values in a vector
     similarity: str  # how texts are compared: `maxsim` or `meanmaxsim`
@@ -204,7 +204,7 @@ class Inspection(Shown):
         weights: Facts on the weight files.
         tokenizer: Facts on the tokenizer.
         embedding: How the model makes vectors, or the reason why it does not.
-        token_vectors: How the model makes vectors of tokens, or the reason why it cannot; `None` if its files do not
+        token_vectors: How the model makes token vectors, or the reason why it cannot; `None` if its files do not
             state such vectors.
         adapter: The adapter, if the folder holds one in PEFT's format.
         adapters: The names of the model's own adapters for tasks (see `mlxbert.load`).

@@ -1,4 +1,4 @@
-"""Pools the vectors of tokens to one vector per text, by the modes of sentence-transformers or by attention weights.
+"""Pools the token vectors to one vector per text, by the modes of sentence-transformers or by attention weights.
 
 Shapes: B batch, L length, D hidden size, H heads. All sums are in float32: float16 has too few digits for 512 tokens.
 """

@@ -1,4 +1,4 @@
-"""Turns hidden states into vectors of tokens, which late interaction compares (ColBERT, arXiv:2004.12832).
+"""Turns hidden states into token vectors, which late interaction compares (ColBERT, arXiv:2004.12832).
 
 Shapes: B batch, L length, D hidden size, W size of a vector.
 """
@@ -42,7 +42,7 @@ class TokenSide:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenConfig(VectorSettings):
-    """How a model turns texts into vectors of tokens."""
+    """How a model turns texts into token vectors."""
 
     query: TokenSide  # the side of queries
     document: TokenSide
@@ -56,7 +56,7 @@ class TokenConfig(VectorSettings):
 
 
 class TokenEmbedder(nn.Module):
-    """Turns hidden states into vectors of tokens.
+    """Turns hidden states into token vectors.
 
     Attributes:
         config: The configuration.

@@ -62,9 +62,9 @@ def late_interaction(
     """Returns the cross-entropy of each query's document among all documents, by MaxSim, summed over the queries.
 
     Args:
-        queries: The vectors of the tokens of queries, (B, Q, W).
+        queries: The token vectors of queries, (B, Q, W).
         of_queries: Boolean (B, Q), true for tokens that count.
-        documents: The vectors of the tokens of documents, (B + M, L, W), the queries' own documents first.
+        documents: The token vectors of documents, (B + M, L, W), the queries' own documents first.
         of_documents: Boolean (B + M, L), true for tokens that count.
         temperature: Divides the scores.
     """

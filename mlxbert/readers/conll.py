@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mlxbert.errors import InputError
-from mlxbert.readers.parsing import Item, Wanted, counted_columns
+from mlxbert.readers.parsing import Item, ReadOptions, counted_columns
 from mlxbert.readers.text_lines import Lines
 
 # https://universaldependencies.org/format.html
@@ -16,7 +16,7 @@ _WORD = re.compile(r"\d+")
 _TEXT = "# text = "
 
 
-def read_conll(lines: Lines, wanted: Wanted) -> Iterator[Item]:
+def read_conll(lines: Lines, wanted: ReadOptions) -> Iterator[Item]:
     """Yields the columns of each sentence; the names of the columns are their numbers, starting at 1.
 
     If a line has a tab, its columns are separated by tabs, otherwise by spaces. A -DOCSTART- line ends a sentence.
@@ -60,7 +60,7 @@ def _check(values: Sequence[str], top: Sequence[str], first: int, place: str, *,
         )
 
 
-def read_conllu(lines: Lines, wanted: Wanted) -> Iterator[Item]:
+def read_conllu(lines: Lines, wanted: ReadOptions) -> Iterator[Item]:
     """Yields the columns of each sentence, with the names that they have in CoNLL-U.
 
     A comment `# text = …` becomes the value `text`. Ranges of words (1-2) and empty nodes (1.1) are left out.

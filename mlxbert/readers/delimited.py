@@ -9,7 +9,7 @@ from itertools import chain, islice
 from typing import Any
 
 from mlxbert.errors import InputError
-from mlxbert.readers.parsing import Item, Wanted, column_names, counted_columns, placed
+from mlxbert.readers.parsing import Item, ReadOptions, column_names, counted_columns, placed
 from mlxbert.readers.pipes import LONGEST
 from mlxbert.readers.text_lines import Lines, too_long
 
@@ -131,12 +131,12 @@ def find_separator(lines: Sequence[str]) -> str:
     return best
 
 
-def read_csv(lines: Lines, wanted: Wanted) -> Iterator[Item]:
+def read_csv(lines: Lines, wanted: ReadOptions) -> Iterator[Item]:
     """Reads the rows of a .csv (RFC 4180), in which quotes enclose fields."""
     return _read(lines, wanted, "csv", {"strict": True, "delimiter": wanted.separator})
 
 
-def read_tsv(lines: Lines, wanted: Wanted) -> Iterator[Item]:
+def read_tsv(lines: Lines, wanted: ReadOptions) -> Iterator[Item]:
     """Reads the rows of a .tsv (IANA text/tab-separated-values), in which quotes are normally part of the texts.
 
     If every quote looks as if a program had put it around a field, quotes enclose fields (see `quotes.encloses`).
@@ -144,7 +144,7 @@ def read_tsv(lines: Lines, wanted: Wanted) -> Iterator[Item]:
     return _read(lines, wanted, "tsv", {"strict": True, "delimiter": "\t"})
 
 
-def _read(lines: Lines, wanted: Wanted, format: str, dialect: dict[str, Any]) -> Iterator[Item]:
+def _read(lines: Lines, wanted: ReadOptions, format: str, dialect: dict[str, Any]) -> Iterator[Item]:
     """Yields the wanted columns of each row, or all columns that have a name; skips empty rows."""
     csv.field_size_limit(2**31 - 1)  # the default is 128 KB, less than a long article
     text = _RowLines(lines, always=format == "csv")

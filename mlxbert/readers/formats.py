@@ -21,7 +21,7 @@ from mlxbert.readers.delimited import read_csv, read_tsv
 from mlxbert.readers.input_files import check_there, open_source, to_read_again
 from mlxbert.readers.json_records import read_json, read_jsonl
 from mlxbert.readers.parquet import read_parquet
-from mlxbert.readers.parsing import Binary, Item, Wanted, size_of
+from mlxbert.readers.parsing import Binary, Item, ReadOptions, size_of
 from mlxbert.readers.pipes import LONGEST, Opened
 from mlxbert.readers.stream import RecordSource, RecordStream
 from mlxbert.readers.text_lines import UTF8, Lines, is_compressed, uncompressed_name
@@ -41,7 +41,7 @@ class FormatName(StrEnum):
     squad = "squad"
 
 
-def read_txt(lines: Lines, wanted: Wanted) -> Iterator[Item]:
+def read_txt(lines: Lines, wanted: ReadOptions) -> Iterator[Item]:
     """Yields each line, even if it is blank; the field is named like the wanted text, by default `text`."""
     name = wanted.texts[0] if wanted.texts else "text"
     for number, line in enumerate(lines, 1):
@@ -52,7 +52,7 @@ def read_txt(lines: Lines, wanted: Wanted) -> Iterator[Item]:
 class RecordFormat:
     """A file format: its reader, and the properties of its files."""
 
-    read: Callable[[Any, Wanted], Iterator[Item]]  # yields the records of a `Lines` or a `Binary`
+    read: Callable[[Any, ReadOptions], Iterator[Item]]  # yields the records of a `Lines` or a `Binary`
     endings: tuple[str, ...]  # the file extensions
     # What a value of a record is called in errors: `field` or `column`; empty if a record is just a text.
     value: str = ""
@@ -197,7 +197,8 @@ def read_records(
     _check_texts(file_name, format_name, texts)
     value = FORMATS[format_name].value
     kept = None if text is None else keep if value else ()
-    wanted = Wanted(texts, kept, with_id and bool(value), header, choose, most, encoding, lenient, other, separator)
+    with_id = with_id and bool(value)
+    wanted = ReadOptions(texts, kept, with_id, header, choose, most, encoding, lenient, other, separator)
     file = open_source(source, file_name)
     size = size_of(file)
     try:
@@ -223,7 +224,7 @@ def _check_texts(name: str, format: FormatName, texts: Sequence[str]) -> None:
         )
 
 
-def _read(name: str, file: BinaryIO, format: FormatName, wanted: Wanted) -> tuple[Iterator[Item], Opened]:
+def _read(name: str, file: BinaryIO, format: FormatName, wanted: ReadOptions) -> tuple[Iterator[Item], Opened]:
     """Returns the items of an open file, and the `Lines` or `Binary` object that reads them."""
     record_format = FORMATS[format]
     if not wanted.header and format not in (FormatName.csv, FormatName.tsv):

@@ -6,13 +6,13 @@ from typing import Any
 
 from mlxbert.durable_files import from_json
 from mlxbert.errors import InputError
-from mlxbert.readers.parsing import Item, Wanted, json_type, placed
+from mlxbert.readers.parsing import Item, ReadOptions, json_type, placed
 from mlxbert.readers.text_lines import Lines
 
 _ONE_PER_LINE = "write one JSON object per line, or use format='json' for a list of objects"
 
 
-def read_jsonl(lines: Lines, wanted: Wanted) -> Iterator[Item]:
+def read_jsonl(lines: Lines, wanted: ReadOptions) -> Iterator[Item]:
     """Yields the object of each line that is not blank, with all fields."""
     for number, line in enumerate(lines, 1):
         if (problem := lines.problem()) is not None or line.strip():
@@ -38,7 +38,7 @@ _LAYOUT = (
 )
 
 
-def read_json(lines: Lines, wanted: Wanted) -> Iterator[Item]:
+def read_json(lines: Lines, wanted: ReadOptions) -> Iterator[Item]:
     """Yields the objects of an array or, if all values are wanted, the questions in a SQuAD object.
 
     Yields:

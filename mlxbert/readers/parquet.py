@@ -7,14 +7,14 @@ from typing import Any
 from mlxbert.errors import InputError, MlxbertError
 from mlxbert.other_libraries import install_command
 from mlxbert.readers.hub_datasets import name_classes, stored_class_names
-from mlxbert.readers.parsing import Binary, Item, Wanted, column_names, size_of
+from mlxbert.readers.parsing import Binary, Item, ReadOptions, column_names, size_of
 from mlxbert.readers.pipes import LONGEST
 from mlxbert.readers.text_lines import too_long
 
 _BATCH_ROWS = 256  # in memory at a time
 
 
-def read_parquet(source: Binary, wanted: Wanted) -> Iterator[Item]:
+def read_parquet(source: Binary, wanted: ReadOptions) -> Iterator[Item]:
     """Reads the wanted columns of each row, or all columns, as Python values; checks the file when it is called.
 
     Class numbers in files that `datasets` wrote become class names.

@@ -1,7 +1,7 @@
 """What the readers of all formats share: the values to read, the items to yield, and errors with their place in a file.
 
-The reader of a format is a function that takes an open file (`Lines` or `Binary`) and a `Wanted`, and yields an `Item`
-for each record; see `mlxbert.readers.formats`.
+The reader of a format is a function that takes an open file (`Lines` or `Binary`) and a `ReadOptions`, and yields an
+`Item` for each record; see `mlxbert.readers.formats`.
 """
 
 import difflib
@@ -20,7 +20,7 @@ Item = tuple[str, Mapping[str, Any] | InputError]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ReadOptions:
     """The values to read from each record."""
 
     # Fields or columns that must be strings. If there are none, a damaged line ends the reading with an error;

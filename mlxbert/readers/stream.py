@@ -8,7 +8,7 @@ from itertools import chain, islice
 from typing import Any, Protocol, TypeVar
 
 from mlxbert.errors import InputError, MlxbertError
-from mlxbert.readers.parsing import Item, Wanted, json_type, placed
+from mlxbert.readers.parsing import Item, ReadOptions, json_type, placed
 from mlxbert.readers.pipes import Opened
 from mlxbert.results.result import Failure
 
@@ -75,7 +75,7 @@ class RecordSource:
     read_as: tuple[str, ...] = ()  # the name of the format, and the names of the fields or columns with texts
     # The open source, which counts the bytes read and knows whether the next record has arrived.
     opened: Opened = field(default_factory=Opened)
-    wanted: Wanted = field(default_factory=Wanted)  # the values to read from each record
+    wanted: ReadOptions = field(default_factory=ReadOptions)  # the values to read from each record
     value: str = "field"  # what a value of a record is called in errors: `field` or `column`
     file: Hashed | None = None  # the file if it can be read again; otherwise, as for a pipe, `None`
     size: int | None = None  # the size of the file in bytes; `None` if unknown

@@ -18,7 +18,7 @@ from mlxbert.errors import ArgumentError, InputError
 from mlxbert.paths import check_regular
 from mlxbert.readers.formats import read_records
 from mlxbert.readers.input_files import hint_of_missing
-from mlxbert.readers.parsing import Wanted
+from mlxbert.readers.parsing import ReadOptions
 from mlxbert.readers.stream import RecordSource, RecordStream
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def read_texts(path: Path, keep: Sequence[str] | None = ()) -> RecordSource:
     Args:
         keep: The columns to keep; `None` keeps `id`, if there is one.
     """
-    wanted = Wanted(("text",), keep or (), with_id=keep is None, choose="keep=")
+    wanted = ReadOptions(("text",), keep or (), with_id=keep is None, choose="keep=")
     with reading_vectors(path), closing(connect_read_only(path)) as database:
         rows = database.execute("SELECT * FROM embed NOT INDEXED")  # in the order of writing
         names = [name for name, *_ in rows.description]

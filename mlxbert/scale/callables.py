@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.other_libraries import install_command
 from mlxbert.readers.parquet import column_values, is_text, problem_of
-from mlxbert.readers.parsing import Item, Wanted
+from mlxbert.readers.parsing import Item, ReadOptions
 from mlxbert.readers.stream import RecordSource, RecordStream
 from mlxbert.results.embed import stack_vectors
 from mlxbert.results.json import plain
@@ -103,7 +103,7 @@ class _TextColumns(ABC):
     def _compute(self, table: Any, file: str, first: int | None, strict: bool) -> Any:
         import pyarrow as pa
 
-        wanted = Wanted(self.texts, keep=())
+        wanted = ReadOptions(self.texts, keep=())
         wanted.columns(file or "batch", distinct_names(table.schema))
         for name in self.texts:
             check_texts(file or "batch", table.schema.field(name))

@@ -13,8 +13,8 @@ from mlxbert.cli import session
 from mlxbert.cli.commands.tasks import check_labels
 from mlxbert.cli.shared_options import ComputingOptions, OutputOptions, with_options
 from mlxbert.cli.views import console, progress, rich
-from mlxbert.option_declarations import COUNT, TEXTS, Bounds, Option, Written
-from mlxbert.readers.parsing import Wanted
+from mlxbert.option_declarations import COUNT, TEXTS, Bounds, Option, OutputPath
+from mlxbert.readers.parsing import ReadOptions
 from mlxbert.scale import cluster
 from mlxbert.scale.callables import require
 from mlxbert.scale.job import Job, PartCounts, PlannedJob
@@ -49,7 +49,7 @@ class JobOptions:
     """Options that say what is written, and which machines compute."""
 
     panel: ClassVar[str] = "Output"
-    output: Annotated[str, Option("Folder to write, which may be on s3://.", "DIR", short="-o"), Written("folder")]
+    output: Annotated[str, Option("Folder to write, which may be on s3://.", "DIR", short="-o"), OutputPath("folder")]
     overwrite: Annotated[bool, Option("Replace the output of another job.")] = False
     part_rows: Annotated[int, Option("Maximum rows of an output file.", bounds=Bounds(1, 1_000_000))] = PART_ROWS
     cluster: Annotated[
@@ -134,7 +134,7 @@ def _plan(
     }
     ref = dataclasses.replace(model.ref, source=_absolute(model.ref.source), adapter=_absolute(model.ref.adapter))
     keep = () if source.keep is None else tuple(dict.fromkeys(source.keep))
-    wanted = Wanted(tuple(named.values()), keep=keep, with_id=source.keep is None, choose="--text-column")
+    wanted = ReadOptions(tuple(named.values()), keep=keep, with_id=source.keep is None, choose="--text-column")
     planned = Job(task, ref, options, named, (), job.output, source.strict)
     return PlannedJob(planned, source.input, wanted, job.part_rows)
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from mlxbert.durable_files import from_json
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.folders.fingerprint import hash_model
-from mlxbert.readers.parsing import Wanted
+from mlxbert.readers.parsing import ReadOptions
 from mlxbert.scale.callables import CALLABLES
 from mlxbert.scale.parts import REQUESTS, JobPart, plan, read_inputs, read_part
 from mlxbert.scale.storage import locate, matches
@@ -95,7 +95,7 @@ class PartWriter:
 class PlannedJob:
     """A job with its parts, and the decision which of them are missing."""
 
-    def __init__(self, job: Job, sources: Sequence[str], wanted: Wanted, part_rows: int) -> None:
+    def __init__(self, job: Job, sources: Sequence[str], wanted: ReadOptions, part_rows: int) -> None:
         output = locate(job.output)
         for source in sources:
             if output.path == locate(source).path or matches(source, output / JobPart(0, "", 0, 0, 0).name):

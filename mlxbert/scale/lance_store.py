@@ -468,11 +468,11 @@ class LanceStore:
 
     def tokens(self, chunks: Sequence[int]) -> "dict[int, list[NDArray[Any]]]":
         """See `IndexStore`; a table is made without them."""
-        raise StoreError(f"{self.path}: a Lance table has no vectors of tokens")
+        raise StoreError(f"{self.path}: a Lance table has no token vectors")
 
     def vectors_with_tokens(self, hashes: Collection[bytes]) -> dict[bytes, VectorWithTokens]:
         """See `IndexStore`; a table is made without them."""
-        raise StoreError(f"{self.path}: a Lance table has no vectors of tokens")
+        raise StoreError(f"{self.path}: a Lance table has no token vectors")
 
     @lance_guarded
     def with_words(self, query: str, count: int, only: Filter) -> Scores:

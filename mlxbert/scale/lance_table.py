@@ -401,7 +401,7 @@ class LanceTable:
                 self.refresh()
             else:
                 return
-        raise BusyError(f"{self.dataset.uri}: other processes write this index all the time", hint="try again later")
+        raise BusyError(f"{self.dataset.uri}: the index is busy: other processes kept writing", hint="try again later")
 
     def _attempt(self, changes: Transaction, settings: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
         import lance

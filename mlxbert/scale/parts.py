@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from mlxbert.errors import ChangedError, InputError
 from mlxbert.readers.parquet import arrow_errors
-from mlxbert.readers.parsing import Wanted
+from mlxbert.readers.parsing import ReadOptions
 from mlxbert.scale.callables import check_texts, distinct_names
 from mlxbert.scale.storage import Location, find, locate
 
@@ -51,7 +51,7 @@ def plan(files: Iterable[PlannedFile], part_rows: int) -> list[JobPart]:
     ]  # fmt: skip
 
 
-def read_inputs(sources: Sequence[str], wanted: Wanted) -> tuple[list[PlannedFile], Any]:
+def read_inputs(sources: Sequence[str], wanted: ReadOptions) -> tuple[list[PlannedFile], Any]:
     """Finds the input files and checks that all have the same wanted columns."""
     with ThreadPoolExecutor(REQUESTS) as threads:
         described = list(threads.map(lambda found: _describe(found[0], found[1], wanted), find(sources)))
@@ -71,7 +71,7 @@ def read_inputs(sources: Sequence[str], wanted: Wanted) -> tuple[list[PlannedFil
     return [file for file, _ in described], schema
 
 
-def _describe(file: Location, info: Any, wanted: Wanted) -> tuple[PlannedFile, Any]:
+def _describe(file: Location, info: Any, wanted: ReadOptions) -> tuple[PlannedFile, Any]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

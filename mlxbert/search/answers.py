@@ -50,7 +50,7 @@ def answer_from(hits: Sequence[Hit], query: str, model: Model) -> SearchAnswer:
 def _texts(hit: Hit) -> Iterable[Hit | SimilarPassage]:
     """Returns a hit, and one passage for each other text that is like it."""
     texts: dict[str, Hit | SimilarPassage] = {hit.text: hit}
-    for other in hit.alike:
+    for other in hit.duplicates:
         texts.setdefault(other.text, other)
     return texts.values()
 

@@ -117,7 +117,7 @@ class Splitter:
         return chunks
 
     def embedded(self, document: Document, chunk: Chunk) -> list[str]:
-        """Returns the texts to embed for a chunk, without the prompt: each is a window after a line with the titles."""
+        """Returns the texts to embed for a chunk, without the prompt: each is a line with the titles, then a window."""
         heading = self._heading(chunk.titles)
         return [heading + document.text[start:end] for start, end in chunk.windows]
 

@@ -28,8 +28,8 @@ class Hit(Result):
     Attributes:
         query: The query.
         rank: The rank by score, from 1.
-        score: The score of the reranker if there is one; otherwise the evidence (hybrid search), MaxSim or the
-            similarity of the vectors, or the BM25 score.
+        score: The score of the reranker if there is one; otherwise the weighted sum (hybrid search), MaxSim or
+            the similarity of the vectors, or the BM25 score.
         path: The path of the file; `None` for a record that was added.
         place: The part of the file: `row 3`, `message 2`; the `id` of an added record; empty if the file is one
             document.
@@ -43,11 +43,12 @@ class Hit(Result):
         word_score: The BM25 score; `None` if the passage is not among the best by words.
         rerank_score: The score of the reranker; `None` without one.
         token_score: The MaxSim of the passage and the query, divided by the number of the query's tokens; `None` if the
-            index keeps no vectors of tokens.
+            index keeps no token vectors.
         chunk: The number of the passage in the index.
-        is_close: Whether there is enough evidence that the passage is about what the query asks (a score of at least
-            0); `None` unless the search was hybrid, and if a reranker has judged the passage.
-        alike: The places of passages with equal or nearly equal texts, which are not hits of their own.
+        is_close: Whether the passage is probably about what the query asks (a score of at least 0); `None` unless the
+            search was hybrid, and if a reranker has judged the passage.
+        duplicates: The places of near-duplicates: passages with equal or nearly equal texts, which are not hits of
+            their own.
         vector_rank: The rank by vectors; `None` if the passage is not in this ranking.
         word_rank: The rank by words; `None` if the passage is not in this ranking.
         phrase_rank: The rank among the passages that contain the query verbatim.
@@ -70,7 +71,7 @@ class Hit(Result):
     token_score: float | None = None
     chunk: int = 0
     is_close: bool | None = None
-    alike: tuple[SimilarPassage, ...] = ()
+    duplicates: tuple[SimilarPassage, ...] = ()
     vector_rank: int | None = field(default=None, metadata=NOT_IN_JSON)
     word_rank: int | None = field(default=None, metadata=NOT_IN_JSON)
     phrase_rank: int | None = field(default=None, metadata=NOT_IN_JSON)

@@ -65,7 +65,7 @@ _DEEPEST = 25_600  # chunks: of more equal texts before the next one, some are n
 _MIN_DEPTH, _PER_HIT = 50, 4  # the length of each ranking that is fused, in chunks: at least, and for each hit
 _SAMPLE, _SMALLEST = 5, 1e-6  # every fifth text is embedded, to see how similar unrelated texts are
 _GAP = 1000  # the maximum number of line breaks between two chunks of a passage
-_CANDIDATES = {False: 50, True: 200}  # passages to rerank, by whether the model compares vectors of tokens
+_CANDIDATES = {False: 50, True: 200}  # passages to rerank, by whether the model compares token vectors
 _RECORDS = 500  # records added in one transaction
 _GONE = "check the spelling, or run `mlxbert indexes move OLD NEW` after moving a folder; the index is unchanged"
 
@@ -303,16 +303,16 @@ class Index:
         Args:
             query: A question or words; parts in quotation marks are searched as exact phrases.
             top_k: The maximum number of passages.
-            mode: `vectors` ranks by meaning, `words` by BM25, `hybrid` by the evidence of both.
+            mode: `vectors` ranks by meaning, `words` by BM25, `hybrid` by the scores of both.
             where: Conditions on fields, all of which must hold: `["lang=de", "date>=2026-01-01", "path=docs/*"]`, or a
                 dict of field values to match exactly.
             paths: Files and folders to search in; by default everything.
             min_score: The minimum score of a passage.
             all_chunks: Whether to return all matching chunks, not only the best one of a document and of equal texts.
             rerank: A cross-encoder, or a model for late interaction, that reranks the best passages. By default, an
-                index with vectors of tokens reranks by these vectors, unless `mode` is `words`; `False` prevents this.
-            candidates: The number of passages to rerank, at least `top_k`: by default 50, or 200 with vectors of
-                tokens, which are faster; more if `top_k` is larger.
+                index with token vectors reranks by these vectors, unless `mode` is `words`; `False` prevents this.
+            candidates: The number of passages to rerank, at least `top_k`: by default 50, or 200 with token
+                vectors, which are faster; more if `top_k` is larger.
 
         Raises:
             ArgumentError: An argument has an invalid value.
@@ -445,9 +445,9 @@ class Index:
             lists = self._lists(query, vector, mode, only, depth)
             chunks = {chunk for scores in lists.values() for chunk, _ in scores}
             documents = self.store.documents_of(chunks)
-            evidence = None if candidates is None else candidates.evidence(lists)
+            hybrid_scores = None if candidates is None else candidates.hybrid_scores(lists)
             groups = {chunk: chunk for chunk in documents} if all_chunks else documents
-            ranked = fuse(lists, groups, evidence, by_tokens or list)
+            ranked = fuse(lists, groups, hybrid_scores, by_tokens or list)
             hits = self._collapsed(query, ranked, limit, rows, hybrid=candidates is not None, distinct=not all_chunks)
             if len(hits) >= limit or depth >= _DEEPEST:
                 return hits
@@ -481,11 +481,12 @@ class Index:
         hybrid: bool,
         distinct: bool,
     ) -> list[Hit]:
-        """Returns the first `limit` hits and, if they are to be distinct, the places of the texts that are like them.
+        """Returns the first `limit` hits and, if they are to be distinct, the places of their near-duplicates.
 
         `rows` keeps what was read, for another call.
         """
-        hits, alike, numbers = list[Hit](), list[list[SimilarPassage]](), dict[str, int]()  # of hits, by their texts
+        hits, duplicates = list[Hit](), list[list[SimilarPassage]]()
+        numbers: dict[str, int] = {}  # of hits, by their texts
         for fused in ranked:
             if fused.chunk not in rows:
                 rows |= {row.number: row for row in self.store.chunks([fused.chunk])}
@@ -496,17 +497,17 @@ class Index:
             if key in numbers:
                 text = row.chunk
                 place = row.path or None, row.place, text.first_line, text.page, row.number
-                alike[numbers[key]].append(SimilarPassage(*place, text.text))
+                duplicates[numbers[key]].append(SimilarPassage(*place, text.text))
             elif len(hits) == limit:
                 break
             else:
                 numbers[key] = len(hits)
                 hits.append(_hit(query, fused, row, hybrid=hybrid))
-                alike.append([])
-        return [replace(hit, alike=tuple(passages)) for hit, passages in zip(hits, alike, strict=True)]
+                duplicates.append([])
+        return [replace(hit, duplicates=tuple(passages)) for hit, passages in zip(hits, duplicates, strict=True)]
 
     def _query(self, query: str) -> "tuple[Vector, Vector | None]":
-        """Returns the vector of a query, and those of its tokens, (T, W), if the index has vectors of tokens.
+        """Returns the vector of a query, and those of its tokens, (T, W), if the index has token vectors.
 
         Raises:
             InputError: The query has no weight in a sparse vector.
@@ -524,7 +525,7 @@ class Index:
         return vector, vectors.tokens(result)
 
     def _by_tokens(self, tokens: "Vector", count: int, mode: Mode) -> TokenReranker:
-        """Returns what reranks chunks by the vectors of the query's tokens, (T, W)."""
+        """Returns what reranks chunks by the query's token vectors, (T, W)."""
         unrelated = None
         if mode == "hybrid":
             unrelated = Unrelated(*self.about.unrelated), Unrelated(*self.about.unrelated_tokens)
@@ -615,9 +616,9 @@ def open_index(
         tokens: The maximum number of tokens of a chunk; by default 256, or what fits into the model if that is less.
         titles: Whether titles and headings are embedded with a chunk.
         prompts: The prompts in front of a query and of a text, of a new index; `None` for those of the model's files.
-            E5 models, whose files state none, want `("query: ", "passage: ")`. With prompts, the index keeps no vectors
-            of tokens.
-        token_vectors: Whether a new index keeps the vectors of tokens of a model that makes them next to dense vectors
+            E5 models, whose files state none, want `("query: ", "passage: ")`. With prompts, the index keeps no token
+            vectors.
+        token_vectors: Whether a new index keeps the token vectors of a model that makes them next to dense vectors
             (BGE-M3), to rerank by them. A Lance table never does.
         include: Patterns, as in a `.gitignore`, of the files to index; by default all.
         exclude: Patterns of files and folders to leave out.
@@ -700,16 +701,16 @@ def _vectors_of_new_index(
     vectors = text_vectors(model, tokens=allowed and not any(prompts))
     if vectors.only_tokens and not keep_tokens:
         raise ArgumentError(
-            f"{model.source}: the model makes only vectors of tokens, so the index must keep them",
+            f"{model.source}: the model makes only token vectors, so the index must keep them",
             hint="omit token_vectors=False",
         )
     if vectors.only_tokens and any(prompt is not None for prompt in prompts):
         raise ArgumentError(
-            f"{model.source}: the prompts of a model that makes only vectors of tokens are fixed",
+            f"{model.source}: the prompts of a model that makes only token vectors are fixed",
             hint="omit the prompts",
         )
     if allowed and not vectors.token_size and text_vectors(model).token_size:
-        _LOG.warning("with a prompt, the index keeps no vectors of tokens")
+        _LOG.warning("with a prompt, the index keeps no token vectors")
     return vectors
 
 
@@ -751,7 +752,7 @@ def _about(
 def unrelated_scores(vectors: TextVectors, prompts: tuple[str, str]) -> list[tuple[float, float]]:
     """Returns the mean and the standard deviation of the scores of unrelated texts, as measured with the model.
 
-    If an index keeps vectors of tokens, the mean and the standard deviation of their MaxSim come second.
+    If an index keeps token vectors, the mean and the standard deviation of their MaxSim come second.
 
     Args:
         vectors: Embeds the texts.
@@ -781,17 +782,17 @@ def _reranked_passages(candidates: int | None, top_k: int, *, by_tokens: bool) -
 
 
 def _nothing_to_rerank(candidates: int | None, *, off: bool, keeps_tokens: bool) -> ArgumentError:
-    """Returns the error for a search that shall rerank, but has neither a model nor vectors of tokens for it."""
+    """Returns the error for a search that shall rerank, but has neither a model nor token vectors for it."""
     if off:
         return ArgumentError("candidates and rerank=False cannot be combined", hint="omit one of them")
     omit = "rerank=True" if candidates is None else "candidates="
     if keeps_tokens:
         return ArgumentError(
-            "nothing would be reranked, because a search by words does not use the vectors of tokens",
+            "nothing would be reranked, because a search by words does not use the token vectors",
             hint=f"choose another mode, name a model with rerank=, or omit {omit}",
         )
     return ArgumentError(
-        "nothing would be reranked, because the index has no vectors of tokens",
+        "nothing would be reranked, because the index has no token vectors",
         hint=f"name a model with rerank=, or omit {omit}",
     )
 

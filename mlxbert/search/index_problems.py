@@ -78,5 +78,5 @@ def grouped(problems: Iterable[IndexProblem]) -> list[ProblemGroup]:
 
 
 def pattern_of(reason: str) -> str:
-    """Returns a reason with an ellipsis for each number and quotation."""
+    """Replaces numbers and quoted text in a reason by `…`, so that like reasons group."""
     return _VARIABLE.sub("…", reason)

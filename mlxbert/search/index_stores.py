@@ -98,8 +98,8 @@ def _open(location: str | Path, about: IndexSettings | None = None) -> IndexStor
             )
         if about is not None and about.token_size:
             raise ArgumentError(
-                f"{location}: a Lance table cannot hold the vectors of tokens of {about.model}",
-                hint="give the path of a file, which becomes an index with vectors of tokens",
+                f"{location}: a Lance table cannot hold the token vectors of {about.model}",
+                hint="give the path of a file, which becomes an index with token vectors",
             )
         return rooms.part("Lance tables").LanceStore(location, about)
     return SqliteStore(location, about)
@@ -178,7 +178,7 @@ def _copy_file(
 
 
 def _copied_vectors(source: IndexStore, copy: IndexStore, hashes: set[bytes]) -> Mapping[bytes, StoredVector]:
-    """Returns the vectors of some texts; if they have vectors of tokens, which are large, puts them into the copy."""
+    """Returns the vectors of some texts; if they have token vectors, which are large, puts them into the copy."""
     if not source.about.token_size:
         return source.vectors(hashes)
     listed = [*hashes]

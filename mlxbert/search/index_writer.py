@@ -96,7 +96,7 @@ class _Spool:
 
 
 @dataclass
-class Pending:
+class PendingFile:
     """A file whose chunks are being embedded."""
 
     file: StoredFile
@@ -122,7 +122,7 @@ class IndexWriter:
     def __init__(self, store: IndexStore, tools: Callable[[], EmbeddingTools]) -> None:
         self._store, self._tools = store, tools
         self._events: deque[Event] = deque()
-        self._pending: deque[Pending] = deque()
+        self._pending: deque[PendingFile] = deque()
         self._expected: set[bytes] = set()  # hashes of texts that are being embedded
         self._embedded = self._reused = 0
         self._changed = False
@@ -152,7 +152,7 @@ class IndexWriter:
         counts = stats.files, stats.chunks, self._embedded, self._reused, len(stats.failed)
         yield update_events.IndexUpdated(*counts, dict(self._left_out), stats.problems, time.perf_counter() - started)
 
-    def embed(self, source: Iterable[Pending | Event]) -> Iterator[Event]:
+    def embed(self, source: Iterable[PendingFile | Event]) -> Iterator[Event]:
         """Embeds pending files, and writes each file as soon as all of its vectors are computed.
 
         Yields the events of the source, too. If interrupted, it stores the vectors that are already computed.
@@ -167,7 +167,7 @@ class IndexWriter:
                     self._keep(pending)
             raise
 
-    def _embed(self, source: Iterable[Pending | Event]) -> Iterator[Event]:
+    def _embed(self, source: Iterable[PendingFile | Event]) -> Iterator[Event]:
         """Reads and embeds files alternately.
 
         The first groups are small, so that it soon becomes known how long embedding takes. Later ones grow, so that a
@@ -181,11 +181,13 @@ class IndexWriter:
             if time.monotonic() - started < _TURN:
                 size = min(size * _GROWTH, _AHEAD * task.window)
 
-    def _read_group(self, entries: Iterator[Pending | Event], size: int) -> Generator[Event, None, list[Pending]]:
+    def _read_group(
+        self, entries: Iterator[PendingFile | Event], size: int
+    ) -> Generator[Event, None, list[PendingFile]]:
         """Reads files until they have `size` texts to embed or reading has taken a turn; returns them."""
-        group, count, until = list[Pending](), 0, time.monotonic() + _TURN
+        group, count, until = list[PendingFile](), 0, time.monotonic() + _TURN
         for entry in entries:
-            if not isinstance(entry, Pending):
+            if not isinstance(entry, PendingFile):
                 yield entry
                 continue
             self._pending.append(entry)
@@ -198,7 +200,7 @@ class IndexWriter:
                 break
         return group
 
-    def _embed_group(self, task: TextTask, group: Iterable[Pending]) -> Iterator[Event]:
+    def _embed_group(self, task: TextTask, group: Iterable[PendingFile]) -> Iterator[Event]:
         held = (texts for pending in group for _, texts in pending.held)
         for result in task.run(chain.from_iterable(held), "return"):
             pending = next(candidate for candidate in self._pending if candidate.missing)
@@ -217,17 +219,17 @@ class IndexWriter:
         self._write_ready()
         yield from self._drain_events()
 
-    def _keep(self, pending: Pending) -> None:
+    def _keep(self, pending: PendingFile) -> None:
         """Stores the vectors of an incomplete file."""
         with self._store.writing():
             self._store.put_vectors(pending.vectors)
         pending.vectors = {}
         self._written = time.monotonic()
 
-    def pending(self, file: StoredFile, documents: Iterable[Document]) -> Pending:
+    def pending(self, file: StoredFile, documents: Iterable[Document]) -> PendingFile:
         """Splits the documents of a file, and collects the texts that still have to be embedded, and the problems."""
         held, new = _Spool(next(map(os.path.dirname, self._store.own_paths), None)), set[bytes]()
-        result, problems = Pending(file, held), ProblemList(file.path or None)
+        result, problems = PendingFile(file, held), ProblemList(file.path or None)
         splitter = self._loaded_tools.splitter
         for document in map(_cleaned, documents):
             for problem in document.problems:
@@ -304,7 +306,7 @@ class IndexWriter:
         while self._events:
             yield self._events.popleft()
 
-    def _read_all(self, changed: Iterable[WalkedFile], before: dict[str, StoredFile]) -> Iterator[Pending | Event]:
+    def _read_all(self, changed: Iterable[WalkedFile], before: dict[str, StoredFile]) -> Iterator[PendingFile | Event]:
         for entry in changed:
             yield update_events.FileStarted(entry.path, entry.size)
             pending = self._read(entry, before.get(entry.path))
@@ -313,7 +315,7 @@ class IndexWriter:
                 yield update_events.FileRead(entry.path, entry.size, len(pending.missing), pending.guessed)
                 yield pending
 
-    def _read(self, entry: WalkedFile, stored: StoredFile | None) -> Pending | None:
+    def _read(self, entry: WalkedFile, stored: StoredFile | None) -> PendingFile | None:
         """Reads a file and splits it into chunks, or records its problem. Returns `None` if it is unchanged or gone."""
         file = StoredFile(entry.path, entry.size, entry.changed if time.time_ns() - entry.changed > _SETTLED else -1)
         try:
@@ -322,13 +324,13 @@ class IndexWriter:
         except FileNotFoundError:
             return None
         except (UnreadableError, InputError) as problem:
-            return Pending(replace(file, problem=problem.message))
+            return PendingFile(replace(file, problem=problem.message))
         except OSError as problem:  # for example no permission, which may be granted without a change of the file
-            return Pending(replace(file, changed=-1, problem=problem.strerror or str(problem)))
+            return PendingFile(replace(file, changed=-1, problem=problem.strerror or str(problem)))
 
     def _read_stream(
         self, entry: WalkedFile, stream: BufferedReader, file: StoredFile, stored: StoredFile | None
-    ) -> Pending | None:
+    ) -> PendingFile | None:
         """Reads an open file. If that fails, raises the error that `_read` records as the problem of the file."""
         from mlxbert.search.documents.document_kinds import read_documents
         from mlxbert.search.documents.table_documents import DocumentColumns
@@ -342,7 +344,7 @@ class IndexWriter:
             return None
         file = replace(file, hash=hash)
         if kind is None or data is None:
-            return Pending(replace(file, problem="binary" if kind is None else "too large", left_out=True))
+            return PendingFile(replace(file, problem="binary" if kind is None else "too large", left_out=True))
         about = self._store.about
         columns = DocumentColumns(about.text, about.fields)
         documents = read_documents(entry.path, data, kind, columns, file=stream, encoding=about.encoding)
@@ -363,11 +365,11 @@ class IndexWriter:
                     self._write(self._pending.popleft())
             self._written = time.monotonic()
 
-    def _has_vectors(self, document: StoredDocument, pending: Pending) -> bool:
+    def _has_vectors(self, document: StoredDocument, pending: PendingFile) -> bool:
         hashes = {hash for chunk in document.chunks for hash in chunk.hashes} - pending.vectors.keys()
         return not hashes - self._store.known(hashes) if hashes else True
 
-    def _write(self, pending: Pending) -> None:
+    def _write(self, pending: PendingFile) -> None:
         held = pending.held if pending.file.problem is None else ()
         if not all(self._has_vectors(document, pending) for document, _ in held):
             problem = "a text that this file shares with another one could not be embedded"

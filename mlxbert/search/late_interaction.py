@@ -1,4 +1,4 @@
-"""The vectors of tokens of an index, by which a search reranks its best passages with MaxSim.
+"""Token vectors of an index: a search reranks its best passages by MaxSim.
 
 Legend: T tokens of a text that have a vector, W size of such a vector.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class TokenTable:
-    """Writes and reads the vectors of the tokens of each text.
+    """Writes and reads the token vectors of each text.
 
     Args:
         connection: The open index.
@@ -35,7 +35,7 @@ class TokenTable:
         self._width, self._dtype = (about.token_size // 8, "<i1") if binary else (about.token_size, "<f2")
 
     def add(self, number: int, tokens: "Tokens") -> None:
-        """Adds the vectors of the tokens of a text, under the number of the text's vector."""
+        """Adds the token vectors of a text, under the number of the text's vector."""
         data = tokens.astype(self._dtype).tobytes()
         self._connection.execute("INSERT OR REPLACE INTO tokens VALUES (?, ?, ?)", (number, data, zlib.crc32(data)))
 
@@ -43,16 +43,16 @@ class TokenTable:
         self._connection.execute("DELETE FROM tokens WHERE vector = ?", (number,))
 
     def of_vectors(self, numbers: Collection[int]) -> "dict[int, Tokens]":
-        """Returns the vectors of the tokens of texts, by the numbers of the texts' vectors."""
+        """Returns the token vectors of texts, by the numbers of the texts' vectors."""
         query = "SELECT vector, tokens, crc FROM tokens WHERE vector IN (SELECT value FROM json_each(?))"
         rows = self._connection.rows(query, (json.dumps([*numbers]),))
         found = {number: self._parsed(data, crc) for number, data, crc in rows}
         if len(found) < len(numbers):
-            raise damaged(self._path, "a text has no vectors of tokens")
+            raise damaged(self._path, "a text has no token vectors")
         return found
 
     def of_chunks(self, chunks: Sequence[int]) -> "dict[int, list[Tokens]]":
-        """Returns the vectors of the tokens of each window of each chunk."""
+        """Returns the token vectors of each window of each chunk."""
         query = "SELECT chunk, vector FROM windows WHERE chunk IN (SELECT value FROM json_each(?)) ORDER BY vector"
         windows: dict[int, list[int]] = {}
         for chunk, number in self._connection.rows(query, (json.dumps([*chunks]),)):
@@ -63,10 +63,10 @@ class TokenTable:
         return {chunk: [tokens[number] for number in numbers] for chunk, numbers in windows.items()}
 
     def check(self) -> None:
-        """Raises StoreError unless each vector has vectors of tokens, which are not damaged."""
+        """Raises StoreError unless each vector has token vectors, which are not damaged."""
         lists = "SELECT id FROM vectors", "SELECT vector FROM tokens"
         if any(self._connection.row(f"{a} EXCEPT {b} LIMIT 1") for a, b in (lists, lists[::-1])):
-            raise damaged(self._path, "the vectors of tokens do not match the vectors")
+            raise damaged(self._path, "the token vectors do not match the vectors")
         for data, crc in self._connection.execute("SELECT tokens, crc FROM tokens"):
             self._parsed(data, crc)
 
@@ -74,7 +74,7 @@ class TokenTable:
         import numpy as np
 
         if zlib.crc32(data) != crc:
-            raise damaged(self._path, "vectors of tokens have a wrong checksum")
+            raise damaged(self._path, "token vectors have a wrong checksum")
         tokens: NDArray[Any] = np.frombuffer(data, self._dtype).reshape(-1, self._width)
         return tokens
 
@@ -83,8 +83,8 @@ class TokenReranker:
     """Reranks the best chunks of a ranking by MaxSim, which is computed once for each chunk.
 
     Args:
-        store: The store of an index that keeps vectors of tokens.
-        query: The vectors of the query's tokens, (T, W).
+        store: The store of an index that keeps token vectors.
+        query: The query's token vectors, (T, W).
         count: The number of chunks to rerank.
         unrelated: The similarities of unrelated texts, by vectors and by MaxSim; `None` to rank by MaxSim alone.
     """
@@ -122,7 +122,7 @@ def scores_of_tokens(
     """Returns the MaxSim of a query with texts, divided by the number of the query's tokens.
 
     Args:
-        query: The vectors of the query's tokens, (T, W).
+        query: The query's token vectors, (T, W).
         texts: The vectors of each text's tokens, as an index keeps them.
     """
     from mlxbert.nn.token_embedder import MEAN_MAXSIM

@@ -91,10 +91,10 @@ class Files:
 
 Texts: TypeAlias = Sequence[str]
 Answer: TypeAlias = FoundPassages | Files
-Work: TypeAlias = Callable[["Served"], Answer]
+Work: TypeAlias = Callable[["IndexTools"], Answer]
 
 
-class Served:
+class IndexTools:
     """The part of an index that an assistant can see. The tools are its public methods, described by their docstrings.
 
     The files themselves are never read. A file that is gone is not visible, even if the index still has it.
@@ -178,7 +178,7 @@ class Served:
         """Returns a hit or, if its file is gone, another passage with nearly the same text; `None` if all are."""
         if self._is_visible(hit.path):
             return hit
-        same = [other.chunk for other in hit.alike if self._is_visible(other.path)][:1]
+        same = [other.chunk for other in hit.duplicates if self._is_visible(other.path)][:1]
         for row in self._index.store.chunks(same):
             text = row.chunk
             moved = replace(hit, path=row.path or None, place=row.place, fields=row.fields, chunk=row.number)
@@ -297,7 +297,7 @@ def make_server(call: Callable[[Work], Awaitable[Answer]]) -> Any:
 
     server = MCPServer("mlxbert", instructions=_ABOUT, version=__version__, log_level="ERROR")
     hints = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-    for method in (Served.search, Served.read, Served.list):
+    for method in (IndexTools.search, IndexTools.read, IndexTools.list):
         server.add_tool(tool(method), method.__name__, description=inspect.getdoc(method), annotations=hints)
     return server
 
@@ -326,7 +326,7 @@ class _WholeLines(io.BufferedIOBase):
         return f"{_HALVES.sub(_HALF, text)}\n".encode() if _HALVES.search(text) else line
 
 
-def serve(prepare: Callable[[], Served]) -> None:
+def serve(prepare: Callable[[], IndexTools]) -> None:
     """Serves an index on stdin and stdout until stdin ends.
 
     Args:

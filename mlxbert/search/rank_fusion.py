@@ -1,4 +1,4 @@
-"""Orders the chunks of several rankings by the evidence for each, or by the score of a single ranking."""
+"""Orders the chunks of several rankings by their hybrid scores, or by the scores of a single ranking."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -29,19 +29,19 @@ class Unrelated(NamedTuple):
     deviation: float
 
 
-class Evidence(NamedTuple):
-    """What is known about a chunk."""
+class HybridScore(NamedTuple):
+    """The score of a chunk in a hybrid search."""
 
     # The weighted sum. A passage with less than 0 is probably about something else.
     total: float
     similarity: float  # the similarity of the best vector
 
 
-def weigh(similarity: float, unrelated: Unrelated, words: WordMatch) -> Evidence:
-    """Returns the evidence for a chunk, from the similarity of its best vector and from its words."""
+def weigh(similarity: float, unrelated: Unrelated, words: WordMatch) -> HybridScore:
+    """Returns the score of a chunk in a hybrid search, from the similarity of its best vector and from its words."""
     deviations = (similarity - unrelated.mean) / unrelated.deviation
     total = _OFFSET + _VECTORS * deviations + _BM25 * words.bm25 + _CLOSENESS * words.closeness
-    return Evidence(total + _PHRASE * words.is_phrase, similarity)
+    return HybridScore(total + _PHRASE * words.is_phrase, similarity)
 
 
 @dataclass
@@ -49,7 +49,7 @@ class FusedChunk:
     """A chunk in a fused ranking."""
 
     chunk: int  # the number of the chunk
-    score: float = 0.0  # what decides the order: the evidence or, of a single ranking, its score
+    score: float = 0.0  # what decides the order: the hybrid score or, of a single ranking, its score
     ranks: dict[str, int] = field(default_factory=dict)  # the rank of the chunk, from 1, in each list that has it
     # The score of the chunk in each of these lists, by vectors, and by `tokens` (MaxSim) if they count.
     scores: dict[str, float] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class FusedChunk:
 def fuse(
     lists: Mapping[str, Scores],
     groups: Mapping[int, int],
-    evidence: Mapping[int, Evidence] | None = None,
+    hybrid_scores: Mapping[int, HybridScore] | None = None,
     rerank: Callable[[list[FusedChunk]], list[FusedChunk]] = list,
 ) -> list[FusedChunk]:
     """Orders the chunks of several rankings, with the rank of each in every ranking.
@@ -67,7 +67,7 @@ def fuse(
         lists: The rankings `vectors`, `words` and `phrase`, or one of them, which keeps its scores.
         groups: Maps each chunk to its group: its document, or the chunk itself. Only the best chunk of each group is
             returned. Chunks with equal scores keep the order of this mapping.
-        evidence: The evidence for each chunk; `None` for a single list.
+        hybrid_scores: The hybrid score of each chunk; `None` for a single list.
         rerank: Changes the order of the chunks, or drops some, before the best of each group are chosen.
     """
     chunks: dict[int, FusedChunk] = {}
@@ -78,10 +78,10 @@ def fuse(
             entry = chunks.setdefault(chunk, FusedChunk(chunk))
             entry.ranks[name], entry.scores[name] = rank, score
     for entry in chunks.values():
-        if evidence is None:
+        if hybrid_scores is None:
             entry.score = next(iter(entry.scores.values()))
         else:
-            entry.score, entry.scores["vectors"] = evidence[entry.chunk]
+            entry.score, entry.scores["vectors"] = hybrid_scores[entry.chunk]
     places = {chunk: place for place, chunk in enumerate(groups)}
     best: dict[int, FusedChunk] = {}
     for entry in rerank(sorted(chunks.values(), key=lambda entry: (-entry.score, places[entry.chunk]))):
@@ -92,9 +92,9 @@ def fuse(
 def reranked_by_maxsim(
     ranked: Iterable[FusedChunk], scores: Mapping[int, float], unrelated: tuple[Unrelated, Unrelated] | None
 ) -> list[FusedChunk]:
-    """Sorts chunks by their MaxSim, or by the evidence with MaxSim in the place of the similarity.
+    """Sorts chunks by their MaxSim, or by their hybrid scores with MaxSim in place of the similarity.
 
-    The evidence counts both in standard deviations above that of unrelated texts.
+    A hybrid score counts either in standard deviations above that of unrelated texts.
 
     Args:
         ranked: The chunks, whose scores are changed.
@@ -136,8 +136,8 @@ class Candidates:
         self._similarities: dict[int, float] = {}
         self._words: dict[tuple[tuple[str, ...], str], WordMatch] = {}  # equal texts are compared once
 
-    def evidence(self, lists: Mapping[str, Scores]) -> dict[int, Evidence]:
-        """Returns the evidence for each chunk of some rankings, which does not depend on the length of the rankings."""
+    def hybrid_scores(self, lists: Mapping[str, Scores]) -> dict[int, HybridScore]:
+        """Returns the hybrid scores of the chunks of rankings; the length of the rankings does not change them."""
         chunks = {chunk for scores in lists.values() for chunk, _ in scores}
         self.rows |= {row.number: row for row in self._store.chunks([*chunks - self.rows.keys()])}
         self._similarities |= lists["vectors"]

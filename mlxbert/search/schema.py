@@ -48,7 +48,7 @@ TABLES = (
 )
 # Blocks of the vectors that have a token, with the weight of the token in each (see `sparse_vectors`).
 _LISTS = "CREATE TABLE lists (id INTEGER PRIMARY KEY, entries BLOB NOT NULL, crc INTEGER NOT NULL)"
-# The vectors of the tokens of each text (see `late_interaction`).
+# The token vectors of each text (see `late_interaction`).
 _TOKENS = "CREATE TABLE tokens (vector INTEGER PRIMARY KEY, tokens BLOB NOT NULL, crc INTEGER NOT NULL)"
 _TABLES_OF = {SCHEMA: TABLES, SPARSE_SCHEMA: (*TABLES, _LISTS), TOKENS_SCHEMA: (*TABLES, _TOKENS)}
 _SHADOWS = (  # the tables that FTS5 creates

@@ -34,7 +34,7 @@ _PENDING = 2**12  # vectors whose changes wait in memory
 
 
 class TokenLists:
-    """Writes and reads the vectors of the tokens.
+    """Writes and reads the token vectors.
 
     Args:
         connection: The open index.

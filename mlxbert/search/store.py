@@ -22,7 +22,7 @@ Scores: TypeAlias = list[tuple[int, float]]  # numbers of chunks and their score
 _NOT_TEXT = re.compile("[\0\ud800-\udfff]")
 SCHEMA = 3  # the version of the stored data; others are refused
 SPARSE_SCHEMA = 4  # the version of an index with sparse vectors, which has one more table
-TOKENS_SCHEMA = 5  # the version of an index with vectors of tokens, which has another table
+TOKENS_SCHEMA = 5  # the version of an index with token vectors, which has another table
 KINDS = ("dense", "sparse")  # of vectors
 _TOKEN_DTYPES = ("binary", "float16")
 
@@ -52,7 +52,7 @@ class IndexSettings:
     created: str = ""  # the time of creation, in ISO 8601
     updated: str = ""  # the time of the last update
     kind: str = "dense"  # the kind of the vectors, `dense` or `sparse`
-    token_size: int = 0  # the size of the vectors of tokens that are kept next to each vector; 0 if there are none
+    token_size: int = 0  # the size of the token vectors that are kept next to each vector; 0 if there are none
     token_dtype: str = ""  # the dtype in which they are kept, `binary` or `float16`; empty if there are none
     # The mean and the standard deviation of the MaxSim of unrelated texts, per token of the query.
     unrelated_tokens: tuple[float, float] | tuple[()] = ()
@@ -64,13 +64,13 @@ class IndexSettings:
 
 
 class VectorWithTokens(NamedTuple):
-    """A vector of a text with the vectors of its tokens."""
+    """A vector of a text with its token vectors."""
 
     vector: "Vector"  # float32 (W,)
     tokens: "NDArray[Any]"  # (T, …), in the dtype in which the index keeps them
 
 
-StoredVector: TypeAlias = Any  # a vector or, in an index with vectors of tokens, a `VectorWithTokens`
+StoredVector: TypeAlias = Any  # a vector or, in an index with token vectors, a `VectorWithTokens`
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +235,7 @@ class IndexStore(Protocol):
         """Returns the similarity of the most similar vector of each chunk, as `nearest` does."""
 
     def tokens(self, chunks: Sequence[int]) -> "dict[int, list[NDArray[Any]]]":
-        """Returns the vectors of the tokens of each window of each chunk, in the dtype in which they are kept."""
+        """Returns the token vectors of each window of each chunk, in the dtype in which they are kept."""
 
     def with_words(self, query: str, count: int, only: Filter) -> Scores:
         """Returns the chunks with the highest BM25 scores for the words of a query."""
@@ -329,7 +329,7 @@ def settings_of(values: Mapping[str, Any]) -> IndexSettings:
     if about.kind not in KINDS:
         raise ValueError("the kind of the vectors is unknown")
     if about.token_dtype not in (("",) if about.token_size == 0 else _TOKEN_DTYPES):
-        raise ValueError("the dtype of the vectors of tokens is unknown")
+        raise ValueError("the dtype of the token vectors is unknown")
     if bool(about.unrelated_tokens) != bool(about.token_size):
         raise ValueError("the mean and deviation of MaxSim are missing, or not expected")
     for unrelated in (about.unrelated, about.unrelated_tokens or about.unrelated):

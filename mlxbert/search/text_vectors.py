@@ -52,9 +52,9 @@ class TextVectors:
         width: The size of a vector; of a sparse one, the size of the vocabulary.
         similarity: How vectors are compared.
         tokenizer: The tokenizer, with the maximum length of a text.
-        token_size: The size of the vectors of tokens that are kept, too; 0 if there are none.
-        token_dtype: The dtype in which vectors of tokens are kept, one of `TOKEN_DTYPES`; empty if there are none.
-        only_tokens: Whether the model makes only vectors of tokens; then the prompts are those of its files.
+        token_size: The size of the token vectors that are kept, too; 0 if there are none.
+        token_dtype: The dtype in which token vectors are kept, one of `TOKEN_DTYPES`; empty if there are none.
+        only_tokens: Whether the model makes only token vectors; then the prompts are those of its files.
     """
 
     kind = "dense"
@@ -89,7 +89,7 @@ class TextVectors:
         return unit(result.embedding, self.similarity)
 
     def tokens(self, result: Any) -> "NDArray[np.float32] | None":
-        """Returns the vectors of the tokens of a result, (T, token_size); `None` if the index has no such vectors."""
+        """Returns the token vectors of a result, (T, token_size); `None` if the index has no such vectors."""
         return result.embeddings if self.token_size else None
 
     def stored(self, result: Any) -> Any:
@@ -107,7 +107,7 @@ class TextVectors:
             kept = rows_as_dtype(tokens, self.token_dtype)
         if not np.isfinite(kept).all():
             raise StoreError(
-                f"{self.model.source}: a vector of a token has the value {np.abs(tokens).max():.3g}, which is too "
+                f"{self.model.source}: a token vector has the value {np.abs(tokens).max():.3g}, which is too "
                 "large for float16"
             )
         return VectorWithTokens(self.vector(result), kept)
@@ -173,9 +173,9 @@ class SparseTextVectors(TextVectors):
 
 
 class TokenTextVectors(TextVectors):
-    """Embeds texts as vectors of tokens, for late interaction; the vector of a text is the mean of those."""
+    """Embeds texts as token vectors, for late interaction; the vector of a text is the mean of those."""
 
-    pooling, similarity, only_tokens = "mean of the vectors of tokens", "cosine", True
+    pooling, similarity, only_tokens = "mean of the token vectors", "cosine", True
 
     def __init__(self, model: Model) -> None:
         self.model, embedder = model, model.token_embedder
@@ -196,7 +196,7 @@ class TokenTextVectors(TextVectors):
 
 
 class DenseAndTokenVectors(TextVectors):
-    """Embeds texts as dense vectors and as vectors of tokens, in one pass through the encoder."""
+    """Embeds texts as dense vectors and as token vectors, in one pass through the encoder."""
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
@@ -219,7 +219,7 @@ class _DenseAndTokens(TokenVectors):
 
 
 class _DenseAndTokensTask(TokenVectorsTask):
-    """Computes the vectors of the tokens of a text, and the vector of the text."""
+    """Computes the token vectors of a text, and the vector of the text."""
 
     def forward(self, batch: Batch, parts: Sequence[tuple[PreparedItem[str], int]]) -> Any:
         """Returns the vectors of the texts (B, W), and those of all tokens."""
@@ -227,7 +227,7 @@ class _DenseAndTokensTask(TokenVectorsTask):
         return self.model.embedder(output, batch.attention_mask, 0), self.embedder(output.last_hidden_state)
 
     def read(self, arrays: Any, parts: Sequence[tuple[PreparedItem[str], int]]) -> Sequence[Any]:
-        """Returns the vector of each text with the vectors of its tokens."""
+        """Returns the vector of each text with its token vectors."""
         import numpy as np
 
         vectors, tokens = arrays
@@ -242,7 +242,7 @@ def text_vectors(model: Model, *, tokens: bool = True) -> TextVectors:
     """Returns what embeds the texts of an index.
 
     Args:
-        tokens: Whether vectors of tokens are kept, too, if the model makes them next to dense vectors.
+        tokens: Whether token vectors are kept, too, if the model makes them next to dense vectors.
 
     Raises:
         MlxbertError: The model makes no vectors that an index can hold.
@@ -256,7 +256,7 @@ def text_vectors(model: Model, *, tokens: bool = True) -> TextVectors:
 
 
 def _has_both(model: Model) -> bool:
-    """Whether a model makes vectors of texts and vectors of their tokens from the same inputs, as BGE-M3 does."""
+    """Whether a model makes vectors of texts and their token vectors from the same inputs, as BGE-M3 does."""
     if "tokens" not in model.vectors or model.embedder.needs_attentions:
         return False
     dense, config = model.embedder.config, model.token_embedder.config
@@ -266,5 +266,5 @@ def _has_both(model: Model) -> bool:
 
 
 def _kept_dtype(embedder: TokenEmbedder) -> str:
-    """Returns the dtype in which vectors of tokens are kept: `binary`, a bit per value, if they have length 1."""
+    """Returns the dtype in which token vectors are kept: `binary`, a bit per value, if they have length 1."""
     return "binary" if embedder.unit and embedder.size % 8 == 0 else "float16"

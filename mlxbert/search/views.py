@@ -97,9 +97,10 @@ def draw(
     width = min(console.stdout().width, _MAX_WIDTH) - _INDENT
     for line in passage_lines(passage, words, max(width, _MIN_WIDTH)):
         yield Indented(line, _INDENT)
-    if hit.alike:
-        yield Indented(rich.Text(f"and {len(hit.alike):,} more like it" + (":" if duplicates else ""), "dim"), _INDENT)
-    for other in hit.alike if duplicates else ():
+    if hit.duplicates:
+        more = f"and {len(hit.duplicates):,} more like it" + (":" if duplicates else "")
+        yield Indented(rich.Text(more, "dim"), _INDENT)
+    for other in hit.duplicates if duplicates else ():
         yield Indented(_named(other.path, other.place, other.start_line, other.page), _INDENT + 2)
 
 
@@ -309,12 +310,12 @@ class HitList:
         place = f", page {hit.page}" if hit.page is not None else f", {hit.place}" if hit.place else ""
         name = near(hit.path) if hit.path is not None else hit.place
         name += f":{passage.line}" if passage.line is not None else ""
-        alike = f"  +{len(hit.alike):,} alike" if hit.alike else ""
-        room = width - _MARGIN - len(alike)
+        duplicates = f"  +{len(hit.duplicates):,} duplicates" if hit.duplicates else ""
+        room = width - _MARGIN - len(duplicates)
         name = console.end_of(name if hit.path is None else name + place, max(room, 2))
         title = rich.Text(f"  {console.line(hit.title)}" if hit.title and room > rich.cell_len(name) else "")
         title.truncate(max(room - rich.cell_len(name), 0), overflow="ellipsis")
-        head: Line = [("reverse bold" if chosen else "bold", name), ("dim", alike + title.plain)]
+        head: Line = [("reverse bold" if chosen else "bold", name), ("dim", duplicates + title.plain)]
         # Two columns less: a line may have an ellipsis on both sides.
         texts = passage_lines(passage, QueryWords(self.query), max(width - _MARGIN - 2, 1))
         return [[("", "> " if chosen else "  "), *head], *([("", " " * _MARGIN), *_fragments(text)] for text in texts)]

@@ -129,7 +129,7 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
         TaskEntry(
             name="embed-tokens", task="mlxbert.tasks.token_vectors:TokenVectorsTask",
             options=task_options.TokenVectorOptions, items=item_kinds.TEXT,
-            result="mlxbert.results.embed:TokenVectors", summary="Vectors of the tokens of texts", vectors="tokens",
+            result="mlxbert.results.embed:TokenVectors", summary="Token vectors of texts", vectors="tokens",
         ),
         TaskEntry(
             name="classify", task="mlxbert.tasks.classify:make_task", options=task_options.ClassifyOptions,

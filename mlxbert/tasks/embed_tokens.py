@@ -1,4 +1,4 @@
-"""Computes vectors of the tokens of texts: the hidden states of the last layer, special tokens included."""
+"""Computes token vectors of texts: the hidden states of the last layer, special tokens included."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -41,6 +41,6 @@ class EmbedTokensTask(EmbedTask):
         return output.last_hidden_state.astype(mx.float32)
 
     def read(self, arrays: mx.array, parts: Sequence[tuple[PreparedItem[str], int]]) -> Sequence["Vector"]:
-        """Returns the vectors of the tokens of each row, without padding."""
+        """Returns the token vectors of each row, without padding."""
         rows = super().read(arrays, parts)
         return [row[: len(job.encodings[number])] for row, (job, number) in zip(rows, parts, strict=True)]

@@ -16,7 +16,7 @@ from mlxbert.nn.heads.open_entities import OpenEntityFacts
 from mlxbert.results.text_results import Entity, Tagged
 from mlxbert.tasks.options import TagOptions
 from mlxbert.tasks.task import RESULT_BYTES, PreparedItem, Task, check_finite
-from mlxbert.tasks.token_task import Item, joined, places_of
+from mlxbert.tasks.token_task import Item, coordinates_of, joined
 from mlxbert.text.labelled_words import LabelledWordEncoder, WordWindow, words_of
 from mlxbert.text.usage import Usage
 from mlxbert.text.words import Span
@@ -99,7 +99,7 @@ class OpenTagTask(Task[Item, OpenTagJob, list[Found], Tagged]):
                 hint="say what to find: labels=['person', 'research institute']",
             )
         text = joined(item)
-        words = [*words_of(text)] if isinstance(item, str) else [*places_of(item)]
+        words = [*words_of(text)] if isinstance(item, str) else [*coordinates_of(item)]
         tokens = self._encoder.words(text, words)
         windows, labels, encodings = [], [], []
         for group in self._groups if words else ():

@@ -34,7 +34,7 @@ def _truncated(window: str, end: str = "the end") -> Option:
 _PROMPT = Option("Text to put before each text.", "TEXT")
 _PROMPT_NAME = Option("Name of one of the model's own prompts.")
 _KIND = Option("Use the model's own prompt. For models with a prompt for queries and another for documents.")
-_OUTPUT_DTYPE = Option("Dtype of the vectors. binary is one bit per dimension; float16 is only for vectors of tokens.")
+_OUTPUT_DTYPE = Option("Dtype of the vectors. binary is one bit per dimension; float16 is only for token vectors.")
 _WINDOWED = Option(
     "Overlong texts. window computes all of it in windows; truncate drops the end; error refuses the text.",
     panel="Input",

@@ -120,7 +120,7 @@ def rerank(
 ) -> list[Reranked] | list[Reranked | Failure]:
     """Ranks texts by how well they answer a query, with a cross-encoder or a model for late interaction.
 
-    A model for late interaction, such as ColBERT, compares the vectors of the tokens (see `maxsim`). A cross-encoder
+    A model for late interaction, such as ColBERT, compares the token vectors (see `maxsim`). A cross-encoder
     reads the query together with each text, which is slower and more accurate: usually only the best texts of a search
     are reranked. A text in windows gets the score of its best window; each window contains the whole query.
 
@@ -166,5 +166,5 @@ def score_pairs(
 
 
 def ranks_by_tokens(model: Model) -> bool:
-    """Whether `rerank` compares vectors of tokens: the model gives them, and has no head for pairs of texts."""
+    """Whether `rerank` compares token vectors: the model gives them, and has no head for pairs of texts."""
     return HEAD not in model.network.heads and "tokens" in model.vectors

@@ -86,7 +86,7 @@ def score_texts(
     if only_of_tokens(model):
         for name, value in vars(options).items():
             if name not in ("overflow", "batch_tokens", "top_k") and value is not None:
-                raise ArgumentError(f"{name} is {value!r:.60}, but vectors of tokens have no such option")
+                raise ArgumentError(f"{name} is {value!r:.60}, but token vectors have no such option")
         return score_by_tokens(model, query, texts, options, usage, on_error)
     query_task, task = embedding_tasks(model, options, usage)
     (embedded_query,) = query_task.compute([query_task.prepare(query)])

@@ -93,7 +93,7 @@ class TagTask(TokenTask[Tagged]):
 
 
 def make_task(model: Model, options: TagOptions, *, usage: Usage | None = None) -> Task[Item, Any, Any, Tagged]:
-    """Makes the task for the model: for a GLiNER model, the search for any labels."""
+    """Makes the task for the model: `OpenTagTask` for a GLiNER model."""
     check_model(model)
     if open_tag.HEAD in model.network.heads:
         return open_tag.OpenTagTask(model, options, usage=usage)

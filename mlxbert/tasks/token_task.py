@@ -96,7 +96,7 @@ class TokenTask(Task[Item, TokenJob, "Scores", Result]):
         return sum(1 for _ in split_words(job.text)) if isinstance(job.item, str) else len(job.item)
 
     def words(self, job: TokenJob, tokens: Iterator[TaggedToken]) -> Iterator[Word]:
-        spans = split_words(job.text) if isinstance(job.item, str) else places_of(job.item)
+        spans = split_words(job.text) if isinstance(job.item, str) else coordinates_of(job.item)
         return words_with_tokens(job.text, tokens, spans)
 
 
@@ -109,7 +109,7 @@ def joined(item: Item) -> str:
     return " ".join(item)
 
 
-def places_of(words: Sequence[str]) -> Iterator[Span]:
+def coordinates_of(words: Sequence[str]) -> Iterator[Span]:
     """Yields the offsets that words have after they are joined by spaces."""
     ends = accumulate(len(word) + 1 for word in words)
     return ((end - 1 - len(word), end - 1) for word, end in zip(words, ends, strict=True))

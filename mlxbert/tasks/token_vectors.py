@@ -122,7 +122,7 @@ def embed_tokens(
 
     Raises:
         ArgumentError: An argument has an invalid value.
-        ConfigError: The model gives no vectors of tokens.
+        ConfigError: The model gives no token vectors.
         InputError: A text is unusable.
     """
     check_model(model, texts)
@@ -160,5 +160,5 @@ def score_by_tokens(
 
 
 def only_of_tokens(model: Model) -> bool:
-    """Whether a model gives vectors of tokens, but no vectors of texts."""
+    """Whether a model gives token vectors, but no vectors of texts."""
     return model.vectors[0] == "tokens"

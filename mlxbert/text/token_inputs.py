@@ -1,4 +1,4 @@
-"""Makes the inputs of a model that computes vectors of tokens, and tells which of their tokens have a vector."""
+"""Makes the inputs of a model that computes token vectors, and tells which of their tokens have a vector."""
 
 from dataclasses import replace
 

@@ -314,7 +314,7 @@ class Tokenizer:
     def encode_many(self, texts: Sequence[str]) -> list[Library]:
         """Tokenizes many texts of valid Unicode on all cores; adds no special tokens and recognizes none in the texts.
 
-        The library's objects are returned for the sake of their `ids` and `word_ids`.
+        Returns the library's objects, which have `ids` and `word_ids`.
         """
         if self._plain is None:
             self._check_largest(largest_id(self._tokenizer, self._placeholder_ids))

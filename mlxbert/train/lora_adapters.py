@@ -194,7 +194,7 @@ def check_adapters(architecture: Architecture, options: TrainingOptions, plan: T
     """Raises `ArgumentError` if layer names are unknown, or if an adapter could not store all that training changes."""
     choose(architecture, options)
     if isinstance(plan.objective, TaskObjective) and plan.objective.adds_layers:
-        raise ArgumentError("lora cannot be combined with vectors of tokens, whose layers an adapter cannot hold")
+        raise ArgumentError("lora cannot be combined with token vectors, whose layers an adapter cannot hold")
     for name in ("pooling", "normalize"):
         if (value := plan.objective.settings().get(name)) is not None:
             raise ArgumentError(

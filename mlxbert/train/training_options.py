@@ -12,7 +12,7 @@ import typer
 
 from mlxbert.cli.shared_options import Encoding, NoHeader, OutputOptions, TextFormat, options_of, with_changes
 from mlxbert.errors import ArgumentError
-from mlxbert.option_declarations import LENGTH, SHARE, SMALLEST, STEPS, Bounds, Option, Written, choices_of, kinds_of
+from mlxbert.option_declarations import LENGTH, SHARE, SMALLEST, STEPS, Bounds, Option, OutputPath, choices_of, kinds_of
 from mlxbert.readers.text_lines import UTF8
 from mlxbert.train.options.loop_options import RUNS, VARIED, TrainingOptions
 from mlxbert.train.options.training_tasks import TaskSpec
@@ -79,7 +79,7 @@ class SavingOptions:
     """Options for the folder that training writes."""
 
     panel: ClassVar[str] = "Saving"
-    output: Annotated[Path, Option("Folder of the trained model.", "DIR", short="-o"), Written("folder")]
+    output: Annotated[Path, Option("Folder of the trained model.", "DIR", short="-o"), OutputPath("folder")]
     overwrite: Annotated[bool, Option("Replace an earlier model.")] = False
 
 
@@ -95,12 +95,12 @@ class CheckOptions:
 class EventOptions(OutputOptions):
     """Options that name the destinations of training events."""
 
-    log: Annotated[Path | None, Option("Append all events to a file of JSON lines.", "FILE"), Written("file")] = None
+    log: Annotated[Path | None, Option("Append all events to a file of JSON lines.", "FILE"), OutputPath("file")] = None
     tensorboard: Annotated[
-        Path | None, Option("Write the curves for TensorBoard. Needs tensorboard.", "DIR"), Written("folder")
+        Path | None, Option("Write the curves for TensorBoard. Needs tensorboard.", "DIR"), OutputPath("folder")
     ] = None
     plot: Annotated[
-        Path | None, Option("Plot the curves as .png, .svg or .pdf. Needs matplotlib.", "FILE"), Written("file")
+        Path | None, Option("Plot the curves as .png, .svg or .pdf. Needs matplotlib.", "FILE"), OutputPath("file")
     ] = None
 
 
@@ -126,7 +126,7 @@ class CorpusFiles:
     shards: Annotated[
         str | None,
         Option("Folder to keep the token ids in, for reuse. By default they are deleted.", "DIR"),
-        Written("folder"),
+        OutputPath("folder"),
     ] = None
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mlxbert.cli.commands.tasks import ITEMS, SPECIAL
+from mlxbert.cli.commands.tasks import HOOKS, ITEMS
 from mlxbert.option_declarations import choices_of, declared_options
 from mlxbert.tasks.catalogue import CATALOGUE, TaskEntry, imported
 from tests.docs.pages import rows
@@ -31,7 +31,7 @@ def test_a_task_has_a_command_with_the_options_of_its_class_and_a_view(entry: Ta
     assert declared_options(declared).keys() <= options.keys()
     assert entry.about is None or command.help.split() == entry.about.split()
     own = (CLI / f"commands/{entry.name.replace('-', '_')}.py").is_file()
-    assert entry.about is None or own != (entry.name in SPECIAL and entry.items in ITEMS)
+    assert entry.about is None or own != (entry.name in HOOKS and entry.items in ITEMS)
 
 
 def test_the_classes_that_an_entry_names_exist(entry: TaskEntry) -> None:

@@ -16,7 +16,7 @@ import pytest
 import mlxbert
 from mlxbert.doctor import measure, worker
 from mlxbert.doctor.measure import bench
-from mlxbert.doctor.worker_job import OURS, PASSES, PEER, UPDATE, Side, WorkerJob
+from mlxbert.doctor.worker_job import OURS, PASSES, PEER, UPDATE, MeasuredLibrary, WorkerJob
 from mlxbert.errors import ArgumentError
 from mlxbert.machine.device import mx
 from mlxbert.machine.kernel_cache import VARIABLE
@@ -154,7 +154,7 @@ def test_the_facts_do_nothing_that_the_first_step_of_training_has_to_do(
         done.append("facts")
         return {"dtype": "float32"}
 
-    monkeypatch.setattr(worker, "torch_side", lambda job: Side(compute, facts, lambda: 7))
+    monkeypatch.setattr(worker, "torch_side", lambda job: MeasuredLibrary(compute, facts, lambda: 7))
     monkeypatch.setattr(worker, "process_memory", lambda: {"resident": 9})
     monkeypatch.setattr("sys.stdin", ['{"lengths": [8], "least": 0}\n'] * 2)
     said: list[dict[str, Any]] = []

@@ -18,18 +18,18 @@ def folded(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
-def check(texts: list[str], units: Any, doubles: mlxbert.Doubles, threshold: float) -> None:
-    """Checks that nothing is lost, and that each double is similar to the text that is kept in its place."""
-    seen = Counter([*doubles.kept, *(double for group in doubles.groups for double in group.doubles)])
-    assert seen == Counter(range(len(texts))) and doubles.texts == len(texts)
-    assert [group.kept for group in doubles.groups] == sorted({group.kept for group in doubles.groups})
-    for group in doubles.groups:
-        assert group.doubles and [*group.doubles] == sorted(group.doubles)
-        for double, score in zip(group.doubles, group.scores, strict=True):
-            if folded(texts[double]) == folded(texts[group.kept]):
+def check(texts: list[str], units: Any, duplicates: mlxbert.Duplicates, threshold: float) -> None:
+    """Checks that nothing is lost, and that each duplicate is similar to the text that is kept in its place."""
+    seen = Counter([*duplicates.kept, *(duplicate for group in duplicates.groups for duplicate in group.duplicates)])
+    assert seen == Counter(range(len(texts))) and duplicates.texts == len(texts)
+    assert [group.kept for group in duplicates.groups] == sorted({group.kept for group in duplicates.groups})
+    for group in duplicates.groups:
+        assert group.duplicates and [*group.duplicates] == sorted(group.duplicates)
+        for duplicate, score in zip(group.duplicates, group.scores, strict=True):
+            if folded(texts[duplicate]) == folded(texts[group.kept]):
                 assert score == 1
             else:  # it, or the text that it equals, is similar to the kept one
-                equal = [n for n, text in enumerate(texts) if folded(text) == folded(texts[double])]
+                equal = [n for n, text in enumerate(texts) if folded(text) == folded(texts[duplicate])]
                 cosines = [float(units[n] @ units[group.kept]) for n in equal]
                 assert max(cosines) >= threshold - 1e-5
                 assert any(abs(score - cosine) < 1e-5 for cosine in cosines)
@@ -44,8 +44,8 @@ def test_texts_that_the_model_cannot_tell_apart_are_kept(builtin: mlxbert.Model,
         "I LOVE  \ua500",
         "It rains.",
     ]
-    doubles = mlxbert.dedupe(builtin, texts)
-    assert [(group.kept, group.doubles, group.scores) for group in doubles.groups] == [(0, (4,), (1.0,))]
+    duplicates = mlxbert.dedupe(builtin, texts)
+    assert [(group.kept, group.duplicates, group.scores) for group in duplicates.groups] == [(0, (4,), (1.0,))]
     assert "does not know" in caplog.text and "1 text\n" in caplog.text
 
 
@@ -61,10 +61,10 @@ def test_texts_that_the_model_cannot_tell_apart_are_kept(builtin: mlxbert.Model,
         ("I write programs in C.", "I write programs in C#."),
     ],
 )
-def test_texts_with_other_numbers_signs_units_or_negations_are_no_doubles(text: str, other: str) -> None:
+def test_texts_with_other_numbers_signs_units_or_negations_are_no_duplicates(text: str, other: str) -> None:
     vectors = [[1.0, 0.0]] * 3  # as similar as can be
-    doubles = mlxbert.dedupe(None, [text, other, f"Well, {text}"], vectors=vectors)
-    assert [(group.kept, group.doubles) for group in doubles.groups] == [(0, (2,))]
+    duplicates = mlxbert.dedupe(None, [text, other, f"Well, {text}"], vectors=vectors)
+    assert [(group.kept, group.duplicates) for group in duplicates.groups] == [(0, (2,))]
 
 
 def test_truncated_texts_are_counted(builtin: mlxbert.Model, caplog: Any) -> None:
@@ -89,25 +89,26 @@ def test_each_text_is_kept_or_in_one_group(rows: list[tuple[str, int]], threshol
     texts = [text for text, _ in rows]
     angles = np.array([number for _, number in rows]) * np.pi / 7
     units = np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32).reshape(-1, 2)
-    doubles = mlxbert.dedupe(None, texts, vectors=units, threshold=threshold, prefer=prefer)
-    check(texts, units, doubles, threshold)
+    duplicates = mlxbert.dedupe(None, texts, vectors=units, threshold=threshold, prefer=prefer)
+    check(texts, units, duplicates, threshold)
     exact = mlxbert.dedupe(None, texts, exact=True, prefer=prefer)
-    assert len(exact.kept) == len({*map(folded, texts)}) >= len(doubles.kept)
-    for group in (*doubles.groups, *exact.groups):
+    assert len(exact.kept) == len({*map(folded, texts)}) >= len(duplicates.kept)
+    for group in (*duplicates.groups, *exact.groups):
         if prefer == "longest":
-            assert len(texts[group.kept]) >= max(len(texts[double]) for double in group.doubles)
+            assert len(texts[group.kept]) >= max(len(texts[duplicate]) for duplicate in group.duplicates)
         else:
-            assert group.kept < group.doubles[0]
+            assert group.kept < group.duplicates[0]
 
 
-def test_the_model_finds_doubles_by_meaning(builtin: mlxbert.Model) -> None:
-    doubles = mlxbert.dedupe(builtin, TEXTS, threshold=0.9)
-    assert doubles.groups[0] == mlxbert.DoubleGroup(0, (1,), (1.0,))
-    assert (doubles.groups[1].kept, doubles.groups[1].doubles) == (2, (4,)) and 0.9 <= doubles.groups[1].scores[0] < 1
-    assert doubles.kept == [0, 2, 3]
+def test_the_model_finds_duplicates_by_meaning(builtin: mlxbert.Model) -> None:
+    duplicates = mlxbert.dedupe(builtin, TEXTS, threshold=0.9)
+    assert duplicates.groups[0] == mlxbert.DuplicateGroup(0, (1,), (1.0,))
+    similar = duplicates.groups[1]
+    assert (similar.kept, similar.duplicates) == (2, (4,)) and 0.9 <= similar.scores[0] < 1
+    assert duplicates.kept == [0, 2, 3]
     vectors = mlxbert.embed(builtin, TEXTS)
-    assert mlxbert.dedupe(None, TEXTS, vectors=3 * vectors).kept == doubles.kept  # of any length
-    assert builtin.dedupe(TEXTS).kept == doubles.kept
+    assert mlxbert.dedupe(None, TEXTS, vectors=3 * vectors).kept == duplicates.kept  # of any length
+    assert builtin.dedupe(TEXTS).kept == duplicates.kept
 
 
 def test_equal_texts_are_embedded_once(builtin: mlxbert.Model) -> None:
@@ -117,9 +118,9 @@ def test_equal_texts_are_embedded_once(builtin: mlxbert.Model) -> None:
 
 
 @pytest.mark.parametrize("texts", [[], ["one text"]])
-def test_too_few_texts_for_doubles(texts: list[str]) -> None:
-    doubles = mlxbert.dedupe(None, texts, vectors=np.ones((len(texts), 2)))
-    assert doubles.groups == () and doubles.kept == [*range(len(texts))]
+def test_too_few_texts_for_duplicates(texts: list[str]) -> None:
+    duplicates = mlxbert.dedupe(None, texts, vectors=np.ones((len(texts), 2)))
+    assert duplicates.groups == () and duplicates.kept == [*range(len(texts))]
     assert mlxbert.paraphrase_mining(None, texts, vectors=np.ones((len(texts), 2))) == []
 
 

@@ -1,4 +1,4 @@
-"""Topics, their words and typical texts, and places in two dimensions."""
+"""Topics, their words and typical texts, and coordinates in two dimensions."""
 
 import math
 import sys
@@ -135,21 +135,21 @@ def test_words_of_any_language(texts: list[str], found: list[list[str]]) -> None
         assert {*expected} == {word.word for word in words[label]} or texts[0][0] == "我"
 
 
-def test_places() -> None:
+def test_coordinates() -> None:
     texts, vectors, labels = blobs((30, 20, 20))
     for method in ("pca", "tsne"):
-        places = mlxbert.project(None, texts, vectors=vectors, method=method)
-        assert places.shape == (70, 2) and places.dtype == np.float32 and np.isfinite(places).all()
-        distances = np.linalg.norm(places[:, None] - places, axis=-1) + np.diag([np.inf] * 70)
+        coordinates = mlxbert.project(None, texts, vectors=vectors, method=method)
+        assert coordinates.shape == (70, 2) and coordinates.dtype == np.float32 and np.isfinite(coordinates).all()
+        distances = np.linalg.norm(coordinates[:, None] - coordinates, axis=-1) + np.diag([np.inf] * 70)
         assert (np.array(labels)[distances.argmin(1)] == labels).mean() > 0.95
-        assert np.array_equal(places, mlxbert.project(None, texts, vectors=vectors, method=method))
+        assert np.array_equal(coordinates, mlxbert.project(None, texts, vectors=vectors, method=method))
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 25])
 @pytest.mark.parametrize("method", ["pca", "tsne"])
-def test_places_of_few_or_equal_texts(count: int, method: Any) -> None:
-    places = mlxbert.project(None, ["text"] * count, vectors=np.ones((count, 3)), method=method)
-    assert places.shape == (count, 2) and not places.any()
+def test_coordinates_of_few_or_equal_texts(count: int, method: Any) -> None:
+    coordinates = mlxbert.project(None, ["text"] * count, vectors=np.ones((count, 3)), method=method)
+    assert coordinates.shape == (count, 2) and not coordinates.any()
 
 
 @pytest.mark.parametrize(("package", "module"), [("scikit-learn", "sklearn"), ("openTSNE", "openTSNE")])

@@ -87,7 +87,7 @@ def contents(index: Index, queries: Iterable[str] = QUERIES) -> Contents:
     hashes = {hash for document in documents for chunk in document.chunks for hash in chunk.hashes}
     hits: _Hits = {
         (query, mode): [
-            SeenHit(frozenset([_place(hit), *map(_place, hit.alike)]), hit.text, hit.score)
+            SeenHit(frozenset([_place(hit), *map(_place, hit.duplicates)]), hit.text, hit.score)
             for hit in index.search(query, mode=mode, top_k=1000, all_chunks=True)
         ]
         for query in queries

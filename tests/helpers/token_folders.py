@@ -1,4 +1,4 @@
-"""Folders of tiny random models that give vectors of tokens, in the layouts of four projects, and texts for them.
+"""Folders of tiny random models that give token vectors, in the layouts of four projects, and texts for them.
 
 The weights come from numpy's generator, whose numbers never change, so that stored vectors of the peers stay valid.
 """
@@ -142,7 +142,7 @@ def _stanford(folder: Path) -> Path:
 
 
 def bge_m3(folder: Path, *, size: int = 8) -> Path:
-    """Writes a model with a vector of each text and vectors of its tokens, in the files of BGE-M3."""
+    """Writes a model with a vector of each text and its token vectors, in the files of BGE-M3."""
     encoder(folder)
     layer = np.random.default_rng(2).normal(size=(size, WIDTH)).astype(np.float32)
     arrays = {"weight": mx.array(layer), "bias": mx.zeros(size)}

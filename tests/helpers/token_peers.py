@@ -1,4 +1,4 @@
-"""Vectors of tokens that PyLate and sentence-transformers compute, and how they open a folder."""
+"""Token vectors that PyLate and sentence-transformers compute, and how they open a folder."""
 
 import importlib
 from collections.abc import Sequence

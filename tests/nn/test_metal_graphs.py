@@ -158,7 +158,7 @@ def gradient(network: Network, batch: Batch, dtype: str) -> "Callable[[Arrays], 
 
 def _vectors(network: Network, batch: Batch, dtype: str) -> "Callable[[Arrays], Gradients]":
     """Those of `finetune embed`: half of the texts find the others."""
-    from mlxbert.train.loop.gradients import Differentiator, Whole
+    from mlxbert.train.loop.gradients import ComparedBatch, Differentiator
     from mlxbert.train.objectives import make_objective
     from mlxbert.train.objectives.objective import ContrastiveObjective, TrainBatch
 
@@ -174,7 +174,7 @@ def _vectors(network: Network, batch: Batch, dtype: str) -> "Callable[[Arrays], 
 
     part = [lambda: (TrainBatch(batch, mx.zeros(0)), key)]
     return lambda found: Differentiator(network, objective, getattr(mx, dtype)).compared(
-        found, part, [2 * half], Whole(compare, none, None, width)
+        found, part, [2 * half], ComparedBatch(compare, none, None, width)
     )
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from mlxbert.errors import InputError
 from mlxbert.readers.formats import read_records
 from mlxbert.readers.labelled_rows import read_rows
-from mlxbert.readers.parsing import Wanted
+from mlxbert.readers.parsing import ReadOptions
 from mlxbert.readers.pipes import Opened
 from mlxbert.readers.stream import RecordSource, RecordStream, windows
 from mlxbert.results.result import Failure
@@ -35,7 +35,7 @@ class Arriving(Opened):
 def stream_of(texts: Iterable[str], opened: Opened | None = None) -> RecordStream:
     """A stream of texts, by default those of a file."""
     items = ((f"line {number}", {"text": text}) for number, text in enumerate(texts, 1))
-    return RecordStream([RecordSource("in.txt", items, opened=opened or Opened(), wanted=Wanted(("text",)))])
+    return RecordStream([RecordSource("in.txt", items, opened=opened or Opened(), wanted=ReadOptions(("text",)))])
 
 
 def test_each_result_has_its_record(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import mlxbert
 from mlxbert.errors import ArgumentError, ChangedError, InputError, MlxbertError
-from mlxbert.readers.parsing import Wanted
+from mlxbert.readers.parsing import ReadOptions
 from mlxbert.scale.job import MANIFEST, Job, PartCounts, PartWriter, PlannedJob
 from mlxbert.scale.parts import JobPart, PlannedFile, plan, read_part
 from mlxbert.scale.storage import find
@@ -45,7 +45,7 @@ def planned(tiny_folder: Path, tmp_path: Path, source: Path) -> Plan:
             "embed", ModelRef(tiny_folder, dtype="float32"), {}, {"text": "text"}, (), str(tmp_path / "out"), False
         )
         job = replace(job, **changes)
-        return PlannedJob(job, [*map(str, sources)], Wanted((*job.texts.values(),), keep=keep), rows)
+        return PlannedJob(job, [*map(str, sources)], ReadOptions((*job.texts.values(),), keep=keep), rows)
 
     return make
 

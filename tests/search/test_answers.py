@@ -82,10 +82,10 @@ def test_the_copies_of_a_passage_are_read(model: mlxbert.Model, monkeypatch: pyt
         SimilarPassage(f"/copy{n}.md", "", 7, None, n, text) for n, text in enumerate(("one two", "One\nTwo x"))
     )
     first, second = hits_of("one two", "three four")
-    answer = answer_from([replace(first, alike=copies), second], "who?", model)
+    answer = answer_from([replace(first, duplicates=copies), second], "who?", model)
     assert (answer.answer, answer.rank, answer.path, answer.line, answer.chunk) == ("x", 1, "/copy1.md", 8, 1)
     answering(monkeypatch, {"one two": (0.5, 0.4), "One\nTwo x": (0.1, 0.8), "three four": (0.3, 0.4)})
-    answer = answer_from([replace(first, alike=copies), second], "who?", model)
+    answer = answer_from([replace(first, duplicates=copies), second], "who?", model)
     assert (answer.answer, answer.path, answer.line) == ("two", "/1.md", 10)  # of equal texts, the hit itself
 
 

@@ -195,7 +195,7 @@ def test_changed_moved_copied_and_removed_files(index: Index, folder: Path) -> N
     assert counts(happened) == {"FileIndexed": 2, "FileRemoved": 1}
     assert last(happened).embedded == 0 and last(happened).reused == 2
     hit, other = index.search("man milk", mode="vectors", top_k=2)
-    assert {hit.path, *(same.path for same in hit.alike)} == {str(folder / "b.txt"), str(folder / "copy.txt")}
+    assert {hit.path, *(same.path for same in hit.duplicates)} == {str(folder / "b.txt"), str(folder / "copy.txt")}
     assert other.text == "largest city" and index.stats().chunks == 4
     shutil.rmtree(folder / "sub")
     (folder / "b.txt").unlink()
@@ -746,12 +746,12 @@ def test_an_updated_index_ranks_as_a_new_one(model: mlxbert.Model, tmp_path: Pat
         for query in ("the cat sat", "dog", "a dog went"):
             for more in ({"top_k": 20}, {"top_k": 200, "all_chunks": True}, {"where": ["path=*3.md"]}):
                 (first, scores), (second, others) = (found(index, query, mode, more) for index in (new, updated))
-                assert first == second and sum(1 + len(alike) for *_, alike in first) > 5
+                assert first == second and sum(1 + len(duplicates) for *_, duplicates in first) > 5
                 assert scores == pytest.approx(others, abs=1e-6)
 
 
 def _places(hit: Hit) -> list[Any]:
-    return [(same.path, same.place, same.start_line) for same in hit.alike]
+    return [(same.path, same.place, same.start_line) for same in hit.duplicates]
 
 
 def test_half_of_a_surrogate_pair_is_no_damage(index: Index, tmp_path: Path) -> None:

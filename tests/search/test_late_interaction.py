@@ -1,4 +1,4 @@
-"""An index that keeps vectors of tokens, and reranks by them: scores, changes of files, models, and damage."""
+"""An index that keeps token vectors, and reranks by them: scores, changes of files, models, and damage."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -35,7 +35,7 @@ MODELS: dict[str, Callable[[Path], Path]] = {
 
 @pytest.fixture(params=MODELS)
 def model(request: pytest.FixtureRequest, tmp_path: Path) -> mlxbert.Model:
-    """A tiny model that makes vectors of tokens."""
+    """A tiny model that makes token vectors."""
     return mlxbert.load(MODELS[request.param](tmp_path / "model"), task="embed", dtype="float32")
 
 
@@ -111,7 +111,7 @@ def test_as_many_passages_as_were_asked_for_are_compared_once_each(
             assert len(seen) == len({*seen}) == (count or 200)
             seen.clear()
         assert len(index.search("milk", top_k=30)) == 30
-        assert len(seen) == len({*seen}) > 300  # most of the first ones are alike
+        assert len(seen) == len({*seen}) > 300  # most of the first ones are duplicates
 
 
 def test_the_best_passage_of_a_document_is_chosen_by_maxsim(tmp_path: Path) -> None:
@@ -202,9 +202,9 @@ def test_words_alone_are_not_reranked(tmp_path: Path, model: mlxbert.Model) -> N
         assert "model" not in vars(index)  # not loaded
 
 
-def test_what_cannot_keep_vectors_of_tokens(tmp_path: Path) -> None:
+def test_what_cannot_keep_token_vectors(tmp_path: Path) -> None:
     colbert, both = token_folders.PYLATE["usual"](tmp_path / "colbert"), bge_m3(tmp_path / "both")
-    with pytest.raises(ArgumentError, match="only vectors of tokens"):
+    with pytest.raises(ArgumentError, match="only token vectors"):
         open_index(tmp_path / "index.db", model=colbert, token_vectors=False)
     with pytest.raises(ArgumentError, match="Lance"):
         open_index("lance:" + str(tmp_path / "lance"), model=colbert)
@@ -272,9 +272,7 @@ def test_a_prompt_that_leaves_no_room_for_a_text_is_refused(tmp_path: Path, tiny
         open_index(tmp_path / "index.db", model=tiny, prompts=(None, "the " * 300))
 
 
-def test_prompts_leave_no_vectors_of_tokens_and_the_log_says_so(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_prompts_leave_no_token_vectors_and_the_log_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     both = bge_m3(tmp_path / "both")
     for number, (prompts, kept) in enumerate({("", ""): 8, (None, None): 8, ("query: ", None): 0}.items()):
         caplog.clear()

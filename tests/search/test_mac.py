@@ -21,7 +21,7 @@ from mlxbert.search.file_systems import canonical_path
 from mlxbert.search.file_walk import LeftOut, WalkedFile, walk
 from mlxbert.search.index import Index, open_index
 from mlxbert.search.index_stores import find_index, index_file, list_indexes
-from mlxbert.search.mcp import Served
+from mlxbert.search.mcp import IndexTools
 from tests.helpers.mac import HIDDEN, IN_THE_CLOUD, MacDisk, decomposed, opened, refused
 from tests.helpers.program import Outcome, call, tiny_model
 
@@ -242,7 +242,7 @@ def test_a_folder_under_many_spellings_has_one_index(notes: Path, disk: MacDisk,
             assert index.about.roots == (str(notes),)
             assert len(index.search("dog", paths=[spelling])) == 2
             assert len(index.search("dog", paths=[f"{spelling}/sub", f"{spelling}/nothing"])) == 1
-            assert len(Served(index, [spelling]).list().files) == 2
+            assert len(IndexTools(index, [spelling]).list().files) == 2
     assert embedded == [2] + [0] * 6 and len(list_indexes()) == 1
     named = {index_file([spelling]) for spelling in spellings(notes, disk)}
     assert len(named) == 1 and str(named.pop().name).startswith(f"{UMLAUT}-Notes-")
@@ -295,7 +295,7 @@ def test_filters_and_assistants_find_names_in_either_form(twins: Index, form: An
     assert len(twins.search("dog", where=[spelled("path!=*Übung*")])) == 1
     for under, count in ((str(tmp_path / "Prüfung"), 2), (path, 1), (str(tmp_path / "Prüfung" / "Ü"), 0)):
         assert len(twins.search("dog", paths=[spelled(under)])) == count, under
-    for served in (Served(twins), Served(twins, [str(tmp_path / decomposed("Prüfung"))])):
+    for served in (IndexTools(twins), IndexTools(twins, [str(tmp_path / decomposed("Prüfung"))])):
         assert served.list(spelled("*Übung*")).files == [path]
         assert served.list(spelled("Prüfung/*")).total == 2
         for named in (path, f"{UMLAUT}.md", f"Prüfung/{UMLAUT}.md"):
@@ -314,7 +314,7 @@ def test_two_files_whose_names_differ_in_form_alone_are_two(tmp_path: Path, mode
         for form in forms:
             path = str(tmp_path / "x" / unicodedata.normalize(form, "é"))
             assert [hit.text for hit in index.search("dog", paths=[path])] == [f"dog {form}"]
-            served = Served(index, [path])
+            served = IndexTools(index, [path])
             assert [one.text for one in served.search("dog").passages] == [f"dog {form}"]
             assert [one.text for one in served.read(path=f"{path}/a.md").passages] == [f"dog {form}"]
 
@@ -357,7 +357,7 @@ def test_an_index_made_with_the_name_of_a_link_is_found_and_updated(
             done = [*index.update([path])][-1]
             assert isinstance(done, update_events.IndexUpdated) and done.files == 1
             assert [hit.path for hit in index.search("dog", paths=[path])] == [str(real / "a.md")]
-            assert Served(index, [str(path)]).list().total == 1 and index.about.roots == (str(real),)
+            assert IndexTools(index, [str(path)]).list().total == 1 and index.about.roots == (str(real),)
     with open_index(paths=[real]) as index:
         write(tmp_path / "new" / "a.md")
         assert index.move(real, tmp_path / "new") == 1 and index.about.roots == (str(tmp_path / "new"),)

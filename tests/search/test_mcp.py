@@ -20,7 +20,7 @@ import mlxbert.search.mcp as module
 from mlxbert.errors import ArgumentError, BusyError, MlxbertError
 from mlxbert.other_libraries import install_command
 from mlxbert.search.index import Index, open_index
-from mlxbert.search.mcp import Answer, Served, Work, make_server, serve
+from mlxbert.search.mcp import Answer, IndexTools, Work, make_server, serve
 from tests.helpers.cases import together
 from tests.helpers.program import PROGRAM, TIMEOUT, call, command, environment, process, tiny_model
 
@@ -79,15 +79,15 @@ def index(folder: Path) -> Iterator[Index]:
 
 
 @pytest.fixture(scope="module")
-def served(index: Index, folder: Path) -> Served:
-    return Served(index, [str(folder / "notes")])
+def served(index: Index, folder: Path) -> IndexTools:
+    return IndexTools(index, [str(folder / "notes")])
 
 
 def texts(found: module.FoundPassages) -> list[str]:
     return [one.text for one in found.passages]
 
 
-def test_a_search_gives_passages_that_say_where_they_are(served: Served, folder: Path) -> None:
+def test_a_search_gives_passages_that_say_where_they_are(served: IndexTools, folder: Path) -> None:
     first = served.search('"green door"').passages[0]
     assert (first.path, first.first_line) == (str(folder / "notes/house/boiler.txt"), 3)
     assert first.score is not None
@@ -100,10 +100,10 @@ def test_a_search_gives_passages_that_say_where_they_are(served: Served, folder:
     }
 
 
-def test_only_what_is_shown_is_found(served: Served, index: Index, folder: Path) -> None:
+def test_only_what_is_shown_is_found(served: IndexTools, index: Index, folder: Path) -> None:
     for mode in ("hybrid", "words", "vectors"):
         assert not any("4711" in text or "blue" in text for text in texts(served.search("code of the gate", 100, mode)))
-    everything = Served(index)
+    everything = IndexTools(index)
     assert {"The code of the gate is 4711.", "The gate is painted blue."} <= {*texts(everything.search("gate", 100))}
     for found in everything.search("gate", 100).passages:
         if found.path is None or "private" in found.path:
@@ -120,25 +120,25 @@ def test_only_what_is_shown_is_found(served: Served, index: Index, folder: Path)
      "/etc/passwd",
      "/", "..", ".", "", "house", "nothing.txt", "boiler.txt\0", "~/notes", "x" * 10**5],
 )  # fmt: skip
-def test_what_is_not_a_file_of_the_index_is_not_read(served: Served, folder: Path, path: str) -> None:
+def test_what_is_not_a_file_of_the_index_is_not_read(served: IndexTools, folder: Path, path: str) -> None:
     for one in (path, str(folder / "notes" / path)):
         with pytest.raises(ArgumentError, match=r"^path is "):
             served.read(path=one)
 
 
 @pytest.mark.parametrize("path", ["/", "..", "../private", "/etc", "house/../../private"])
-def test_what_lies_outside_is_not_searched(served: Served, path: str) -> None:
+def test_what_lies_outside_is_not_searched(served: IndexTools, path: str) -> None:
     with pytest.raises(ArgumentError, match=r"^path is .*, expected a path under"):
         served.search("gate", paths=["house", path])
 
 
-def test_a_search_can_be_of_some_folders(served: Served, folder: Path) -> None:
+def test_a_search_can_be_of_some_folders(served: IndexTools, folder: Path) -> None:
     for path in ("house", "house/", "./house", "notes/house", str(folder / "notes/house"), "notes/../notes/house"):
         found = {one.path for one in served.search("the door", paths=[path]).passages}
         assert found and all(str(one).startswith(str(folder / "notes/house")) for one in found)
 
 
-def test_a_passage_is_read_with_what_stands_around_it(served: Served, folder: Path) -> None:
+def test_a_passage_is_read_with_what_stands_around_it(served: IndexTools, folder: Path) -> None:
     path = "refunds.md"
     alone = served.read(path=path, line=60, around=0).passages[0]
     assert alone.first_line is not None and alone.last_line is not None
@@ -155,7 +155,7 @@ def test_a_passage_is_read_with_what_stands_around_it(served: Served, folder: Pa
 
 
 @pytest.fixture
-def changing(tmp_path: Path) -> Iterator[Callable[..., Served]]:
+def changing(tmp_path: Path) -> Iterator[Callable[..., IndexTools]]:
     """Opens an index of notes, which are then changed."""
     folder = write_notes(tmp_path)
     with open_index(tmp_path / "i.db", model=str(tiny_model(tmp_path / "tiny")), paths=[folder / "notes"]) as index:
@@ -163,10 +163,10 @@ def changing(tmp_path: Path) -> Iterator[Callable[..., Served]]:
         for number in range(30):  # close behind the best passage
             (folder / f"notes/gone{number}.txt").write_text(f"The boiler is behind the green door. {number}\n")
         assert [*index.update()]
-        yield lambda update=index.update: Served(index, [str(folder / "notes")], update)
+        yield lambda update=index.update: IndexTools(index, [str(folder / "notes")], update)
 
 
-def test_what_is_gone_is_neither_found_nor_read_nor_listed(changing: Callable[..., Served], tmp_path: Path) -> None:
+def test_what_is_gone_is_neither_found_nor_read_nor_listed(changing: Callable[..., IndexTools], tmp_path: Path) -> None:
     served, notes = changing(), tmp_path / "notes"
     chunk = served.search("gone0 0", paths=["gone0.txt"]).passages[0].chunk
     for file in notes.glob("gone*.txt"):
@@ -186,7 +186,7 @@ def test_what_is_gone_is_neither_found_nor_read_nor_listed(changing: Callable[..
 
 
 def test_a_copy_of_what_is_gone_is_shown_with_its_own_text(
-    changing: Callable[..., Served], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    changing: Callable[..., IndexTools], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_BETWEEN", 0.0)
     served, notes = changing(), tmp_path / "notes"
@@ -195,7 +195,7 @@ def test_a_copy_of_what_is_gone_is_shown_with_its_own_text(
     served.refresh(30.0)
     (first,) = served.search("tandem", mode="words").passages
     (notes / Path(str(first.path)).name).unlink()
-    later = Served(served._index, [str(notes)], lambda: iter(()))  # the index still has the file
+    later = IndexTools(served._index, [str(notes)], lambda: iter(()))  # the index still has the file
     (found,) = later.search("tandem", mode="words").passages
     text = Path(str(found.path)).read_text()
     assert found.path != first.path and found.text in text and found.text != first.text
@@ -203,7 +203,7 @@ def test_a_copy_of_what_is_gone_is_shown_with_its_own_text(
 
 
 def test_what_changes_is_shown_after_a_step_of_an_update(
-    changing: Callable[..., Served], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    changing: Callable[..., IndexTools], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_BETWEEN", 0.0)
     served, notes = changing(), tmp_path / "notes"
@@ -224,7 +224,7 @@ def test_what_changes_is_shown_after_a_step_of_an_update(
     assert steps > 3 and served.search("tandem", mode="words").passages[0].path == str(notes / "gone1.txt")
 
 
-def test_updates_are_not_made_more_often_than_needed(changing: Callable[..., Served]) -> None:
+def test_updates_are_not_made_more_often_than_needed(changing: Callable[..., IndexTools]) -> None:
     count = 0
 
     def update() -> Iterator[Any]:
@@ -247,13 +247,13 @@ def test_updates_are_not_made_more_often_than_needed(changing: Callable[..., Ser
     changing(None).refresh(1.0)
 
 
-def test_names_that_are_not_utf_8_can_be_shown_and_read(served: Served, folder: Path) -> None:
+def test_names_that_are_not_utf_8_can_be_shown_and_read(served: IndexTools, folder: Path) -> None:
     (name,) = served.list("odd*").files
     assert name == f"{folder}/notes/{SHOWN}"
     assert texts(served.read(path=name)) == ["The gate has a code."]
 
 
-def test_files_are_listed_by_pattern(served: Served, folder: Path) -> None:
+def test_files_are_listed_by_pattern(served: IndexTools, folder: Path) -> None:
     notes = folder / "notes"
     assert served.list("*.md").files == [str(notes / "refunds.md")]
     inside = [str(notes / name) for name in sorted(NOTES) if name.startswith("house/")]
@@ -306,7 +306,9 @@ def test_files_are_listed_by_pattern(served: Served, folder: Path) -> None:
         ("nothing", {}, "nothing"),
     ],
 )  # fmt: skip
-def test_bad_arguments_are_errors_of_the_tool(served: Served, tool: str, arguments: dict[str, Any], told: str) -> None:
+def test_bad_arguments_are_errors_of_the_tool(
+    served: IndexTools, tool: str, arguments: dict[str, Any], told: str
+) -> None:
     failed, text, value = ask(served, tool, arguments)
     assert failed and told in text and len(text) < 1000 and value is None
 
@@ -323,20 +325,20 @@ def test_bad_arguments_are_errors_of_the_tool(served: Served, tool: str, argumen
         {"query": "gate", "paths": ["house\0", "x" * 10**5] + ["house"] * 98},
     ],
 )
-def test_odd_arguments_find_something_or_nothing(served: Served, arguments: dict[str, Any]) -> None:
+def test_odd_arguments_find_something_or_nothing(served: IndexTools, arguments: dict[str, Any]) -> None:
     failed, text, value = ask(served, "search", arguments)
     assert not failed and text and isinstance(value["passages"], list)
 
 
 @functools.cache  # making it takes a tenth of a second
-def server(served: Served) -> Any:
+def server(served: IndexTools) -> Any:
     async def at_once(work: Work) -> Answer:
         return work(served)
 
     return make_server(at_once)
 
 
-def ask(served: Served, tool: str, arguments: dict[str, Any]) -> tuple[bool, str, Any]:
+def ask(served: IndexTools, tool: str, arguments: dict[str, Any]) -> tuple[bool, str, Any]:
     """What a tool answers: whether it failed, its text, its structured content."""
     try:
         found = asyncio.run(server(served).call_tool(tool, arguments))
@@ -345,7 +347,7 @@ def ask(served: Served, tool: str, arguments: dict[str, Any]) -> tuple[bool, str
     return found.is_error, found.content[0].text, found.structured_content
 
 
-def test_an_answer_is_a_text_and_its_structure(served: Served, folder: Path) -> None:
+def test_an_answer_is_a_text_and_its_structure(served: IndexTools, folder: Path) -> None:
     failed, text, value = ask(served, "search", {"query": "code of the gate", "top_k": 1, "mode": "words"})
     (found,) = value["passages"]
     assert not failed and text.split("\n")[0] == f"{folder}/notes/{SHOWN}:1 | chunk {found['chunk']}"
@@ -354,7 +356,7 @@ def test_an_answer_is_a_text_and_its_structure(served: Served, folder: Path) -> 
     assert ask(served, "list", {"glob": "*.md"})[2] == {"files": [f"{folder}/notes/refunds.md"], "total": 1}
 
 
-def test_the_tools_say_what_they_take(served: Served) -> None:
+def test_the_tools_say_what_they_take(served: IndexTools) -> None:
     tools = {tool.name: tool for tool in asyncio.run(server(served).list_tools())}
     assert {*tools} == {"search", "read", "list"}
     for tool in tools.values():

@@ -11,7 +11,7 @@ import mlxbert
 from mlxbert.search import update_events
 from mlxbert.search.index import open_index
 from mlxbert.search.index_stores import find_index, list_indexes
-from mlxbert.search.mcp import Served
+from mlxbert.search.mcp import IndexTools
 from tests.helpers.program import call, tiny_model
 
 
@@ -64,7 +64,7 @@ def test_an_index_of_a_link_is_that_of_the_folder_behind_it(link: Path, tmp_path
             assert [hit.path for hit in index.search("cat", where=[where])] == [f"{real}/a.md"], where
         for under in (link, link / "a.md", real, real / "a.md"):
             assert [hit.path for hit in index.search("cat", paths=[under])] == [f"{real}/a.md"], under
-        for served in (Served(index), Served(index, [str(link)]), Served(index, [str(real)])):
+        for served in (IndexTools(index), IndexTools(index, [str(link)]), IndexTools(index, [str(real)])):
             assert served.list(f"{real}/*").files == [f"{real}/a.md"] == served.list("r1/*").files
             for named in (f"{real}/a.md", "a.md", "r1/a.md"):
                 assert [one.path for one in served.read(path=named).passages] == [f"{real}/a.md"], named

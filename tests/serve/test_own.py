@@ -137,8 +137,8 @@ def test_a_file_name_that_is_not_text_is_shown(folders: dict[str, Path], tmp_pat
     build(tmp_path / "x.db", tmp_path / "files", folders["embed"]).close()
     with serving({"embed": folders["embed"]}, {"x": tmp_path / "x.db"}) as service:
         (found,) = post(TestClient(make_app(service)), "search", query="the cat sat")["results"]
-    assert found["text"] == "the cat sat" and len(found["alike"]) == 1
-    paths = sorted(place["path"] for place in (found, *found["alike"]))
+    assert found["text"] == "the cat sat" and len(found["duplicates"]) == 1
+    paths = sorted(place["path"] for place in (found, *found["duplicates"]))
     assert paths == [str(tmp_path / "files" / f"{name}\ufffd.txt") for name in "xy"]
 
 

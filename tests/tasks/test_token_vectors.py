@@ -1,4 +1,4 @@
-"""MaxSim, the vectors of tokens in fewer bits, and the tasks that use them."""
+"""MaxSim, the token vectors in fewer bits, and the tasks that use them."""
 
 import json
 from pathlib import Path
@@ -105,7 +105,7 @@ def test_options_of_other_vectors_are_refused(model: mlxbert.Model) -> None:
     for options in ({"pooling": "mean"}, {"dimensions": 4}, {"overflow": "window"}):
         with pytest.raises(ArgumentError, match=next(iter(options))):
             mlxbert.similarity(model, "the cat", ["a dog"], **options)
-    with pytest.raises(MlxbertError, match="vectors of tokens"):
+    with pytest.raises(MlxbertError, match="token vectors"):
         mlxbert.embed(model, "the cat")
     with pytest.raises(MlxbertError, match="tokens"):
         mlxbert.embed_tokens(model, "the cat " * 100, overflow="error")

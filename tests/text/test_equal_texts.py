@@ -65,8 +65,8 @@ def test_dedupe_and_search_agree_with_it(tmp_path: Path, tiny: mlxbert.Model) ->
     from mlxbert.search.index import open_index
 
     for number, (one, other) in enumerate(APART + TOGETHER):
-        doubles = mlxbert.dedupe(None, [one, other], exact=True)
-        assert len(doubles.kept) == (2 if number < len(APART) else 1), (one, other)
+        duplicates = mlxbert.dedupe(None, [one, other], exact=True)
+        assert len(duplicates.kept) == (2 if number < len(APART) else 1), (one, other)
     texts = dict.fromkeys(text for pair in APART + TOGETHER for text in pair)
     keys = {nearly_equal_key(text) for text in texts}
     with open_index(tmp_path / "index.db", model=tiny) as index:
@@ -74,5 +74,5 @@ def test_dedupe_and_search_agree_with_it(tmp_path: Path, tiny: mlxbert.Model) ->
         for query in ("the cat", "der Server", "退款"):
             hits = index.search(query, top_k=200)
             assert len(hits) == len({nearly_equal_key(hit.text) for hit in hits}) == len(keys)
-            shown = [text for hit in hits for text in [hit.text, *(other.text for other in hit.alike)]]
+            shown = [text for hit in hits for text in [hit.text, *(other.text for other in hit.duplicates)]]
             assert sorted(shown) == sorted(map(str.strip, texts))  # nothing is lost

@@ -16,7 +16,7 @@ from mlxbert.machine.device import mx, nn
 from mlxbert.nn import dropout, vector_losses as losses
 from mlxbert.readers.labelled_rows import read_rows
 from mlxbert.train.data.related_texts import find_related_columns, read_related
-from mlxbert.train.loop.gradients import Differentiator, Whole
+from mlxbert.train.loop.gradients import ComparedBatch, Differentiator
 from mlxbert.train.objectives.embed import Embed
 from mlxbert.train.objectives.objective import TrainBatch
 from mlxbert.train.objectives.vector_loss import TextGroup, VectorLoss, _excluded
@@ -296,7 +296,7 @@ def test_parts_of_a_batch_give_the_gradients_of_the_whole(folder: Path) -> None:
         shares = [examples[part::count] for part in range(count)]
         order = [one for share in shares for one in share]
         parts = [functools.partial(part_of, objective, share) for share in shares]
-        whole = Whole(objective.compare, objective.targets(order), None, objective.width)
+        whole = ComparedBatch(objective.compare, objective.targets(order), None, objective.width)
         sizes = [2 * len(share) for share in shares]
         found.append(Differentiator(network, objective, mx.float32).compared(parameters, parts, sizes, whole))
     at_once, weight = objective.loss(network, objective.collate(examples, random.Random(0)))

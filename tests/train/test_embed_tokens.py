@@ -1,4 +1,4 @@
-"""Training of vectors of tokens: the loss, the folder that it writes, and what is refused."""
+"""Training of token vectors: the loss, the folder that it writes, and what is refused."""
 
 import json
 from pathlib import Path

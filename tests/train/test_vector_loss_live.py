@@ -15,7 +15,7 @@ from mlxbert.machine.device import mx, nn, scalar
 from mlxbert.nn import dropout
 from mlxbert.readers.labelled_rows import read_rows
 from mlxbert.train.base_model import BaseModel
-from mlxbert.train.loop.gradients import Differentiator, Whole, dropout_key
+from mlxbert.train.loop.gradients import ComparedBatch, Differentiator, dropout_key
 from mlxbert.train.objectives.embed import Embed
 from mlxbert.train.objectives.objective import TrainBatch
 from mlxbert.train.objectives.vector_loss import TextGroup
@@ -116,7 +116,7 @@ def ours(folder: Path, records: list[dict[str, Any]], options: dict[str, Any], p
     examples = plan.train.examples
     shares = [examples[part::parts] for part in range(parts)]
     made = [functools.partial(part_of, objective, some, number) for number, some in enumerate(shares)]
-    whole = Whole(
+    whole = ComparedBatch(
         compare=objective.compare,
         targets=objective.targets([one for some in shares for one in some]),
         total=None,

@@ -1,4 +1,4 @@
-"""Vectors of tokens from the folders of four projects, next to stored numbers of PyLate and sentence-transformers."""
+"""Token vectors from the folders of four projects, next to stored numbers of PyLate and sentence-transformers."""
 
 import json
 from collections.abc import Callable
@@ -119,8 +119,8 @@ def test_a_module_from_elsewhere_is_refused(tmp_path: Path) -> None:
         mlxbert.load(folder, task="embed")
 
 
-def test_a_model_of_texts_gives_no_vectors_of_tokens() -> None:
-    with pytest.raises(MlxbertError, match="vectors of tokens"):
+def test_a_model_of_texts_gives_no_token_vectors() -> None:
+    with pytest.raises(MlxbertError, match="token vectors"):
         mlxbert.embed_tokens(mlxbert.load(), "a text")
 
 
@@ -144,7 +144,7 @@ def test_inspect_describes_the_vectors_without_their_weights(
         assert found == TokenInputs(model.tokenizer, side).tokenizer.max_length
 
 
-def test_inspect_names_what_keeps_vectors_of_tokens_from_being_made(tmp_path: Path) -> None:
+def test_inspect_names_what_keeps_token_vectors_from_being_made(tmp_path: Path) -> None:
     folder = token_folders.PYLATE["usual"](tmp_path / "model")
     path = folder / "config_sentence_transformers.json"
     write_json(path, json.loads(path.read_text()) | {"query_length": "many"})
@@ -155,7 +155,7 @@ def test_inspect_names_what_keeps_vectors_of_tokens_from_being_made(tmp_path: Pa
 
 
 @needs("export")
-def test_verify_compares_the_settings_and_the_layers_of_vectors_of_tokens(tmp_path: Path) -> None:
+def test_verify_compares_the_settings_and_the_layers_of_token_vectors(tmp_path: Path) -> None:
     a = token_folders.PYLATE["usual"](tmp_path / "a")
     same = mlxbert.verify(a, a)
     assert same and same.notes == () and same.tensors.compared == same.tensors.equal
@@ -172,13 +172,13 @@ def test_verify_compares_the_settings_and_the_layers_of_vectors_of_tokens(tmp_pa
 
 
 @needs("export")
-def test_a_converted_folder_makes_the_same_vectors_of_tokens(tmp_path: Path) -> None:
+def test_a_converted_folder_makes_the_same_token_vectors(tmp_path: Path) -> None:
     source = token_folders.PYLATE["chained"](tmp_path / "source")
     assert mlxbert.convert(source, tmp_path / "half", dtype="float16").difference
     first, second = (
         np.asarray(mlxbert.embed_tokens(mlxbert.load(each), "the cat sat")) for each in (source, tmp_path / "half")
     )
     assert first.shape == second.shape and 0 < np.abs(first - second).max() < 0.01
-    with pytest.raises(MlxbertError, match="vectors of tokens"):
+    with pytest.raises(MlxbertError, match="token vectors"):
         mlxbert.convert_to_gguf(source, tmp_path / "model.gguf")
     assert not (tmp_path / "model.gguf").exists()

@@ -1,4 +1,4 @@
-"""Vectors of tokens next to PyLate, or sentence-transformers from version 6, whichever is installed."""
+"""Token vectors next to PyLate, or sentence-transformers from version 6, whichever is installed."""
 
 import importlib.util
 from pathlib import Path

@@ -214,15 +214,15 @@ def read_sentencepiece(path: Path, *, symbols: bool = False) -> SentencePieceMod
     return model
 
 
-Special = Mapping[str, str]
+SpecialTokens = Mapping[str, str]
 Entries = list[tuple[str, float]]
 Settings = Mapping[str, Any]
-Layout = Callable[[SentencePieceModel, Special, Path], Entries]
+Layout = Callable[[SentencePieceModel, SpecialTokens, Path], Entries]
 GEMMA_FILE = "tokenizer.model"
 _SPACE = "\u2581"  # the character that SentencePiece uses for a space
 
 
-def plain_layout(model: SentencePieceModel, special: Special, path: Path) -> Entries:
+def plain_layout(model: SentencePieceModel, special: SpecialTokens, path: Path) -> Entries:
     """Returns the pieces with the ids that they have in the SentencePiece model."""
     entries = list(zip(model.texts, model.scores, strict=True))
     for number, kind in model.types.items():
@@ -239,7 +239,7 @@ def _fairseq_layout(head: tuple[str, ...], skipped: int) -> Layout:
     """
     expected = ("<unk>", "<s>", "</s>")
 
-    def layout(model: SentencePieceModel, special: Special, path: Path) -> Entries:
+    def layout(model: SentencePieceModel, special: SpecialTokens, path: Path) -> Entries:
         start = tuple(model.texts[:3])
         if start != expected:
             raise TokenizerError(f"{path}: the vocabulary starts with {' '.join(start)}, expected {' '.join(expected)}")
@@ -253,7 +253,7 @@ xlm_roberta_layout = _fairseq_layout(("cls", "pad", "sep", "unk"), 3)
 camembert_layout = _fairseq_layout(("<s>NOTUSED", "pad", "</s>NOTUSED", "unk", "<unk>NOTUSED"), 1)
 
 
-def albert_layout(model: SentencePieceModel, special: Special, path: Path) -> Entries:
+def albert_layout(model: SentencePieceModel, special: SpecialTokens, path: Path) -> Entries:
     """Returns the pieces with the ids that they have in the SentencePiece model.
 
     ALBERT splits pieces like `2019,`. Their scores are made so low that they are never used.
@@ -334,7 +334,7 @@ class PieceRules:
             steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Replace(Regex("^ | $"), "")]
         return normalizers.Sequence(steps)
 
-    def __call__(self, folder: Path, settings: Settings, special: Special) -> Tokenizer:
+    def __call__(self, folder: Path, settings: Settings, special: SpecialTokens) -> Tokenizer:
         """Builds the tokenizer from the SentencePiece model in a folder."""
         path = folder / self.file
         model = read_sentencepiece(path)
@@ -365,7 +365,7 @@ class PieceRules:
         return tokenizer
 
 
-def gemma_pieces(folder: Path, settings: Settings, special: Special) -> Tokenizer:
+def gemma_pieces(folder: Path, settings: Settings, special: SpecialTokens) -> Tokenizer:
     """Builds the tokenizer of Gemma.
 
     Merges are in the order of the pieces. Text that no piece covers is encoded as bytes.

@@ -12,7 +12,7 @@ from mlxbert.errors import TokenizerError
 from mlxbert.weights.formats.config_json import read_json
 from mlxbert.weights.tokenizers.tokenizer_settings import flag, never_split, switch
 
-Special = Mapping[str, str]
+SpecialTokens = Mapping[str, str]
 
 
 def _lines(path: Path) -> list[str]:
@@ -53,7 +53,7 @@ def byte_steps(folder: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     return {"normalizer": None, "pre_tokenizer": pre_tokenizers.ByteLevel(add_prefix_space=spaced)}
 
 
-def word_piece(folder: Path, settings: Mapping[str, Any], special: Special) -> Tokenizer:
+def word_piece(folder: Path, settings: Mapping[str, Any], special: SpecialTokens) -> Tokenizer:
     """Builds a WordPiece tokenizer from a `vocab.txt` with one token per line."""
     lines = _lines(folder / "vocab.txt")
     vocab = dict(zip(lines, range(len(lines)), strict=True))
@@ -80,7 +80,7 @@ def _merges(path: Path) -> list[tuple[str, str]]:
     return merges
 
 
-def byte_pairs(folder: Path, settings: Mapping[str, Any], special: Special) -> Tokenizer:
+def byte_pairs(folder: Path, settings: Mapping[str, Any], special: SpecialTokens) -> Tokenizer:
     """Builds a byte-level BPE tokenizer from a `vocab.json` and a `merges.txt`, which lists the merges in order."""
     path = folder / "vocab.json"
     vocab = read_json(path, TokenizerError)

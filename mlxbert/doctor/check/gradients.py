@@ -206,7 +206,7 @@ def _attention(inputs: RandomInputs) -> Iterator[ComputedOperation]:
 
 
 def _trained_attention(inputs: RandomInputs) -> Iterator[ComputedOperation]:
-    """Checks the gradients of attention in the form in which layers without dropout compute it in training on a GPU."""
+    """Checks the gradients of the attention kernel that a GPU uses in training without dropout."""
     for size, length, kind in _FEW_CASES if inputs.few else _TRAINED_CASES:
         name = f"gradient of attention in training, head size {size}, length {length}, {kind}"
         yield from _attention_gradients(inputs, size, length, kind, {name: _trained})

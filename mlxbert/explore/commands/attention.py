@@ -10,7 +10,7 @@ from mlxbert.cli.shared_options import ComputingOptions, OutputOptions
 from mlxbert.errors import ArgumentError
 from mlxbert.explore import views
 from mlxbert.explore.pages.attention import check, write
-from mlxbert.option_declarations import Bounds, Option, Written
+from mlxbert.option_declarations import Bounds, Option, OutputPath
 from mlxbert.tasks.options import TokenizeOptions
 
 
@@ -40,7 +40,7 @@ def attention(
         Option("Multiply the layers. A row says how much of each token has reached this token, by the means of heads."),
     ] = False,
     output: Annotated[
-        Path | None, Option("Write a page (.html) or numbers (.json, .npz).", "FILE", short="-o"), Written("file")
+        Path | None, Option("Write a page (.html) or numbers (.json, .npz).", "FILE", short="-o"), OutputPath("file")
     ] = None,
     overwrite: Annotated[bool, Option("Replace an existing file.")] = False,
 ) -> None:

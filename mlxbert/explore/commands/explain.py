@@ -10,7 +10,7 @@ from mlxbert.cli.shared_options import ComputingOptions, OutputOptions
 from mlxbert.cli.views import console
 from mlxbert.explore import views
 from mlxbert.explore.pages import explanation
-from mlxbert.option_declarations import Option, Written
+from mlxbert.option_declarations import Option, OutputPath
 from mlxbert.tasks.options import ExplainOptions
 
 
@@ -21,7 +21,7 @@ def explain(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The text.")],
     pair: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="A second text.")] = None,
     output: Annotated[
-        Path | None, Option("Write a page (.html) or numbers (.json).", "FILE", short="-o"), Written("file")
+        Path | None, Option("Write a page (.html) or numbers (.json).", "FILE", short="-o"), OutputPath("file")
     ] = None,
     overwrite: Annotated[bool, Option("Replace an existing file.")] = False,
 ) -> None:

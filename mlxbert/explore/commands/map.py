@@ -24,7 +24,7 @@ from mlxbert.explore.commands.text_collection import (
 )
 from mlxbert.explore.options import ClusterOptions, MapOptions
 from mlxbert.explore.pages.map import MOST, write_page
-from mlxbert.option_declarations import Bounds, Option, Written
+from mlxbert.option_declarations import Bounds, Option, OutputPath
 from mlxbert.readers.text_collection import TextCollection
 
 if TYPE_CHECKING:
@@ -41,7 +41,9 @@ def map(
     chosen: MapOptions,
     clusters: ClusterOptions,
     out: OutputOptions,
-    output: Annotated[Path, Option("Page (.html) or table (.parquet) to write.", "FILE", short="-o"), Written("file")],
+    output: Annotated[
+        Path, Option("Page (.html) or table (.parquet) to write.", "FILE", short="-o"), OutputPath("file")
+    ],
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None,
     label: Annotated[str | None, Option("Column or field whose values are the colours.", usual="topics")] = None,
     neighbors: Annotated[int, Option("Nearest texts of each text in a .parquet.", bounds=Bounds(0, 1_000))] = 0,
@@ -60,7 +62,7 @@ def map(
     import numpy as np
 
     from mlxbert.explore.near_vectors import unit_vectors
-    from mlxbert.explore.places import chosen_method, method_for, places_of
+    from mlxbert.explore.projection import chosen_method, coordinates_of, method_for
     from mlxbert.explore.topics import check_clusters
 
     wanted = chosen_method(chosen.method)
@@ -79,17 +81,16 @@ def map(
     method = method_for(vectors, wanted)
     session.say_queued()
     with progress.waiting("placing the texts"):
-        places = places_of(vectors, method, chosen.seed)
+        coordinates = coordinates_of(vectors, method, chosen.seed)
         labels, names = _groups(collection, vectors, label, clusters)
     if output.suffix == ".html":
         title = ", ".join(Path(name).name for name in collection.sources) or "Map of texts"
         none = "other" if label is not None else "no topic"
         named = [f"{name}\n{text}" for name, text in zip(collection.names, collection.texts, strict=False)]
-        write_page(output, overwrite, title, named or collection.texts, places, labels, names, none)
+        write_page(output, overwrite, title, named or collection.texts, coordinates, labels, names, none)
     else:
-        write_rows(
-            output, overwrite, collection, range(len(collection.texts)), _columns(places, labels, vectors, neighbors)
-        )
+        columns = _columns(coordinates, labels, vectors, neighbors)
+        write_rows(output, overwrite, collection, range(len(collection.texts)), columns)
     value = {"output": str(output), "texts": len(collection.texts), "method": method, "groups": len(names)}
     reason = " (too few texts, or equal ones, for tsne)" if method != wanted else ""
     how = f", placed by {method}{reason}" if len(collection.texts) > 1 else ""
@@ -106,7 +107,7 @@ def _check(output: Path, label: str | None, neighbors: int, clusters: ClusterOpt
         raise ArgumentError(
             "--label works only with an .html page", hint="omit --label; a .parquet file has all columns of the input"
         )
-    own = [one for one in fields(clusters) if one.name != "seed"]  # the seed is also that of the places
+    own = [one for one in fields(clusters) if one.name != "seed"]  # the seed is also that of the coordinates
     changed = [one.name for one in own if getattr(clusters, one.name) != one.default]
     if label is not None and changed:
         option = f"--{changed[0].replace('_', '-')}"
@@ -159,10 +160,11 @@ def _name(value: Any) -> str:
 
 
 def _columns(
-    places: "NDArray[np.float32]", labels: Sequence[int], vectors: Any, neighbors: int
+    coordinates: "NDArray[np.float32]", labels: Sequence[int], vectors: Any, neighbors: int
 ) -> dict[str, Sequence[Any]]:
     """Returns the columns to add to the rows: the names are those that embedding-atlas expects."""
-    columns: dict[str, Sequence[Any]] = {"x": places[:, 0].tolist(), "y": places[:, 1].tolist(), "cluster": labels}
+    x, y = coordinates.T.tolist()
+    columns: dict[str, Sequence[Any]] = {"x": x, "y": y, "cluster": labels}
     if neighbors:
         from mlxbert.explore.near_vectors import nearest_of_each
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MOST = 50_000  # texts of a page
 _SHOWN = 400  # characters of a text on a page
-_LARGEST = 2**16 - 1  # of the numbers with which a page stores places
+_LARGEST = 2**16 - 1  # of the numbers with which a page stores coordinates
 
 
 def write_page(
@@ -27,7 +27,7 @@ def write_page(
     overwrite: bool,
     title: str,
     texts: Sequence[str],
-    places: "NDArray[np.float32]",
+    coordinates: "NDArray[np.float32]",
     labels: Sequence[int],
     names: Sequence[str],
     none: str,
@@ -37,20 +37,20 @@ def write_page(
     Args:
         path: The file.
         overwrite: Whether an existing file may be replaced.
-        places: Their places, (N, 2).
+        coordinates: Their coordinates, (N, 2).
         labels: The group of each text, which decides its colour; -1 for none.
         names: The names of the groups.
         none: The name of the texts in no group.
     """
     import numpy as np
 
-    low, high = (places.min(0), places.max(0)) if len(places) else (np.zeros(2), np.zeros(2))
+    low, high = (coordinates.min(0), coordinates.max(0)) if len(coordinates) else (np.zeros(2), np.zeros(2))
     side = float(max(high - low)) or 1.0
-    scaled = np.rint((places - (low + high) / 2) / side * _LARGEST + _LARGEST / 2).astype("<u2")
+    scaled = np.rint((coordinates - (low + high) / 2) / side * _LARGEST + _LARGEST / 2).astype("<u2")
     data = {
         "title": title, "groups": list(names), "none": none, "named": bool(names),
         "texts": _packed(json.dumps([_shortened(text) for text in texts]).encode()),
-        "places": _packed(scaled.T.tobytes()), "labels": _packed(np.array(labels, "<i4").tobytes()),
+        "coordinates": _packed(scaled.T.tobytes()), "labels": _packed(np.array(labels, "<i4").tobytes()),
     }  # fmt: skip
     template = Path(__file__).with_name("map.html").read_text(encoding="utf-8")
     script = json.dumps(data).replace("<", "\\u003c")  # no name can end the script

@@ -86,7 +86,7 @@ def stacked(name: str, rows: Sequence[Any]) -> "NDArray[Any]":
     if len(widths) > 1:
         raise InputError(
             f"{name}: vectors have {widths[0]} to {widths[-1]} values, expected the same number in each",
-            hint="some may be vectors of tokens; expected is one vector per text",
+            hint="some may be token vectors; expected is one vector per text",
         )
     return np.stack([np.full(widths[0] if widths else 1, np.nan) if row is None else row for row in rows])
 
@@ -206,7 +206,7 @@ class VectorFile:
             if len(fitting) != 1:
                 several = f"the tables {', '.join(fitting)} have" if fitting else "no table has"
                 raise InputError(
-                    f"{self.path}: {several} texts and vectors (tables: {', '.join(names) or 'none'})",
+                    f"{self.path}: {several} both texts and vectors (tables of the file: {', '.join(names) or 'none'})",
                     hint="name the columns with text_column= and vector_column=" if is_unclear or fitting else None,
                 )
             about: dict[str, str] = {}

@@ -14,7 +14,7 @@ from mlxbert.cli.views import console, progress
 from mlxbert.durable_files import writing
 from mlxbert.errors import ArgumentError
 from mlxbert.export import views
-from mlxbert.option_declarations import Option, Written
+from mlxbert.option_declarations import Option, OutputPath
 from mlxbert.paths import replace_file
 from mlxbert.weights.formats.file_names import GGUF, ONNX
 
@@ -32,7 +32,7 @@ def convert(
     folder: Annotated[
         Path,
         typer.Argument(metavar="DIR", help="Output folder, new or empty, or a file NAME.onnx or NAME.gguf."),
-        Written("folder", file_endings=(*_FORMATS,), file_if=("to", "gguf")),
+        OutputPath("folder", file_endings=(*_FORMATS,), file_if=("to", "gguf")),
     ],
     to: Annotated[
         Literal["safetensors", "onnx", "gguf"] | None,

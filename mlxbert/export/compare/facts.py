@@ -220,7 +220,7 @@ def embedder_differences(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]
 
 
 def other_vector_differences(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
-    """Yields the differences in how the models make sparse vectors and vectors of tokens."""
+    """Yields the differences in how the models make sparse vectors and token vectors."""
     for kind in dict.fromkeys((*a.others, *b.others)):
         first, second = a.others.get(kind), b.others.get(kind)
         if first is None or second is None:
@@ -238,7 +238,7 @@ def other_vector_differences(a: OpenedModel, b: OpenedModel) -> Iterator[Differe
 
 
 def layers_of(embedder: Embedder | TokenEmbedder) -> list[str]:
-    """Describes the kind and the settings of each layer after the pooling, or of vectors of tokens."""
+    """Describes the kind and the settings of each layer after the pooling, or of token vectors."""
 
     def described(layer: nn.Module) -> str:
         if not isinstance(layer, Dense):

@@ -72,7 +72,7 @@ def _lacks(model: OpenedModel, task: str) -> str | None:
 
 @dataclass(frozen=True)
 class OnnxExport:
-    """A model and the task that its file in ONNX does."""
+    """A model and the task to export."""
 
     model: OpenedModel
     task: str

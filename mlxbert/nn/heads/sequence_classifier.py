@@ -15,7 +15,7 @@ from mlxbert.nn.pooling import POOLINGS, pool
 
 @dataclass(frozen=True)
 class ClassifierFacts(HeadFacts):
-    """The settings in which families differ."""
+    """The settings in which the classifiers of families differ."""
 
     pooled_dropout: float | None = None  # rate of dropout on the pooled vector, before the transform
     # How hidden states are pooled to one vector; `None` if the head takes the pooler's output.

@@ -123,7 +123,7 @@ def indexes_move(
 ) -> None:
     """Tell an index that its folder was renamed or moved. Nothing is embedded again.
 
-    Name the folder as it was called before or, if it is the only one that is missing, the file of the index.
+    Give the former path of the folder or, if no other folder is missing, the file of the index.
 
     Example: mlxbert indexes move notes/ archive/notes/
     """

@@ -10,7 +10,7 @@ import typer
 from mlxbert.cli.shared_options import INDEX_HELP, TalkOptions
 from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError, BusyError
-from mlxbert.option_declarations import Option, Written
+from mlxbert.option_declarations import Option, OutputPath
 from mlxbert.weights.model_source import BUILTIN
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def mcp(
     talk: TalkOptions,
     paths: Annotated[list[str] | None, typer.Argument(metavar="PATH…", help="Files and folders to search.")] = None,
-    index: Annotated[str | None, Option(INDEX_HELP, "FILE"), Written("file")] = None,
+    index: Annotated[str | None, Option(INDEX_HELP, "FILE"), OutputPath("file")] = None,
     model: Annotated[str | None, Option("Hub name, folder or 'builtin'.", short="-m", usual="the index's")] = None,
     no_update: Annotated[bool, Option("Serve the index as it is.")] = False,
 ) -> None:
@@ -34,7 +34,7 @@ def mcp(
     from mlxbert.search.commands.search import note_other_models
     from mlxbert.search.index import open_index
     from mlxbert.search.index_stores import exists, find_index, index_file
-    from mlxbert.search.mcp import Served, serve
+    from mlxbert.search.mcp import IndexTools, serve
 
     searched = paths or (["."] if index is None else [])
     file = index or find_index(searched) or index_file(searched)
@@ -46,14 +46,14 @@ def mcp(
         message = f"{file}: no such index" if index is not None else f"no index covers {where}"
         raise ArgumentError(message, hint="`mlxbert mcp PATH` makes an index of PATH")
 
-    def prepare() -> Served:
+    def prepare() -> IndexTools:
         model_name = model or (os.environ.get("MLXBERT_MODEL") or BUILTIN if new else None)
         if new and model is None:
             note_other_models(searched, model_name or BUILTIN)
         opened = resources.enter_context(open_index(file, model=model_name, paths=searched))
         if not no_update:
             _update(opened, searched or None)
-        return Served(opened, searched, None if no_update else lambda: opened.update(searched or None))
+        return IndexTools(opened, searched, None if no_update else lambda: opened.update(searched or None))
 
     with ExitStack() as resources:
         serve(prepare)

@@ -16,7 +16,7 @@ from mlxbert.cli import session
 from mlxbert.cli.shared_options import INDEX_HELP, ComputingOptions, Offline, OutputOptions
 from mlxbert.cli.views import console, json_lines
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.option_declarations import CANDIDATES, COUNT, Bounds, Device, Option, Written
+from mlxbert.option_declarations import CANDIDATES, COUNT, Bounds, Device, Option, OutputPath
 from mlxbert.results.json import plain, to_json
 from mlxbert.search import views
 from mlxbert.search.commands import index_updates
@@ -38,7 +38,7 @@ class IndexOptions:
     """Options that choose an index, and the settings for a new index."""
 
     panel: ClassVar[str] = "Index"
-    index: Annotated[str | None, Option(INDEX_HELP, "FILE"), Written("file")] = None
+    index: Annotated[str | None, Option(INDEX_HELP, "FILE"), OutputPath("file")] = None
     model: Annotated[
         str | None,
         Option(
@@ -91,7 +91,7 @@ class QueryOptions:
         str | None,
         Option("Model that reranks the candidates: a cross-encoder or a ColBERT.", "MODEL"),
     ] = None
-    no_rerank: Annotated[bool, Option("Do not rerank by the vectors of tokens in the index.")] = False
+    no_rerank: Annotated[bool, Option("Do not rerank by the token vectors in the index.")] = False
     candidates: Annotated[
         int | None,
         Option(
@@ -418,7 +418,7 @@ def _show(
             line = hit.to_dict(why=how.explain)
             sides = _around(index, hit, how.context) if how.context else ()
             around = dict(zip(("before", "after"), sides, strict=False))
-            for place in (line, *line["alike"]):
+            for place in (line, *line["duplicates"]):
                 place["path"] = place["path"] and views.near(place["path"])
             json_lines.put_line(to_json(plain(line | around)))
         return

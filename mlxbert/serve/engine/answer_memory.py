@@ -16,7 +16,7 @@ _LARGE = 2  # the number of requests of the maximum size that fit at a time
 
 
 @dataclass(eq=False)
-class Claim:
+class MemoryClaim:
     """The memory that a request claims."""
 
     size: int  # the size in bytes
@@ -32,12 +32,12 @@ class _Lane:
 
     size: int
     free: int = field(init=False)
-    waiting: deque[Claim] = field(default_factory=deque)
+    waiting: deque[MemoryClaim] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
         self.free = self.size
 
-    def grant(self) -> list[Claim]:
+    def grant(self) -> list[MemoryClaim]:
         """Grants waiting claims in their order as long as they fit; returns the granted claims."""
         granted = []
         while self.waiting and (self.waiting[0].over or self.waiting[0].size <= self.free):
@@ -62,7 +62,7 @@ class AnswerMemory:
         self.max_bytes, self._lock = max_bytes, threading.Lock()
         self._small, self._large = _Lane(max_bytes), _Lane(_LARGE * max_bytes)
 
-    def claim(self, size: int, ready: Callable[[], object]) -> Claim:
+    def claim(self, size: int, ready: Callable[[], object]) -> MemoryClaim:
         """Claims memory, which is granted at once or when it is the claim's turn.
 
         A single claim never takes its whole lane. Otherwise a request that already holds an earlier claim (for the
@@ -72,7 +72,7 @@ class AnswerMemory:
             size: The size in bytes.
         """
         lane = self._small if size * _SMALL <= self.max_bytes else self._large
-        claim = Claim(min(size, lane.size - self.max_bytes // 2), ready, lane)
+        claim = MemoryClaim(min(size, lane.size - self.max_bytes // 2), ready, lane)
         with self._lock:
             if not lane.waiting and claim.size <= lane.free:
                 lane.free, claim.granted = lane.free - claim.size, True
@@ -80,15 +80,15 @@ class AnswerMemory:
                 lane.waiting.append(claim)
         return claim
 
-    def shrink(self, claim: Claim, size: int) -> None:
+    def shrink(self, claim: MemoryClaim, size: int) -> None:
         """Reduces a claim to `size` bytes, and frees the rest of its memory."""
         self._give(claim, min(size, claim.size))
 
-    def leave(self, claim: Claim) -> None:
+    def leave(self, claim: MemoryClaim) -> None:
         """Frees all memory of a claim, or removes the claim from the queue; a second call does nothing."""
         self._give(claim, 0, over=True)
 
-    def _give(self, claim: Claim, rest: int, *, over: bool = False) -> None:
+    def _give(self, claim: MemoryClaim, rest: int, *, over: bool = False) -> None:
         with self._lock:
             if claim.over:
                 return
@@ -106,9 +106,9 @@ class Budget:
     """The memory that a request of a server may use."""
 
     room: AnswerMemory  # the room that the memory comes from; it also limits the size of one answer
-    claims: list[Claim] = field(default_factory=list)  # the claims of the request so far
+    claims: list[MemoryClaim] = field(default_factory=list)  # the claims of the request so far
 
-    def claim(self, size: int, ready: Callable[[], object]) -> Claim:
+    def claim(self, size: int, ready: Callable[[], object]) -> MemoryClaim:
         claim = self.room.claim(size, ready)
         self.claims.append(claim)
         return claim

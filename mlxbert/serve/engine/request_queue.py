@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from mlxbert.results.short_repr import Brief
-from mlxbert.serve.engine.answer_memory import Budget, Claim
+from mlxbert.serve.engine.answer_memory import Budget, MemoryClaim
 from mlxbert.tasks.catalogue import TaskEntry
 from mlxbert.tasks.options import TaskOptions
 from mlxbert.tasks.task import PreparedItem, Task
@@ -56,7 +56,7 @@ class Request:
     prepared: int = 0  # the number of items that have been tokenized
     tokens: int = 0  # see `Answered`
     truncated: list[int] = field(default_factory=list)  # see `Answered`
-    claim: Claim | None = None  # the claimed memory, once the maximum size of the results is known
+    claim: MemoryClaim | None = None  # the claimed memory, once the maximum size of the results is known
     size: int = 0  # the size of the results of the prepared items in bytes
 
     def __post_init__(self) -> None:

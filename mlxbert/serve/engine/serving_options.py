@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from mlxbert.option_declarations import COUNT, SMALLEST, Bounds, Option, Written, check_fields
+from mlxbert.option_declarations import COUNT, SMALLEST, Bounds, Option, OutputPath, check_fields
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class ServeOptions:
         Path | None, Option("File with the API key. Without it, MLXBERT_API_KEY is used.", "FILE")
     ] = None
     log_file: Annotated[
-        Path | None, Option("Write the request log to a file.", "FILE", usual="stderr"), Written("file")
+        Path | None, Option("Write the request log to a file.", "FILE", usual="stderr"), OutputPath("file")
     ] = None
     log_texts: Annotated[bool, Option("Include texts in the log.")] = False
 

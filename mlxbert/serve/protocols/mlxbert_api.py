@@ -344,7 +344,7 @@ async def search(service: Service, body: SearchBody) -> Reply:
 def _shown_hit(hit: Hit) -> dict[str, Any]:
     """Returns a hit as it stands in the answer. The name of its file may have bytes that are not UTF-8."""
     shown: dict[str, Any] = plain(hit)
-    for place in (shown, *shown["alike"]):
+    for place in (shown, *shown["duplicates"]):
         place["path"] = place["path"] and storable(place["path"])
     return shown
 

@@ -205,8 +205,8 @@ async def vectors(service: Service, body: TeiEmbedBody) -> Reply:
     return _reply(lambda: each(answered.results, lambda result: result.embedding), answered)
 
 
-async def vectors_of_tokens(service: Service, body: EmbedAllBody) -> Reply:
-    """Returns the vectors of the tokens of texts."""
+async def token_vectors(service: Service, body: EmbedAllBody) -> Reply:
+    """Returns the token vectors of texts."""
     options = EmbedOptions(overflow=body.overflow(service), prompt_name=body.prompt_name)
     name = service.find(body.model, EMBED.name)
     answered = await service.run(name, _EMBED_TOKENS, texts_of(body.inputs, "inputs"), options)
@@ -369,7 +369,7 @@ PROTOCOL = Protocol(
     "tei",
     (
         Route("POST", "/embed", vectors, "Vectors of texts", TeiEmbedBody, list[list[float]]),
-        Route("POST", "/embed_all", vectors_of_tokens, "Vectors of tokens", EmbedAllBody, list[list[list[float]]]),
+        Route("POST", "/embed_all", token_vectors, "Token vectors", EmbedAllBody, list[list[list[float]]]),
         Route("POST", "/embed_sparse", sparse, "Sparse vectors of texts", EmbedAllBody, list[list[SparseValue]]),
         Route("POST", "/similarity", similarity, "Similarities to a sentence", SimilarityBody, list[float]),
         Route("POST", "/rerank", rerank, "Texts ranked by relevance to a query", TeiRerankBody, list[Rank]),

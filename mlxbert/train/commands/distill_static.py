@@ -8,13 +8,13 @@ import typer
 from mlxbert.cli import session
 from mlxbert.cli.shared_options import ComputingDevice, Encoding, OutputOptions
 from mlxbert.cli.views import console, progress
-from mlxbert.option_declarations import COUNT, Bounds, Option, Written
+from mlxbert.option_declarations import COUNT, Bounds, Option, OutputPath
 from mlxbert.readers.text_lines import UTF8
 
 
 def distill_static(
     out: OutputOptions,
-    output: Annotated[Path, Option("Folder to write.", "DIR", short="-o"), Written("folder")],
+    output: Annotated[Path, Option("Folder to write.", "DIR", short="-o"), OutputPath("folder")],
     files: Annotated[
         list[Path] | None,
         typer.Argument(metavar="FILE…", help="Texts whose frequent words become tokens: .txt, .jsonl or .json."),

@@ -15,7 +15,7 @@ from mlxbert.cli.shared_options import ModelOptions, OutputOptions
 from mlxbert.cli.views import console, progress, rich
 from mlxbert.durable_files import atomic_write, writing
 from mlxbert.errors import InputError
-from mlxbert.option_declarations import Option, Written
+from mlxbert.option_declarations import Option, OutputPath
 from mlxbert.tasks.options import MiningOptions
 from mlxbert.train.training_options import DataFiles
 
@@ -31,7 +31,7 @@ def mine(
     pairs: Annotated[
         list[str], typer.Argument(metavar="FILE…", help="Files with pairs of texts that belong together.")
     ],
-    output: Annotated[Path, Option("File of JSON lines to write.", "FILE", short="-o"), Written("file")],
+    output: Annotated[Path, Option("File of JSON lines to write.", "FILE", short="-o"), OutputPath("file")],
     text_column: Annotated[str | None, Option("Column with the queries.", usual="guessed")] = None,
     pair_column: Annotated[
         str | None, Option("Column with the texts that belong to the queries.", usual="guessed")

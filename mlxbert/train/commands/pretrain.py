@@ -10,7 +10,7 @@ import typer
 from mlxbert.cli import session
 from mlxbert.cli.shared_options import ComputingOptions, Encoding, OutputOptions, options_of, with_changes, with_options
 from mlxbert.cli.views import progress
-from mlxbert.option_declarations import COUNT, Option, Written
+from mlxbert.option_declarations import COUNT, Option, OutputPath
 from mlxbert.readers.text_lines import UTF8
 from mlxbert.train.events import Sink, naming, open_sinks, resumable, send
 from mlxbert.train.loop.events import Event
@@ -109,7 +109,7 @@ def vocabulary(
         list[Path],
         typer.Argument(metavar="FILE…", help="Text files: .txt, .jsonl or .json, optionally compressed (.gz, .xz)."),
     ],
-    output: Annotated[Path, Option("Folder to write.", "DIR", short="-o"), Written("folder")],
+    output: Annotated[Path, Option("Folder to write.", "DIR", short="-o"), OutputPath("folder")],
     kind: Annotated[
         Kind, Option("Kind of vocabulary. wordpiece is BERT's, bpe RoBERTa's, unigram XLM-RoBERTa's.")
     ] = "wordpiece",

@@ -62,7 +62,7 @@ _BOOLEANS = {"true": "1", "false": "0"}  # booleans in JSON, and their numbers i
 _NAMED = 3  # number of labels that a warning names
 
 
-class Named(Protocol):
+class LocatedRecord(Protocol):
     """A record with a location and labels."""
 
     @property
@@ -89,7 +89,7 @@ def check_label_column(records: Sequence[LabelledText], column: str) -> None:
         )
 
 
-def check_labels(labels: Collection[str], records: Iterable[Named]) -> None:
+def check_labels(labels: Collection[str], records: Iterable[LocatedRecord]) -> None:
     """Raises `InputError` if validation records have labels that the training data do not have."""
     unknown = find_unknown({*labels}.__contains__, records)
     if unknown is not None:
@@ -104,7 +104,7 @@ def check_labels(labels: Collection[str], records: Iterable[Named]) -> None:
 
 
 @dataclass(frozen=True)
-class Unknown:
+class UnknownLabels:
     """Unknown labels. In string form: `labels 'x' (3 records), 'y' (1 record)`."""
 
     place: str  # the location of the first record that has an unknown label
@@ -121,14 +121,14 @@ class Unknown:
         return f"{self} {'is not a label' if len(self.labels) == 1 else 'are not labels'} of the model"
 
 
-def find_unknown(is_known: Callable[[str], object], records: Iterable[Named]) -> Unknown | None:
+def find_unknown(is_known: Callable[[str], object], records: Iterable[LocatedRecord]) -> UnknownLabels | None:
     """Finds the unknown labels in records; returns `None` if all labels are known."""
     place, counts = "", Counter[str]()
     for record in records:
         names = {name for name in record.names if not is_known(name)}
         counts.update(names)
         place = place or (record.place if names else "")
-    return Unknown(place, dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))) if counts else None
+    return UnknownLabels(place, dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))) if counts else None
 
 
 def _fold(label: str) -> str:

@@ -19,7 +19,7 @@ from mlxbert.labels.schemes import OUTSIDE, breaks, decode, encode, parts, recog
 from mlxbert.readers.parsing import json_type
 from mlxbert.readers.stream import Record
 from mlxbert.text.words import Span, split_words
-from mlxbert.train.data.data_report import Unknown, find_unknown
+from mlxbert.train.data.data_report import UnknownLabels, find_unknown
 from mlxbert.train.data.labelled_texts import check_letters, read_each
 
 Offsets = tuple[Span, ...]
@@ -317,7 +317,7 @@ def check_tags(records: Sequence[TaggedSentence], column: str) -> None:
 
 def spelled_as(
     records: Sequence[TaggedSentence], names: Sequence[str], scheme: str
-) -> tuple[list[TaggedSentence], Unknown | None]:
+) -> tuple[list[TaggedSentence], UnknownLabels | None]:
     """Converts the tags of records to the spelling and the scheme of a model.
 
     Case is ignored, unless some of the model's types differ in case only.

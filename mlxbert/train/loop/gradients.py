@@ -85,7 +85,7 @@ class _Sums:
 
 
 @dataclass(frozen=True)
-class Whole:
+class ComparedBatch:
     """A batch whose examples are compared with each other."""
 
     compare: Compare  # takes the outputs of all parts, in order, and the targets; returns the loss and its weight
@@ -257,7 +257,7 @@ class Differentiator:
         parameters: Arrays,
         parts: Sequence[MicroBatch | None],
         rows: Sequence[int],
-        batch: Whole,
+        batch: ComparedBatch,
         scale: Scalar = 1.0,
     ) -> Gradients:
         """Computes the gradients of a loss that compares the examples of all parts (see also `__call__`).

@@ -19,7 +19,7 @@ from mlxbert.text.batch import make_batch, padded_length
 from mlxbert.text.encoding import Encoding
 from mlxbert.train.loop import training_inputs
 from mlxbert.train.loop.adamw import AdamW, Arrays, Scalar, clipping, norm
-from mlxbert.train.loop.gradients import Differentiator, Gradients, MicroBatch, Whole, added, dropout_key
+from mlxbert.train.loop.gradients import ComparedBatch, Differentiator, Gradients, MicroBatch, added, dropout_key
 from mlxbert.train.loop.saved_run import RunState
 from mlxbert.train.loop.trained_parameters import TrainedParameters
 from mlxbert.train.loop.training_inputs import Training
@@ -106,7 +106,7 @@ class BatchGradients:
         shares = training_inputs.shares([len(encoding) for encoding in inputs], count)
         rows = [row for share in shares for row in share]
         order = mx.array(sorted(range(len(rows)), key=rows.__getitem__))  # the position of each input in the parts
-        whole = Whole(
+        whole = ComparedBatch(
             compare=self._compare,
             targets=(order, objective.targets(examples)),
             total=None if group.size == 1 else lambda outputs: group.sum({"": outputs})[""],

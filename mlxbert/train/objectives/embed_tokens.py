@@ -1,4 +1,4 @@
-"""The objective of vectors of tokens: a query gets a higher MaxSim with its document than with other documents.
+"""The objective of token vectors: a query gets a higher MaxSim with its document than with other documents.
 
 Shapes: T texts in a batch, L tokens of the longest possible input, W size of a vector.
 """
@@ -39,7 +39,7 @@ _OF_ONE_VECTOR = ("loss", "margin", "symmetric", "max_score", "pooling", "normal
 class EmbedTokens(Embed):
     """Embedding of tokens, trained with in-batch negatives (ColBERT, arXiv:2004.12832).
 
-    A model that already gives vectors of tokens keeps its settings and its layers. Any other model gets a new linear
+    A model that already gives token vectors keeps its settings and its layers. Any other model gets a new linear
     layer and the settings of ColBERT.
     """
 
@@ -52,10 +52,10 @@ class EmbedTokens(Embed):
         for name in _OF_ONE_VECTOR:
             value = getattr(self.learning, name)
             if value not in (getattr(VectorLearning, name), "in-batch"):
-                raise ArgumentError(f"{name} is {value!r:.60}, but vectors of tokens have no such option")
+                raise ArgumentError(f"{name} is {value!r:.60}, but token vectors have no such option")
         sizes = self.learning.dimensions
         if sizes is not None and len(sizes) != 1:
-            raise ArgumentError(f"dimensions is {sizes!r:.60}, expected one number, the size of the vectors of tokens")
+            raise ArgumentError(f"dimensions is {sizes!r:.60}, expected one number, the size of the token vectors")
         self._size = _SIZE if sizes is None else sizes[0]
 
     def read(self, rows: LabelledRows) -> list[Related]:
@@ -63,13 +63,13 @@ class EmbedTokens(Embed):
         records = super().read(rows)
         if any(record.label is not None or not record.positives for record in records):
             raise ArgumentError(
-                "the data are not pairs of texts that belong together, which vectors of tokens are trained on"
+                "the data are not pairs of texts that belong together, which token vectors are trained on"
             )
         return records
 
     def check_teacher(self) -> None:
         """Raises `ArgumentError`, because a teacher gives one vector per text."""
-        raise ArgumentError("teacher cannot be combined with vectors of tokens")
+        raise ArgumentError("teacher cannot be combined with token vectors")
 
     def bind(self, model: Model) -> None:
         """Stores the tokenizer and the layers of a model, which become a part of its network."""
@@ -90,7 +90,7 @@ class EmbedTokens(Embed):
             self.labels = model.labels
 
     def _new(self, tokenizer: Tokenizer) -> TokenEmbedder:
-        """Makes the layers and the settings of a model that gave no vectors of tokens before."""
+        """Makes the layers and the settings of a model that gave no token vectors before."""
         known = all(tokenizer.token_id(marker) is not None for marker in _MARKERS)
         query, document = _MARKERS if known else ("", "")
         if tokenizer.mask_token is None:
@@ -141,7 +141,7 @@ class EmbedTokens(Embed):
         return vectors
 
     def _counted(self, examples: Sequence[TextGroup], predictions: Predictions) -> np.ndarray[Any, Any]:
-        """Returns the vectors of the tokens that count, an array for each text."""
+        """Returns the token vectors that count, an array for each text."""
         texts = [
             (encoding, "query" if row == 0 else "document")
             for example in examples for row, encoding in enumerate(example.evaluated)

@@ -65,7 +65,7 @@ def make_masking(tokenizer: Tokenizer, settings: Settings, *, all_masked: bool =
     return Masking(mask, words.astype(np.int32), share=share, whole_words=whole_words, all_masked=all_masked)
 
 
-class Maker:
+class ExampleMaker:
     """Makes the examples of a run.
 
     Args:
@@ -161,7 +161,7 @@ _NEW_RATE = 5  # factor of the learning rate: new weights need larger steps than
 
 
 @dataclass(frozen=True)
-class Passes:
+class PretrainingLength:
     """The length of pre-training."""
 
     steps: int | None  # the number of updates; `None` if `epochs` decides
@@ -192,8 +192,8 @@ class CorpusMaterial(Material):
     base: InitialModel
     objective: Pretraining
     settings: Settings
-    maker: Maker
-    length: Passes
+    maker: ExampleMaker
+    length: PretrainingLength
     fill: tuple[str, ...]
     teacher: BaseModel | None
     on_read: OnProgress | None

@@ -16,7 +16,7 @@ from mlxbert.results.result import Shown
 from mlxbert.tasks.argument_checks import check_model
 from mlxbert.text.batch import default_batch_tokens
 from mlxbert.train.loop.distributed import ProcessGroup
-from mlxbert.train.pretraining.corpus_material import Maker
+from mlxbert.train.pretraining.corpus_material import ExampleMaker
 from mlxbert.train.pretraining.objective import Pretraining, heads_of, make_terms, read_terms
 from mlxbert.train.pretraining.pretraining_settings import Settings, files_of, pairs_of
 
@@ -99,7 +99,7 @@ def evaluate_words(
     settings = Settings(corpus=files_of(data, "data"), length=str(length), **chosen)
     pairs = pairs_of([*weights], settings.across_documents)
     pretraining.use(model.config)
-    maker = Maker(settings, model.tokenizer, pairs, model.config.max_length)
+    maker = ExampleMaker(settings, model.tokenizer, pairs, model.config.max_length)
     with tempfile.TemporaryDirectory(prefix="mlxbert-") as folder:
         drawn = maker.all_of(settings.corpus, Path(folder), examples, on_progress)
         metrics = pretraining.measure(model.network, drawn, ProcessGroup(), max(batch_tokens // length, 1))

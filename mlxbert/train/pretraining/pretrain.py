@@ -16,7 +16,7 @@ from mlxbert.train.loop.events import TrainingEvents
 from mlxbert.train.loop.phase_times import LOADING, OnPhase, Times
 from mlxbert.train.lora_adapters import refuse_adapter
 from mlxbert.train.options.loop_options import TrainingOptions
-from mlxbert.train.pretraining.corpus_material import CorpusMaterial, Maker, Passes, prepare_model
+from mlxbert.train.pretraining.corpus_material import CorpusMaterial, ExampleMaker, PretrainingLength, prepare_model
 from mlxbert.train.pretraining.electra import Electra
 from mlxbert.train.pretraining.initial_model import EVERY_OTHER, InitialModel, find_initial, find_teacher, load_teacher
 from mlxbert.train.pretraining.objective import (
@@ -127,7 +127,7 @@ def pretrain(
     times = Times(on_phase)
     times.begin(LOADING)
     loop = TrainingOptions(**{name: chosen[name] for name in _LOOP & chosen.keys()})
-    length = Passes(steps, _passes(steps, epochs, loop.minutes))
+    length = PretrainingLength(steps, _passes(steps, epochs, loop.minutes))
     _check_electra(weights, loop)
     ref = ModelRef(_initial_source(model, config), adapter, revision, offline, dtype, device)
     with claimed(output, ref, loop, overwrite=overwrite) as (target, group):
@@ -143,7 +143,7 @@ def pretrain(
         material = CorpusMaterial(
             base=base, objective=Pretraining(make_terms(weights, temperature), taught), settings=settings,
             length=length, teacher=source, first=first, adapters=adapters, on_read=on_read,
-            maker=Maker(settings, first.tokenizer, pairs, first.config.max_length, all_masked=masked),
+            maker=ExampleMaker(settings, first.tokenizer, pairs, first.config.max_length, all_masked=masked),
             fill=(fill,) if isinstance(fill, str) else tuple(fill),
         )  # fmt: skip
         call = TrainingCall(

@@ -104,7 +104,7 @@ def vector_scores(examples: Sequence[ExampleTexts], vectors: Numbers, similarity
 
     Args:
         examples: Examples whose `evaluated` inputs are T texts in total.
-        vectors: The vectors of these texts, (T, W); of vectors of tokens, T arrays.
+        vectors: The vectors of these texts, (T, W); of token vectors, T arrays.
     """
     if not len(vectors):
         raise InputError("there is nothing to evaluate, because every text is a single character")

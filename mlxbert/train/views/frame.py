@@ -149,7 +149,7 @@ def _epochs(columns: int, epochs: float) -> "rich.Text":
 
 
 @dataclass(frozen=True)
-class Done:
+class FinishedRun:
     """A finished run: the options in which it differs from other runs, and its best evaluation."""
 
     varied: Mapping[str, Any]
@@ -160,7 +160,7 @@ class DrawnRuns:
     """The runs so far: the full state of the current run, and the best evaluation of each earlier run."""
 
     def __init__(self) -> None:
-        self.done: list[Done] = []
+        self.done: list[FinishedRun] = []
         self.started: Started | None = None
         self.phase = ""  # the name of the current phase, unless it is updating the weights
         self._begin()
@@ -186,7 +186,7 @@ class DrawnRuns:
         match event:
             case Started():
                 if self.started is not None:
-                    self.done.append(Done(self.started.varied, self.best))
+                    self.done.append(FinishedRun(self.started.varied, self.best))
                 self.started = event
                 self._begin()
                 self.evaluations += event.evaluations

@@ -28,7 +28,7 @@ ROWS = [
 
 @pytest.fixture
 def rows(tmp_path: Path) -> str:
-    """A file of records, with two groups of doubles."""
+    """A file of records, with two groups of duplicates."""
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     return str(path)
@@ -45,7 +45,7 @@ def test_groups_in_a_pipe_and_in_a_terminal(rows: str) -> None:
     assert [group["kept"] for group in found] == [
         {"index": 0, "id": 1, "text": "It rains."}, {"index": 2, "id": 3, "text": "Snow is cold, and white."},
     ]  # fmt: skip
-    (equal,), (similar,) = (group["doubles"] for group in found)
+    (equal,), (similar,) = (group["duplicates"] for group in found)
     assert equal == {"score": 1.0, "index": 1, "id": 2, "text": "it  RAINS."}
     assert (similar["index"], similar["id"]) == (4, 5) and 0.9 <= similar["score"] < 1
     exact = call("dedupe", "--input", rows, "--exact").lines
@@ -59,7 +59,7 @@ def test_kept_rows_have_all_columns(rows: str, tmp_path: Path, prefer: str) -> N
     output = tmp_path / "kept.jsonl"
     outcome = call("dedupe", "--input", rows, "--output", str(output), "--prefer", prefer)
     assert outcome.lines == [{"output": str(output), "texts": 5, "kept": 3, "groups": 2}]
-    assert "2 doubles in 2 groups" in outcome.err and "--output" in outcome.err
+    assert "2 duplicates in 2 groups" in outcome.err and "--output" in outcome.err
     kept = {"first": [0, 2, 3], "longest": [1, 2, 3]}[prefer]
     assert [json.loads(line) for line in output.read_text().splitlines()] == [ROWS[number] for number in kept]
     call("dedupe", "--input", rows, "--output", str(output)).fails(2, "exists")
@@ -101,7 +101,7 @@ def test_a_parquet_keeps_its_types(tmp_path: Path) -> None:
 
 def test_lines_of_a_pipe() -> None:
     found = call("dedupe", "--exact", "--json", stdin=b"a b\nc\nA  B\n").lines
-    assert [(group["kept"]["text"], group["doubles"][0]["text"]) for group in found] == [("a b", "A  B")]
+    assert [(group["kept"]["text"], group["duplicates"][0]["text"]) for group in found] == [("a b", "A  B")]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -112,7 +112,7 @@ def test_bad_input_is_named_and_left_out(command: str, tmp_path: Path) -> None:
     outcome = call(command, "--input", str(source), *more[command])
     outcome.fails(1, "input 1", "1 of 3 inputs")
     if command == "dedupe":
-        assert outcome.lines[0]["doubles"][0]["index"] == 2
+        assert outcome.lines[0]["duplicates"][0]["index"] == 2
     call(
         command, "--input", str(source), *[word.replace("m.html", "n.html") for word in more[command]], "--strict"
     ).fails(1, "input 1")
@@ -232,7 +232,7 @@ def test_an_index_is_read_without_its_model(tmp_path: Path, tiny_folder: Path, m
     assert call("index", str(tmp_path / "docs"), "--index", index, "--model", str(tiny_folder)).status == 0
     monkeypatch.setattr("mlxbert.loading.load", None)
     (group,) = call("dedupe", "--index", index, "--threshold", "1").lines
-    copy = Path(group["doubles"][0]["path"])
+    copy = Path(group["duplicates"][0]["path"])
     assert Path(group["kept"]["path"]).name == "b.txt" and copy.name == "the copy of b.txt"
     monkeypatch.chdir(tmp_path)
     _, shown = terminal("dedupe", "--index", index, "--threshold", "1")
@@ -328,10 +328,10 @@ def test_without_packages(command: str, rows: str, tmp_path: Path, monkeypatch: 
 def test_the_page_in_a_browser(tmp_path: Path) -> None:
     """Points at a text, chooses a group, finds words, zooms; nothing is loaded from anywhere."""
     source, output = tmp_path / "rows.jsonl", tmp_path / "map.html"
-    kinds, places = ["</script>", "b"], [[0, 0], [0, 1], [1, 0], [1, 1]]
+    kinds, coordinates = ["</script>", "b"], [[0, 0], [0, 1], [1, 0], [1, 1]]
     texts = [f"text {number} <b>&</b>" for number in range(4)]
     source.write_text("".join(json.dumps({"text": text, "kind": kinds[n % 2]}) + "\n" for n, text in enumerate(texts)))
-    vectors = vectors_of(tmp_path / "v.npy", [[*place, 1] for place in places])
+    vectors = vectors_of(tmp_path / "v.npy", [[*place, 1] for place in coordinates])
     arguments = ["--input", str(source), "--vectors", vectors, "--label", "kind", "--method", "pca"]
     assert call("map", *arguments, "--output", str(output)).status == 0
     assert "http" not in output.read_text().replace("http-equiv", "")

@@ -145,9 +145,10 @@ def test_names_and_passages_do_not_steer_the_terminal(width: int) -> None:
 
 def test_equal_texts_and_that_nothing_is_close_are_said() -> None:
     listed = HitList()
-    alike = (SimilarPassage(None, "r1", None, None, 7, "cat"),) * 9
-    listed.show("cat", [replace(hit(1), is_close=True, alike=alike), replace(hit(2), is_close=False)])
-    assert text_of(listed.lines(80, 20))[0] == "> /notes/1.md:10  +9 alike  Pets" and listed.message == "2 passages"
+    duplicates = (SimilarPassage(None, "r1", None, None, 7, "cat"),) * 9
+    listed.show("cat", [replace(hit(1), is_close=True, duplicates=duplicates), replace(hit(2), is_close=False)])
+    assert text_of(listed.lines(80, 20))[0] == "> /notes/1.md:10  +9 duplicates  Pets"
+    assert listed.message == "2 passages"
     listed.show("cat", [replace(hit(2), is_close=False)])
     assert listed.message == "nothing close; the nearest"
     listed.show("cat", [])

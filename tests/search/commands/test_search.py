@@ -34,7 +34,7 @@ from tests.helpers.token_folders import bge_m3
 Run = Callable[..., Outcome]
 KEYS = (
     "query rank score path place start_line end_line page title text fields vector_score word_score rerank_score "
-    "token_score chunk is_close alike"
+    "token_score chunk is_close duplicates"
 )
 FILES = {
     "a.md": "# Pets\n\n## Cats\n\nthe cat sat on the mat\n\n## Dogs\n\nthe dog sat . tokyo\n",
@@ -182,7 +182,7 @@ def test_without_a_path_the_current_folder_is_searched(run: Run, files: Path, mo
     assert [line["path"] for line in run("search", "w7").lines] == ["d.csv"] * 2
 
 
-def test_vectors_of_tokens_are_kept_and_used_unless_the_user_declines(run: Run, files: Path, tmp_path: Path) -> None:
+def test_token_vectors_are_kept_and_used_unless_the_user_declines(run: Run, files: Path, tmp_path: Path) -> None:
     model, own = bge_m3(tmp_path / "model"), tmp_path / "own.db"
     run("index", files, "--index", own, "--model", model)
     assert run("indexes", "show", own).lines[0]["token_vectors"] == "binary"
@@ -225,7 +225,7 @@ def test_the_encoding_of_files_without_a_label_is_chosen(run: Run, tmp_path: Pat
     run("index", folder, "--encoding", "IBM866")
     assert {line["text"] for line in run("search", "возврат", folder).lines} == {"возврат"}
     (line,) = run("search", "возврат", folder, "--encoding", "cp866").lines
-    assert {Path(place["path"]).name for place in (line, *line["alike"])} == {"a.txt", "b.txt"}
+    assert {Path(place["path"]).name for place in (line, *line["duplicates"])} == {"a.txt", "b.txt"}
     run("search", "возврат", folder, "--encoding", "koi8-r").fails(2, "--encoding is koi8-r, but", "the value cp866\n")
 
 
@@ -715,12 +715,12 @@ def test_an_interrupt_keeps_what_is_done_and_says_so(
         assert (finished := update_index(index, None).finished) and (finished.reused, finished.files) == (3, 3)
 
 
-def test_evidence_is_a_bar_without_a_number_and_repeated_passages_are_counted() -> None:
+def test_a_hybrid_score_is_a_bar_without_a_number_and_repeated_passages_are_counted() -> None:
     from mlxbert.search.hit import SimilarPassage
     from tests.whole.test_narrow import _shown
 
     same = tuple(SimilarPassage(f"/{name}.md", "", 7, None, 9, "x") for name in ("b", "c"))
-    drawn = replace(_passage(is_close=True, alike=same), share=0.83)
+    drawn = replace(_passage(is_close=True, duplicates=same), share=0.83)
     for duplicates in (False, True):
         shown = str(_shown(views.draw(drawn, views.QueryWords("x"), explain=None, duplicates=duplicates)))
         assert "and 2 more like it" in shown and ("/c.md:7" in shown) == duplicates

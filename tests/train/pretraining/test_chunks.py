@@ -15,7 +15,7 @@ from mlxbert.train.options.loop_options import TrainingOptions
 from mlxbert.train.pretraining.chunks import CorpusChunk, full_sentences, held_out, sentence_pairs, without_overlap
 from mlxbert.train.pretraining.corpus import token_store
 from mlxbert.train.pretraining.corpus.token_store import Corpus
-from mlxbert.train.pretraining.corpus_material import Maker
+from mlxbert.train.pretraining.corpus_material import ExampleMaker
 from mlxbert.train.pretraining.permutation import FeistelPermutation
 from mlxbert.train.pretraining.phases import Phase, Phases, read_lengths
 from mlxbert.train.pretraining.pretraining_settings import Settings
@@ -169,8 +169,8 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytes
     peaks = []
     for documents in (300, 3000):
         folder = tmp_path / str(documents)
-        maker = Maker(Settings(corpus=(text_file(tmp_path / f"{documents}.txt", documents),), length="16"), tokenizer,
-                      None, 16)  # fmt: skip
+        maker = ExampleMaker(Settings(corpus=(text_file(tmp_path / f"{documents}.txt", documents),), length="16"),
+                      tokenizer, None, 16)  # fmt: skip
         maker.make(folder, TrainingOptions(), 1, 1, None)  # reads the corpus, in parts
         tracemalloc.start()
         found = maker.make(folder, TrainingOptions(), 1, 1, None)

@@ -1,6 +1,6 @@
-"""The texts of `doubles.py`: first sentences of a corpus, of which some are repeated with a change.
+"""The texts of `duplicates.py`: first sentences of a corpus, of which some are repeated with a change.
 
-    python benchmarks/doubles_data.py corpus.txt texts.jsonl
+    python benchmarks/duplicates_data.py corpus.txt texts.jsonl
 
 Each line has `text`, and for a planted text `original`, the number of the line that it repeats, and `kind`:
 

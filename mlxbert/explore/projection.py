@@ -43,7 +43,7 @@ def project(
     """Places texts in two dimensions, so that similar texts are near each other.
 
     Example:
-        >>> places = mlxbert.project(mlxbert.load(), texts)  # (N, 2)
+        >>> coordinates = mlxbert.project(mlxbert.load(), texts)  # (N, 2)
 
     Args:
         model: The model that computes the vectors; `None` if `vectors` are given.
@@ -54,7 +54,7 @@ def project(
         on_progress: Called with the number of texts embedded so far and the number of all texts.
 
     Returns:
-        The places, (N, 2).
+        The coordinates, (N, 2).
 
     Raises:
         ArgumentError: An argument is invalid.
@@ -67,7 +67,7 @@ def project(
     if not listed:
         return np.zeros((0, 2), np.float32)
     units = unit_vectors(model, listed, vectors, batch_tokens=computing.batch_tokens, on_progress=on_progress)
-    return places_of(units, method, options.seed)
+    return coordinates_of(units, method, options.seed)
 
 
 def chosen_method(method: str) -> str:
@@ -83,8 +83,8 @@ def method_for(vectors: "Vectors", method: str) -> str:
     return "pca" if len(vectors) < _FEW or float(vectors.std(0).max()) < _FLAT else method
 
 
-def places_of(vectors: "Vectors", method: str, seed: int, exaggeration: float = 1.0) -> "Vectors":
-    """Returns places of vectors in two dimensions, (N, 2).
+def coordinates_of(vectors: "Vectors", method: str, seed: int, exaggeration: float = 1.0) -> "Vectors":
+    """Returns coordinates of vectors in two dimensions, (N, 2).
 
     Args:
         vectors: The vectors, (N, W), of length 1.
@@ -115,6 +115,6 @@ def _main_directions(vectors: "Vectors") -> "Vectors":
     _, directions = np.linalg.eigh(centred.T @ centred)
     directions = directions[:, ::-1][:, :2]
     signs = np.sign(directions[np.abs(directions).argmax(0), np.arange(directions.shape[1])])
-    places = np.zeros((len(vectors), 2), np.float32)
-    places[:, : directions.shape[1]] = centred @ (directions * signs)
-    return places
+    coordinates = np.zeros((len(vectors), 2), np.float32)
+    coordinates[:, : directions.shape[1]] = centred @ (directions * signs)
+    return coordinates

@@ -1,14 +1,14 @@
-"""Measures how many planted doubles `dedupe` finds, and what else it takes for doubles.
+"""Measures how many planted duplicates `dedupe` finds, and what else it takes for duplicates.
 
-Run: python benchmarks/doubles.py TEXTS.jsonl VECTORS.npy|MODEL [--threshold T]… [--all-pairs] [--show N]
+Run: python benchmarks/duplicates.py TEXTS.jsonl VECTORS.npy|MODEL [--threshold T]… [--all-pairs] [--show N]
 
-TEXTS was written by `doubles_data.py`, VECTORS by `mlxbert embed`. With the folder of a MODEL, the texts are embedded
-in the measured time, and those with unknown tokens are treated as `dedupe` treats them. For each threshold, in a
-process of its own, prints a line of JSON:
+TEXTS was written by `duplicates_data.py`, VECTORS by `mlxbert embed`. With the folder of a MODEL, the texts are
+embedded in the measured time, and those with unknown tokens are treated as `dedupe` treats them. For each threshold, in
+a process of its own, prints a line of JSON:
 
 - `recall`: the share of the planted texts that are in one group with the text that they repeat, in all and by kind;
-- `precision`: the share of the dropped texts that are planted doubles of the text that is kept in their place. Doubles
-  that the corpus has by itself count as wrong, so that this is a lower bound;
+- `precision`: the share of the dropped texts that are planted duplicates of the text that is kept in their place.
+  Duplicates that the corpus has by itself count as wrong, so that this is a lower bound;
 - CPU seconds and wall seconds of `dedupe`, and the peak memory of the process, with the texts.
 
 `--show N` prints N random dropped texts that were not planted, with the kept ones.
@@ -39,13 +39,13 @@ def measure(texts_path: Path, vectors_path: Path, threshold: float, *, all_pairs
     vectors = np.load(vectors_path) if model is None else None
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     wall, cpu = time.perf_counter(), time.process_time()
-    doubles = mlxbert.dedupe(model, texts, vectors=vectors, threshold=threshold, all_pairs=all_pairs)
+    duplicates = mlxbert.dedupe(model, texts, vectors=vectors, threshold=threshold, all_pairs=all_pairs)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     source = [number if row["original"] is None else row["original"] for number, row in enumerate(rows)]
     kept = [*range(len(texts))]
-    for group in doubles.groups:
-        for double in group.doubles:
-            kept[double] = group.kept
+    for group in duplicates.groups:
+        for duplicate in group.duplicates:
+            kept[duplicate] = group.kept
     dropped = [number for number, leader in enumerate(kept) if leader != number]
     wrong = [number for number in dropped if source[number] != source[kept[number]]]
     found = {
@@ -58,7 +58,7 @@ def measure(texts_path: Path, vectors_path: Path, threshold: float, *, all_pairs
             "recall": round(sum(every) / len(every), 4),
             **{kind: round(sum(hits) / len(hits), 4) for kind, hits in found.items()},
             "dropped": len(dropped), "precision": round(1 - len(wrong) / max(len(dropped), 1), 4),
-            "groups": len(doubles.groups), "cpu_s": round(cpu, 1), "wall_s": round(wall, 1),
+            "groups": len(duplicates.groups), "cpu_s": round(cpu, 1), "wall_s": round(wall, 1),
             "mb_before": before // 1024, "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
         }), flush=True,
     )  # fmt: skip
