@@ -159,8 +159,10 @@ def our_masked(case: Case) -> Step:
 def our_update(case: Case) -> Step:
     """Makes only the update, from the gradients of two parts."""
     from mlxbert.machine.device import mx
-    from mlxbert.train.loop.adamw import AdamW, clipping, norm
+    from mlxbert.train.loop.adamw import AdamW
     from mlxbert.train.loop.gradients import Gradients, added
+    from mlxbert.train.loop.optimizer_steps import optimizer_step
+    from mlxbert.train.loop.saved_run import Progress
     from mlxbert.weights.build import parameters
 
     weights = parameters(our_model(case).network)
@@ -170,16 +172,16 @@ def our_update(case: Case) -> Step:
         for _ in range(2)
     ]
     mx.eval([part.arrays for part in parts])
-    rates = dict.fromkeys(weights, training_steps.LR)
     decays = {name: training_steps.WEIGHT_DECAY if array.ndim > 1 else 0.0 for name, array in weights.items()}
     state = AdamW.new(weights)
+    change = optimizer_step(dict.fromkeys(weights, 1.0), decays, training_steps.CLIP, scaled=False)
+    counters = change.counters(Progress())
 
     def step() -> Spent:
-        nonlocal state, weights
+        nonlocal counters, state, weights
         clock, begun = Clock(), time.perf_counter()
-        gradients = added(*parts).arrays
-        factor = float(clipping(float(norm(gradients)) / 2, training_steps.CLIP))
-        state, weights = state.update(weights, gradients, factor / 2, rates, decays)
+        _, weights, state, counters = change(weights, state, added(*parts), counters, training_steps.LR)
+        mx.eval(weights, state.means, state.squares)
         return clock.spent(begun)
 
     return step

@@ -15,7 +15,7 @@ import pytest
 
 from mlxbert.cli.shared_options import ComputingOptions
 from mlxbert.config import EncoderConfig
-from mlxbert.doctor.check import check_device as module, kernels as checked_kernels, tiny_classifier, updates
+from mlxbert.doctor.check import check_device as module, kernels as checked_kernels, tiny_classifier
 from mlxbert.doctor.check.check_device import check
 from mlxbert.doctor.check.findings import Finding, summary
 from mlxbert.doctor.check.gradients import gradients
@@ -37,8 +37,7 @@ from mlxbert.nn import dropout, gpu_attention, ops
 from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.nn.backend import Backend, PositionedQK
 from mlxbert.train.loop.adamw import AdamW
-from mlxbert.train.loop.gpu_updater import DeviceStep
-from mlxbert.train.loop.gradients import Gradients
+from mlxbert.train.loop.optimizer_steps import CpuStep, DeviceStep
 from mlxbert.weights.families.mpnet import MPNET
 from mlxbert.weights.families.registry import FAMILIES
 from mlxbert.weights.formats.config_json import ConfigJson
@@ -101,21 +100,13 @@ def update_with(
     monkeypatch: pytest.MonkeyPatch, rate: float = 1.0, after: Callable[[AdamW], AdamW] = lambda made: made
 ) -> None:
     """Changes the update of both devices."""
-    on_cpu, on_gpu = AdamW.update, DeviceStep.__call__
+    for kind in (CpuStep, DeviceStep):
 
-    def update(
-        self: AdamW, parameters: Any, gradients: Any, factor: float, rates: dict[str, float], decays: dict[str, float]
-    ) -> Any:
-        given = {name: rate * one for name, one in rates.items()}
-        made, changed = on_cpu(self, parameters, gradients, factor, given, decays)
-        return after(made), changed
+        def step(*given: Any, right: Any = kind.__call__) -> Any:
+            numbers, changed, made, counters = right(*given[:-1], rate * given[-1])
+            return numbers, changed, after(made), counters
 
-    def step(self: DeviceStep, parameters: Any, optimizer: AdamW, found: Gradients, counters: Any, lr: float) -> Any:
-        numbers, changed, made, counters = on_gpu(self, parameters, optimizer, found, counters, rate * lr)
-        return numbers, changed, after(made), counters
-
-    monkeypatch.setattr(AdamW, "update", update)
-    monkeypatch.setattr(DeviceStep, "__call__", step)
+        monkeypatch.setattr(kind, "__call__", step)
 
 
 def swapped_moments(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -612,12 +603,3 @@ def test_what_follows_from_a_fault_is_none_of_its_own() -> None:
     follow = {one["operation"]: (one["follows_from"], one["published_models"]) for one in made["consequences"]}
     assert follow == {"gradient of a": (["a"], True), "model": (["a"], True), "family": (["b"], False)}
     assert made["groups"]["group"] == {"checks": 9, "faults": 5, "consequences": 3, "worst": 1e5}
-
-
-def test_a_cpu_compiles_no_update_and_stays_as_it_was() -> None:
-    with updates._uncompiled():
-        assert not updates._compiles()
-        with updates._uncompiled():
-            assert not updates._compiles()
-        assert not updates._compiles()  # it was off before
-    assert updates._compiles()

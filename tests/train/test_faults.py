@@ -17,8 +17,8 @@ from mlxbert.machine.device import mx, nn
 from mlxbert.machine.device_errors import StoppedError
 from mlxbert.train.loop.distributed import ProcessGroup
 from mlxbert.train.loop.events import Evaluated, Started, Step
-from mlxbert.train.loop.gpu_updater import DeviceStep
 from mlxbert.train.loop.gradients import Differentiator
+from mlxbert.train.loop.optimizer_steps import DeviceStep
 from mlxbert.train.loop.saved_run import RunState
 from mlxbert.train.loop.training_run import Run
 from tests.helpers.cases import fast

@@ -15,8 +15,8 @@ import mlxbert
 from mlxbert.machine.device import mx, nn
 from mlxbert.tasks.runner import _BatchOrder
 from mlxbert.train.loop.compiled_functions import Compiled
-from mlxbert.train.loop.gpu_updater import DeviceStep
 from mlxbert.train.loop.gradients import Differentiator
+from mlxbert.train.loop.optimizer_steps import DeviceStep
 from tests.helpers import token_folders
 from tests.helpers.gliner_models import FROZEN
 from tests.helpers.graphs import Fused, Graph, wrong

@@ -7,7 +7,9 @@ import pytest
 
 from mlxbert.machine.device import mx
 from mlxbert.train.loop.adamw import AdamW
-from mlxbert.train.loop.gradients import _Sums
+from mlxbert.train.loop.gradients import Gradients, _Sums
+from mlxbert.train.loop.optimizer_steps import optimizer_step
+from mlxbert.train.loop.saved_run import Progress
 
 _MODULES = ("head", "layers.1", "layers.0")
 
@@ -42,8 +44,9 @@ def test_a_part_waits_for_the_one_before() -> None:
 def test_the_first_update_gives_the_numbers_of_moments_of_zeros() -> None:
     weights = {"a": mx.random.normal((7, 5)), "b": mx.random.normal((4,))}
     steps = {name: mx.random.normal(array.shape) for name, array in weights.items()}
-    rates, decays = dict.fromkeys(weights, 1e-3), dict.fromkeys(weights, 0.01)
-    state, changed = AdamW.new(weights).update(weights, steps, 0.5, rates, decays)
+    step = optimizer_step(dict.fromkeys(weights, 1.0), dict.fromkeys(weights, 0.01), 0, scaled=False)
+    found = Gradients(mx.array(1.0), mx.array(2.0), steps)
+    _, changed, state, _ = step(weights, AdamW.new(weights), found, step.counters(Progress()), 1e-3)
     for name, array in weights.items():
         gradient = np.array(steps[name], np.float64) * 0.5
         moved = np.array(array, np.float64) * (1 - 1e-3 * 0.01) - 1e-3 * gradient / (np.abs(gradient) + 1e-8)

@@ -17,7 +17,6 @@ from mlxbert.cpu import numpy_layers
 from mlxbert.errors import CheckpointError, MlxbertError
 from mlxbert.machine.device import mx, scalar
 from mlxbert.nn.heads import Network
-from mlxbert.train.loop.adamw import AdamW
 from mlxbert.train.loop.distributed import ProcessGroup
 from mlxbert.train.loop.events import Evaluated, Event, Saved, Step
 from mlxbert.train.loop.saved_run import Progress, RunStore
@@ -120,7 +119,8 @@ def test_an_interrupt_saves_first(tmp_path: Path) -> None:
 
 
 def test_an_interrupt_within_an_update_waits_for_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, run, calls, usual = make_run(), make_run(tmp_path), itertools.count(1), AdamW.update
+    whole, run, calls = make_run(), make_run(tmp_path), itertools.count(1)
+    usual = type(run.updater._change).__call__
 
     def interrupted(*given: Any) -> Any:
         for _ in range(2 if (number := next(calls)) == 5 else 0):
@@ -134,7 +134,7 @@ def test_an_interrupt_within_an_update_waits_for_its_end(tmp_path: Path, monkeyp
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore it
     try:
         with monkeypatch.context() as patched:
-            patched.setattr(AdamW, "update", interrupted)
+            patched.setattr(type(run.updater._change), "__call__", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 list(run.events())
     finally:

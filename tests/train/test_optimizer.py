@@ -1,6 +1,7 @@
 """AdamW, and which parameters it trains how."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,15 @@ from mlxbert.errors import InputError
 from mlxbert.machine.device import mx, scalar
 from mlxbert.nn.encoder import Batch, KnownIds
 from mlxbert.nn.ops import backend
-from mlxbert.train.loop.adamw import AdamW, clipping, depth_factors, is_frozen, norm, weight_decays
-from mlxbert.train.loop.gpu_updater import DeviceStep
+from mlxbert.train.loop.adamw import AdamW, Arrays, depth_factors, is_frozen, weight_decays
 from mlxbert.train.loop.gradients import Gradients
+from mlxbert.train.loop.optimizer_steps import CpuStep, DeviceStep, optimizer_step
 from mlxbert.train.loop.saved_run import Progress
 from mlxbert.train.loop.trained_parameters import TABLE, SparseRows
 from mlxbert.train.options.loop_options import TrainingOptions
 from tests.helpers.tiny import tiny_config
 
+needs_memory = pytest.mark.skipif(backend().adamw is None, reason="numpy does not see the memory of MLX's arrays here")
 NAMES = [
     "encoder.embeddings.word.weight", "encoder.embeddings.norm.bias", "encoder.layers.0.attention.query.weight",
     "encoder.layers.1.feed_forward.up.bias", "encoder.pooler.dense.weight", "heads.sequence_classifier.out.weight",
@@ -36,19 +38,27 @@ def by_hand(weight: float, gradients: list[float], lr: float, decay: float) -> f
     return weight
 
 
-def test_updates_are_those_of_the_paper() -> None:
+def summed(gradients: Arrays, weight: float = 1.0) -> Gradients:
+    return Gradients(mx.array(1.0), mx.array(weight), gradients)
+
+
+@pytest.mark.parametrize("kind", [DeviceStep, pytest.param(CpuStep, marks=needs_memory)])
+def test_updates_are_those_of_the_paper(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(mx, "compile")  # on a CPU, it needs a C++ compiler, which users may lack
     gradients = [0.3, -0.2, 1e-5, 0.0, 2.0, -2.0]
     parameters = {"matrix": mx.array([[0.5]]), "bias": mx.array([0.5])}
     state = AdamW.new(parameters)
+    decays = weight_decays(parameters, tiny_config(), TrainingOptions(weight_decay=0.1))
+    step = kind(dict.fromkeys(parameters, 1.0), decays, 0, scaled=False)
+    counters = step.counters(Progress())
     for gradient in gradients:
-        arrays = {"matrix": mx.array([[gradient]]), "bias": mx.array([gradient])}
-        rates = {"matrix": 0.01, "bias": 0.01}
-        decays = weight_decays(parameters, tiny_config(), TrainingOptions(weight_decay=0.1))
-        state, parameters = state.update(parameters, arrays, 1.0, rates, decays)
+        found = summed({"matrix": mx.array([[gradient]]), "bias": mx.array([gradient])})
+        _, parameters, state, counters = step(parameters, state, found, counters, 0.01)
     assert parameters["matrix"].item() == pytest.approx(by_hand(0.5, gradients, 0.01, 0.1), rel=1e-6)
     assert parameters["bias"].item() == pytest.approx(by_hand(0.5, gradients, 0.01, 0.0), rel=1e-6)
 
 
+@needs_memory
 @pytest.mark.parametrize("most", [0.0, 1.0, 1e3])
 def test_updates_of_a_gpu_are_those_of_a_cpu(most: float) -> None:
     rng = np.random.default_rng(2)
@@ -56,17 +66,15 @@ def test_updates_of_a_gpu_are_those_of_a_cpu(most: float) -> None:
     factors, decays = {"p2": 1.0, "p5": 2.0}, {"p2": 0.01, "p5": 0.0}
     cpu, here = AdamW.new(parameters), parameters
     gpu, there = AdamW.new(parameters), parameters
-    mx.disable_compile()  # which takes a C++ compiler on a CPU
-    device = DeviceStep(factors, decays, most, scaled=True)
-    counters = device.counters(Progress(scale=4.0))
+    device, cores_step = (kind(factors, decays, most, scaled=True) for kind in (DeviceStep, CpuStep))
+    counters, own = (step.counters(Progress(scale=4.0)) for step in (device, cores_step))
     for lr in (1e-3, 2e-3, 3e-3):
-        length = scalar(norm(gradients)) / 8
-        factor = float(clipping(length, most)) / 8
-        cpu, here = cpu.update(here, gradients, factor, {name: lr * factors[name] for name in factors}, decays)
         found = Gradients(mx.array(6.0), mx.array(2.0), gradients, {"one": mx.array(5.0)})
+        expected, here, cpu, _ = cores_step(here, cpu, found, own, lr)
         numbers, there, gpu, counters = device(there, gpu, found, counters, lr)
-        np.testing.assert_allclose(np.array(numbers), [6, 2, length, 5], rtol=1e-6)
-    mx.enable_compile()
+        length = math.sqrt(sum(scalar(mx.square(array).sum()) for array in gradients.values())) / 8
+        np.testing.assert_allclose(expected, [6, 2, length, 5], rtol=1e-6)
+        np.testing.assert_allclose(np.array(numbers), expected, rtol=1e-6)
     for one, other in ((here, there), (cpu.means, gpu.means), (cpu.squares, gpu.squares)):
         for name, array in one.items():
             np.testing.assert_allclose(np.array(other[name]), np.array(array), atol=1e-6)
@@ -79,16 +87,26 @@ def test_a_table_of_biases_does_not_decay() -> None:
     assert [*weight_decays(table, tiny_config(), options).values()] == [0.1, 0.1]
 
 
-def test_the_factor_scales_gradients() -> None:
+def test_the_weight_and_the_scale_divide_gradients() -> None:
     parameters = {"a": mx.array([1.0, 2.0])}
-    gradients = {"a": mx.array([0.4, -0.8])}
-    halved, _ = AdamW.new(parameters).update(parameters, gradients, 0.5, {"a": 0.1}, {"a": 0.0})
+    gradients = {"a": mx.array([1.6, -3.2])}
+    step = optimizer_step({"a": 1.0}, {"a": 0.0}, 0, scaled=True)
+    counters = step.counters(Progress(scale=4.0))
+    _, _, halved, _ = step(parameters, AdamW.new(parameters), summed(gradients, 2.0), counters, 0.1)
     assert halved.means["a"].tolist() == pytest.approx([0.2, -0.4])
     assert halved.squares["a"].tolist() == pytest.approx([0.04, 0.16])
 
 
+def norm(gradients: Arrays) -> float:
+    """The norm that the step of this device reports."""
+    ones = dict.fromkeys(gradients, 1.0)
+    step = optimizer_step(ones, ones, 0, scaled=False)
+    numbers, *_ = step(gradients, AdamW.new(gradients), summed(gradients), step.counters(Progress()), 0.0)
+    return float(np.array(numbers)[2])
+
+
 def test_the_norm_is_that_of_all_gradients() -> None:
-    assert norm({"a": mx.array([[3.0]]), "b": mx.array([0.0, 4.0])}).item() == 5
+    assert norm({"a": mx.array([[3.0]]), "b": mx.array([0.0, 4.0])}) == 5
 
 
 def test_layers_below_learn_more_slowly() -> None:
@@ -134,17 +152,18 @@ def updated(count: int, own: bool = True) -> list[dict[str, Any]]:
     """Parameters, means and squares after some updates; the norms of the gradients."""
     now, norms = arrays(0), list[float]()
     state = AdamW.new(now)
-    rates, decays = dict.fromkeys(now, 1e-2), {"matrix": 0.1, "bias": 0.0, "one": 0.1, "row": 0.0}
+    decays = {"matrix": 0.1, "bias": 0.0, "one": 0.1, "row": 0.0}
+    step = optimizer_step(dict.fromkeys(now, 1.0), decays, 0, scaled=False)
+    counters = step.counters(Progress())
     for number in range(count):
         gradients = arrays(number + 1, scale=0.1)
         gradients["matrix"] = mx.array(np.asarray(gradients["matrix"]).T.copy()).T  # as MLX lays them out
-        norms.append(scalar(norm(gradients)))
-        state, now = (state if own else state.shared()).update(now, gradients, 0.5, rates, decays)
+        before = state if own else state.shared()
+        numbers, now, state, counters = step(now, before, summed(gradients, 2.0), counters, 1e-2)
+        state = replace(state, updates=number + 1)
+        norms.append(float(np.array(numbers)[2]))
     named = {"parameters": now, "means": state.means, "squares": state.squares}.values()
     return [*({name: array.tolist() for name, array in one.items()} for one in named), {"norms": norms}]
-
-
-needs_memory = pytest.mark.skipif(backend().adamw is None, reason="numpy does not see the memory of MLX's arrays here")
 
 
 @needs_memory
@@ -172,13 +191,16 @@ def test_an_update_writes_into_nothing_that_others_have() -> None:
     zeros = {name: mx.zeros_like(array) for name, array in given.items()}
     given["other"], gradients["other"], zeros["other"] = given["bias"], gradients["bias"], zeros["bias"]  # one memory
     before = {name: array.tolist() for name, array in (given | {f"g {n}": a for n, a in gradients.items()}).items()}
-    rates, decays = dict.fromkeys(given, 1e-2), dict.fromkeys(given, 0.1)
+    step = CpuStep(dict.fromkeys(given, 1.0), dict.fromkeys(given, 0.1), 0, scaled=False)
 
-    first, one = AdamW(zeros, zeros).update(given, gradients, 1.0, rates, decays)
+    def update(parameters: Arrays, state: AdamW) -> tuple[Arrays, AdamW]:
+        return step(parameters, state, summed(gradients), {"scale": 1.0}, 1e-2)[1:3]
+
+    one, first = update(given, AdamW(zeros, zeros))
     kept = {name: array.tolist() for name, array in one.items()}
-    other, two = first.shared().update(one, gradients, 1.0, rates, decays)
+    two, other = update(one, first.shared())
     assert {name: array.tolist() for name, array in one.items()} == kept != {n: a.tolist() for n, a in two.items()}
-    second, three = first.update(one, gradients, 1.0, rates, decays)
+    three, second = update(one, first)
     assert three is one and second.means is first.means  # in place
     assert all(mx.array_equal(three[name], two[name]) for name in two)
     assert all(mx.array_equal(second.squares[name], other.squares[name]) for name in two)
@@ -190,8 +212,8 @@ def test_an_update_writes_into_nothing_that_others_have() -> None:
 
 @needs_memory
 def test_the_norm_is_exact_and_of_numbers_that_are_too_large_not_finite() -> None:
-    assert math.isinf(scalar(norm({"a": mx.array([1e30, 1.0])})))
-    assert math.isnan(scalar(norm({"a": mx.array([math.nan, 1.0])})))
-    assert scalar(norm({"a": mx.broadcast_to(mx.array(2.0), (3, 3))})) == 6
+    assert math.isinf(norm({"a": mx.array([1e30, 1.0])}))
+    assert math.isnan(norm({"a": mx.array([math.nan, 1.0])}))
+    assert norm({"a": mx.broadcast_to(mx.array(2.0), (3, 3))}) == 6
     exact = math.sqrt(sum(float((np.array(one, np.float64) ** 2).sum()) for one in arrays(1).values()))
-    assert scalar(norm(arrays(1))) == pytest.approx(exact, rel=2e-7)
+    assert norm(arrays(1)) == pytest.approx(exact, rel=2e-7)

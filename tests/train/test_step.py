@@ -31,10 +31,11 @@ from mlxbert.train.loop import compiled_functions, training_inputs
 from mlxbert.train.loop.adamw import AdamW
 from mlxbert.train.loop.compiled_functions import Compiled, joined, split
 from mlxbert.train.loop.events import Evaluated, Saved, Step
-from mlxbert.train.loop.gpu_updater import DeviceStep, GpuUpdater
 from mlxbert.train.loop.gradients import Gradients
+from mlxbert.train.loop.optimizer_steps import DeviceStep
 from mlxbert.train.loop.saved_run import Progress
 from mlxbert.train.loop.training_run import Run
+from mlxbert.train.loop.updater import Updater
 from mlxbert.train.objectives import make_objective
 from tests.helpers.cases import fast
 from tests.train import runs
@@ -418,14 +419,14 @@ def test_an_interrupt_before_gradients_are_applied_saves_the_updates_before(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It comes when the update in front of them is finished, as until then it is held."""
-    usual, calls = GpuUpdater.follow, itertools.count(1)
+    usual, calls = Updater.follow, itertools.count(1)
 
-    def interrupted(updater: GpuUpdater) -> None:
+    def interrupted(updater: Updater) -> None:
         if next(calls) == number:
             raise KeyboardInterrupt
         usual(updater)
 
-    monkeypatch.setattr(GpuUpdater, "follow", interrupted)
+    monkeypatch.setattr(Updater, "follow", interrupted)
     with a_gpu(monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             [*make_run(tmp_path).events()]

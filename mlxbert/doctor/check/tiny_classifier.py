@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from mlxbert.doctor.check.operations import operations_of
 from mlxbert.goldens.golden_outputs import GOLDENS, Case, facts_of, load_network, make_cases
-from mlxbert.machine.device import mx, nn, on_gpu, scalar
+from mlxbert.machine.device import mx, nn, scalar
 from mlxbert.nn.encoder import Batch, KnownIds
 from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import cross_entropy
-from mlxbert.train.loop.adamw import AdamW, Arrays, clipping, norm
-from mlxbert.train.loop.gpu_updater import DeviceStep
+from mlxbert.train.loop.adamw import AdamW, Arrays
 from mlxbert.train.loop.gradients import Differentiator, Gradients, dropout_key
+from mlxbert.train.loop.optimizer_steps import optimizer_step
 from mlxbert.train.loop.saved_run import Progress
 from mlxbert.train.objectives.objective import Example, LoopObjective, TrainBatch
 from mlxbert.weights.formats.config_json import ConfigJson
@@ -123,7 +123,7 @@ def trained(folder: Path) -> tuple[Gradients, list[float]]:
     network.train()
     parameters: Arrays = dict(nn.utils.tree_flatten(network.parameters()))
     differentiate = Differentiator(network, _ClassObjective(), mx.float32)
-    step = _DeviceUpdates(parameters) if on_gpu() else _CpuUpdates(parameters)
+    step = _Updates(parameters)
     losses, first = list[float](), None
     for _ in range(UPDATES):
         gradients = differentiate(step.parameters, [lambda: (batch(), dropout_key(0))])
@@ -135,30 +135,13 @@ def trained(folder: Path) -> tuple[Gradients, list[float]]:
     return first, losses
 
 
-class _CpuUpdates:
-    """Updates parameters like the training loop on a CPU."""
-
-    def __init__(self, parameters: Arrays) -> None:
-        self.parameters, self._optimizer = parameters, AdamW.new(parameters)
-        self._rates, self._decays = dict.fromkeys(parameters, RATE), dict.fromkeys(parameters, DECAY)
-
-    def update(self, gradients: Gradients) -> None:
-        """Makes one update without clipping the gradients."""
-        weight = scalar(gradients.weight)
-        factor = clipping(scalar(norm(gradients.arrays)) / weight, 0) / weight
-        assert isinstance(factor, float)
-        self._optimizer, self.parameters = self._optimizer.update(
-            self.parameters, gradients.arrays, factor, self._rates, self._decays
-        )
-
-
-class _DeviceUpdates:
-    """Updates parameters like the training loop on a GPU."""
+class _Updates:
+    """Updates parameters like the training loop."""
 
     def __init__(self, parameters: Arrays) -> None:
         self.parameters, self._optimizer = parameters, AdamW.new(parameters)
         factors, decays = dict.fromkeys(parameters, 1.0), dict.fromkeys(parameters, DECAY)
-        self._step = DeviceStep(factors, decays, 0, scaled=False)
+        self._step = optimizer_step(factors, decays, 0, scaled=False)
         self._counters = self._step.counters(Progress())
 
     def update(self, gradients: Gradients) -> None:

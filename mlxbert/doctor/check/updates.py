@@ -1,18 +1,19 @@
 """Compares the updates of weights in training with AdamW in float64, computed by the formulas of the paper."""
 
-import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from mlxbert.doctor.check.formulas import F64, Adam
 from mlxbert.doctor.check.operations import DTYPES, CheckedOperation, ComputedOperation, RandomInputs
-from mlxbert.machine.device import mx, on_gpu, scalar
-from mlxbert.train.loop.adamw import AdamW, Arrays, clipping, norm
-from mlxbert.train.loop.gpu_updater import FIRST_SCALE, DeviceStep
+from mlxbert.machine.device import mx
+from mlxbert.nn.ops import backend
+from mlxbert.train.loop.adamw import AdamW, Arrays
 from mlxbert.train.loop.gradients import Gradients
+from mlxbert.train.loop.optimizer_steps import FIRST_SCALE, CpuStep, DeviceStep
 from mlxbert.train.loop.saved_run import Progress
 
 ARRAYS = 204  # more than in bert-base; from about 60 arrays on, a single kernel for all would be too large for Metal
@@ -24,7 +25,7 @@ _NEAR = 10.0
 
 
 def updates() -> Iterator[CheckedOperation]:
-    """Yields the operation `update`, whose checks cover the update for GPUs and, on a CPU, also the one for CPUs."""
+    """Yields the operation `update`, whose checks cover the update by MLX and, on a Linux CPU, the one by numpy."""
     # It uses products of vectors with themselves, for the norm.
     yield CheckedOperation("update", "update", _updates, DTYPES[:1], frozenset({"products"}), quick=DTYPES[:1])
 
@@ -72,17 +73,18 @@ def _expected(model: _CheckedModel) -> tuple[dict[str, Adam], list[float]]:
 def _updates(inputs: RandomInputs) -> Iterator[ComputedOperation]:
     model = _draw_model(inputs)
     adams, lengths = _expected(model)
+    settings = {n: _kind(n)[0] for n in _NAMES}, {n: _kind(n)[1] for n in _NAMES}, _MAX_NORM
     for scaled in (False, True):
-        with _uncompiled():
-            name = f"update of {ARRAYS} arrays{', scaled' * scaled}"
-            updated, optimizer, numbers, overflowed = _on_a_gpu(model, scaled=scaled)
-            yield from _compare(name, model, adams, updated, optimizer)
-            expected = np.array([[1.0, _WEIGHT, length] for length in lengths])
-            yield ComputedOperation(f"{name}: loss, weight, norm", numbers, expected)
-            if overflowed is not None:
-                yield overflowed
-    if not on_gpu():
-        yield from _compare(f"update of {ARRAYS} arrays, on the CPU", model, adams, *_on_a_cpu(model))
+        name, step = f"update of {ARRAYS} arrays{', scaled' * scaled}", DeviceStep(*settings, scaled=scaled)
+        updated, optimizer, numbers, counters = _updated(step, model, FIRST_SCALE if scaled else 1.0)
+        yield from _compare(name, model, adams, updated, optimizer)
+        expected = np.array([[1.0, _WEIGHT, length] for length in lengths])
+        yield ComputedOperation(f"{name}: loss, weight, norm", mx.stack(numbers)[:, :3], expected)
+        if scaled:
+            yield _overflowed(step, model, updated, optimizer, counters)
+    if backend().adamw is not None:
+        updated, optimizer, *_ = _updated(CpuStep(*settings, scaled=False), model, 1.0)
+        yield from _compare(f"update of {ARRAYS} arrays, on the CPU", model, adams, updated, optimizer)
 
 
 def _compare(
@@ -103,15 +105,10 @@ def _compare(
         yield ComputedOperation(f"{name}: {part}", flat, expected, factor=_NEAR)
 
 
-def _on_a_gpu(model: _CheckedModel, *, scaled: bool) -> tuple[Arrays, AdamW, mx.array, ComputedOperation | None]:
-    """Makes two updates as on a GPU.
-
-    Returns:
-        The parameters; the optimizer; an array with the loss, weight and norm of each update; and, if the loss is
-        `scaled`, a check that an update whose gradients overflow changes nothing and halves the scale, else `None`.
-    """
-    step = DeviceStep({n: _kind(n)[0] for n in _NAMES}, {n: _kind(n)[1] for n in _NAMES}, _MAX_NORM, scaled=scaled)
-    scale = FIRST_SCALE if scaled else 1.0
+def _updated(
+    step: DeviceStep | CpuStep, model: _CheckedModel, scale: float
+) -> tuple[Arrays, AdamW, list[Any], dict[str, Any]]:
+    """Makes two updates; returns the parameters, the optimizer, the numbers of each update, and the counters."""
     counters = step.counters(Progress(scale=scale))
     parameters, optimizer, numbers = dict(model.parameters), AdamW.new(model.parameters), []
     for gradients in model.gradients:
@@ -119,58 +116,22 @@ def _on_a_gpu(model: _CheckedModel, *, scaled: bool) -> tuple[Arrays, AdamW, mx.
         reported, parameters, optimizer, counters = step(parameters, optimizer, batch, counters, _RATE)
         numbers.append(reported)
     mx.eval(parameters, optimizer.means, optimizer.squares, numbers, counters)
-    overflowed = None
-    if scaled:
-        infinite = {name: gradient * math.inf for name, gradient in model.gradients[0].items()}
-        kept = dict(parameters)
-        _, after, _, counters = step(dict(kept), optimizer, _batch(infinite), counters, _RATE)
-        moved = mx.stack([mx.abs(after[name] - kept[name]).max() for name in _NAMES]).max()
-        overflowed = ComputedOperation(
-            "update that overflows: largest change, scale", mx.stack([moved, counters["scale"]]),
-            np.array([0.0, scale / 2]), exact=True,
-        )  # fmt: skip
-        mx.eval(overflowed.found)
-    return parameters, optimizer, mx.stack(numbers)[:, :3], overflowed
+    return parameters, optimizer, numbers, counters
+
+
+def _overflowed(
+    step: DeviceStep, model: _CheckedModel, parameters: Arrays, optimizer: AdamW, counters: dict[str, Any]
+) -> ComputedOperation:
+    """Checks that an update whose gradients overflow changes nothing and halves the scale."""
+    infinite = {name: gradient * math.inf for name, gradient in model.gradients[0].items()}
+    _, after, _, counters = step(dict(parameters), optimizer, _batch(infinite), counters, _RATE)
+    moved = mx.stack([mx.abs(after[name] - parameters[name]).max() for name in _NAMES]).max()
+    found = mx.stack([moved, counters["scale"]])
+    mx.eval(found)
+    return ComputedOperation(
+        "update that overflows: largest change, scale", found, np.array([0.0, FIRST_SCALE / 2]), exact=True
+    )
 
 
 def _batch(gradients: Arrays) -> Gradients:
     return Gradients(mx.array(1.0), mx.array(_WEIGHT), gradients)
-
-
-def _on_a_cpu(model: _CheckedModel) -> tuple[Arrays, AdamW]:
-    parameters, optimizer = dict(model.parameters), AdamW.new(model.parameters)
-    for gradients in model.gradients:
-        factor = clipping(scalar(norm(gradients)) / _WEIGHT, _MAX_NORM) / _WEIGHT
-        assert isinstance(factor, float)
-        rates = {name: _RATE * _kind(name)[0] for name in _NAMES}
-        optimizer, parameters = optimizer.update(
-            parameters, gradients, factor, rates, {name: _kind(name)[1] for name in _NAMES}
-        )
-    return parameters, optimizer
-
-
-@contextlib.contextmanager
-def _uncompiled() -> Iterator[None]:
-    """Disables MLX's compilation on a CPU, because it needs a C++ compiler, which users may lack."""
-    if on_gpu() or not _compiles():
-        yield
-        return
-    mx.disable_compile()
-    try:
-        yield
-    finally:
-        mx.enable_compile()
-
-
-def _compiles() -> bool:
-    """Whether MLX compiles functions at present. If so, two calls of a function run its Python code only once."""
-    calls = []
-
-    def count(x: mx.array) -> mx.array:
-        calls.append(0)
-        return x
-
-    compiled: Callable[[mx.array], mx.array] = mx.compile(count)
-    for _ in range(2):
-        compiled(mx.array(0.0))
-    return len(calls) == 1

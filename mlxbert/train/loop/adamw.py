@@ -5,13 +5,10 @@ Parameters are flat dictionaries of float32 arrays, keyed by their full names.
 
 import math
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import cast
 
 from mlxbert.config import EncoderConfig, RelativeBias
-from mlxbert.machine.device import dispatch, mx
-from mlxbert.nn.ops import backend
+from mlxbert.machine.device import mx
 from mlxbert.train.options.loop_options import TrainingOptions
 
 BETAS, EPS = (0.9, 0.999), 1e-8
@@ -44,83 +41,6 @@ class AdamW:
     def shared(self) -> "AdamW":
         """Returns the state without `own`, so that the next update overwrites neither parameters nor moments."""
         return replace(self, own=None)
-
-    def update(
-        self,
-        parameters: Arrays,
-        gradients: Arrays,
-        factor: float,
-        rates: dict[str, float],
-        decays: dict[str, float],
-    ) -> tuple["AdamW", Arrays]:
-        """Updates the parameters on a CPU, and returns the new state and the new parameters, both evaluated.
-
-        `DeviceStep` is the equivalent for a GPU.
-
-        Args:
-            parameters: The values of the parameters. If they are the `own` parameters of the state, the update may
-                overwrite them and the moments.
-            factor: The factor by which gradients are multiplied, to clip them and to turn sums into means.
-            decays: The weight decay of each parameter. An update subtracts the product of the parameter, its weight
-                decay and its learning rate.
-        """
-        updates = self.updates + 1
-        first, second = ((1 - beta) / (1 - beta**updates) for beta in BETAS)
-        kept = {name: 1 - rate * decays[name] for name, rate in rates.items()}
-        rates = {name: rate * first / math.sqrt(second) for name, rate in rates.items()}
-        eps = EPS / math.sqrt(second)
-        if (fast := backend().adamw) is not None:
-            changed, means, squares = self._to_overwrite(parameters, fast.copied)
-            dispatch(changed, means, squares, gradients)
-            fast.update((changed, means, squares, gradients), factor, rates, kept, BETAS, eps)
-            return AdamW(means, squares, updates, changed), changed
-        dispatch(parameters, self.means, self.squares, gradients)
-        changed, means, squares = Arrays(), Arrays(), Arrays()
-        for name, gradient in gradients.items():
-            inputs = parameters[name], gradient, self.means[name], self.squares[name]
-            changed[name], means[name], squares[name] = _step(*inputs, factor, rates[name], kept[name], eps)
-        dispatch(means, squares, changed)
-        return AdamW(means, squares, updates), changed
-
-    def _to_overwrite(self, parameters: Arrays, copied: Callable[[Arrays], Arrays]) -> tuple[Arrays, Arrays, Arrays]:
-        """Returns the parameters, means and squares in memory that an update may overwrite."""
-        arrays = parameters, self.means, self.squares
-        if self.own is parameters:
-            return arrays
-        if self.updates:
-            dispatch(arrays)
-            changed, means, squares = map(copied, arrays)
-            return changed, means, squares
-        dispatch(parameters)  # before the first update, the moments are 0: no copies, which would take memory
-        means, squares = ({name: mx.zeros_like(array) for name, array in parameters.items()} for _ in range(2))
-        return copied(parameters), means, squares
-
-
-def _step(
-    parameter: mx.array,
-    gradient: mx.array,
-    mean: mx.array,
-    square: mx.array,
-    factor: float,
-    rate: float,
-    kept: float,
-    eps: float,
-) -> tuple[mx.array, mx.array, mx.array]:
-    """Returns a parameter and its moments after an update."""
-    gradient = gradient * factor
-    mean = mean * BETAS[0] + gradient
-    square = square * BETAS[1] + mx.square(gradient)
-    return (parameter if kept == 1 else parameter * kept) - mean * rate / (mx.sqrt(square) + eps), mean, square
-
-
-def norm(gradients: Arrays) -> mx.array:
-    """Returns the norm of all gradients together, float32, on a CPU. The order of the gradients does not matter."""
-    dispatch(gradients)
-    if (fast := backend().adamw) is not None:
-        return cast(mx.array, fast.norm(gradients))
-    squares = {name: mx.square(gradients[name].reshape(-1)).sum() for name in sorted(gradients)}
-    dispatch(squares)
-    return mx.sqrt(sum(squares.values(), mx.array(0.0)))
 
 
 def clipping(length: Scalar, max_norm: float | None) -> Scalar:

@@ -22,12 +22,12 @@ from mlxbert.train.loop import phase_times
 from mlxbert.train.loop.adamw import AdamW, Arrays, learning_rate
 from mlxbert.train.loop.distributed import LostError
 from mlxbert.train.loop.events import Evaluated, Event, Saved, Step
-from mlxbert.train.loop.gpu_updater import FIRST_SCALE, GpuUpdater, rescaled
 from mlxbert.train.loop.gradients import install
+from mlxbert.train.loop.optimizer_steps import FIRST_SCALE, rescaled
 from mlxbert.train.loop.saved_run import Progress, RunState, RunStore
 from mlxbert.train.loop.trained_parameters import split_parameters
 from mlxbert.train.loop.training_inputs import Training
-from mlxbert.train.loop.updater import CpuUpdater, Updater, less_memory
+from mlxbert.train.loop.updater import Updater, less_memory
 
 _LOG = logging.getLogger("mlxbert")
 _SAVE_EVERY = 200
@@ -50,7 +50,7 @@ class Run:
             stored = store.load(parameters) if store is not None and training.group.rank == 0 else None
         state = _shared(training, stored or _first_state(training, parameters))
         self._saved, self._repeated = stored is not None, -1  # the step from which an update was repeated last
-        self.updater: Updater = (GpuUpdater if on_gpu() else CpuUpdater)(training, self._trained, state)
+        self.updater = Updater(training, self._trained, state)
         if state.progress.steps is not None:
             self.order.end_after(state.progress.steps)
 
@@ -252,7 +252,7 @@ class Run:
         begun = phase_times.clock()
         if not self.updater.started:
             self._start()
-        if self.updater.looks_ahead and self._continues():
+        if on_gpu() and self._continues():
             self._start()
         return self._finish(begun)
 

@@ -1,25 +1,26 @@
-"""Updates on any device: their gradients, the base class of the updaters, and the updater of a CPU.
+"""The updates of a run. Their batches are divided into parts for cores and processes.
 
-The batches of an update are divided into parts for cores and processes.
+While a GPU computes an update, Python reads the numbers of the previous update.
 """
 
 import functools
 import math
 import random
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 from mlxbert import memory_estimate
-from mlxbert.machine import device as devices
-from mlxbert.machine.device import mx
+from mlxbert.machine import device as devices, interrupts
+from mlxbert.machine.device import dispatch, mx
+from mlxbert.machine.device_errors import device_errors
 from mlxbert.text.batch import make_batch, padded_length
 from mlxbert.text.encoding import Encoding
 from mlxbert.train.loop import training_inputs
-from mlxbert.train.loop.adamw import AdamW, Arrays, Scalar, clipping, norm
+from mlxbert.train.loop.adamw import AdamW, Arrays, Scalar
 from mlxbert.train.loop.gradients import ComparedBatch, Differentiator, Gradients, MicroBatch, added, dropout_key
+from mlxbert.train.loop.optimizer_steps import optimizer_step
 from mlxbert.train.loop.saved_run import RunState
 from mlxbert.train.loop.trained_parameters import TrainedParameters
 from mlxbert.train.loop.training_inputs import Training
@@ -143,43 +144,75 @@ class StartedUpdate:
     batches: list[list[int]]  # the indices of the examples in each batch
     lr: float  # the learning rate
     terms: Sequence[str]  # the names of the terms of the loss
-    # The gradients, summed over the batches. On a GPU, they are `None` once the update has been applied.
+    # The gradients, summed over the batches; `None` once the update has been applied.
     gradients: Gradients | None
-    # The loss, its weight, the norm of the mean gradient, and the terms of the loss. On a GPU, they are `None` until
-    # the update is applied.
+    # The loss, its weight, the norm of the mean gradient and the terms of the loss; `None` until the update is applied.
     numbers: mx.array | list[float] | None = None
-    # The parameters and moments before the update; `None` on a CPU, and until a GPU applies the update.
+    # The parameters and moments before the update; `None` until it is applied. On a CPU, it may have overwritten them.
     before: tuple[Arrays, AdamW] | None = None
 
 
-class Updater(ABC):
+class Updater:
     """Computes the updates of a run in order. An update is started, its numbers are read, and then it is finished.
 
-    Args:
-        state: The state before the next update.
-
-    Attributes:
-        state: The state of the run. Its progress counts finished updates; on a GPU, its arrays may be one update ahead.
-        started: The started updates that are not finished, the oldest first.
-        looks_ahead: Whether each update should be started before the previous update is finished.
+    On a GPU, an update can be started before the previous one is finished; at most two sets of parameters and moments
+    are in memory. On a CPU, an update is computed when it is started.
     """
 
-    looks_ahead: ClassVar[bool]
-
     def __init__(self, training: Training, trained: TrainedParameters, state: RunState) -> None:
-        self.state, self.started = state, deque[StartedUpdate]()
+        # Its progress counts finished updates; its arrays may be one update ahead.
+        self.state = state  # before the next update
+        self.started = deque[StartedUpdate]()  # the started updates that are not finished, the oldest first
         self.gradients = BatchGradients(training, trained)
         self._training, self._trained = training, trained
+        norm, half = training.options.max_grad_norm, training.dtype == mx.float16
+        self._change = optimizer_step(trained.factors, trained.decays, norm, scaled=half)
 
-    @abstractmethod
     def start(self, batches: list[list[int]], lr: float) -> None:
         """Starts another update, after the updates in `started`."""
+        if not self.started:  # the state may have been evaluated or saved in between
+            self._counters = self._change.counters(self.state.progress)
+            self.gradients.differentiate.let_go(self.state.parameters)
+        step = self.state.progress.step + len(self.started)
+        gradients = self.gradients(self.state.parameters, batches, step, self._counters["scale"])
+        self.started.append(StartedUpdate(batches, lr, [*gradients.terms], gradients))
+        del gradients  # `started` has the only reference, so that each gradient is freed as soon as it is used
+        if len(self.started) == 1:
+            self.follow()
 
-    @abstractmethod
+    def follow(self) -> None:
+        """Submits the last stages of the oldest started update, whose gradients a GPU may still be computing.
+
+        The previous update has been computed, so at most two sets of parameters and moments are in memory.
+        """
+        if not self.started:
+            return
+        with interrupts.held():
+            update, before = self.started[0], (self.state.parameters, self.state.optimizer)
+            assert update.gradients is not None
+            numbers, parameters, optimizer, self._counters = self._change(
+                *before, update.gradients, self._counters, update.lr
+            )
+            self.started[0] = replace(update, numbers=numbers, gradients=None, before=before)
+            self.state = replace(self.state, parameters=parameters, optimizer=optimizer)
+            del update
+            if isinstance(numbers, mx.array):  # other numbers are those of an update that was computed at once
+                dispatch(numbers, parameters, optimizer.means, optimizer.squares, self._counters)
+
     def numbers(self) -> list[float]:
-        """Returns the `numbers` of the oldest started update, after waiting for a GPU to compute them."""
+        """Returns the `numbers` of the oldest started update. A GPU has then computed it, and computes the next one.
 
-    @abstractmethod
+        The previous state must be kept until this method returns: arrays that a GPU failed to compute can be read
+        without an error, but their contents are arbitrary.
+        """
+        numbers, parameters, optimizer = self.started[0].numbers, self.state.parameters, self.state.optimizer
+        if isinstance(numbers, mx.array):
+            with device_errors(less_memory(self._training), wait=False):
+                mx.eval(numbers, parameters, optimizer.means, optimizer.squares)
+            numbers = cast(list[float], numbers.tolist())
+        assert numbers is not None
+        return numbers
+
     def finish(self, usable: bool) -> RunState:
         """Removes the oldest update from `started`, and returns the state after this update.
 
@@ -188,30 +221,28 @@ class Updater(ABC):
         Args:
             usable: Whether the numbers of the update are finite. If they are not, the update changes nothing.
         """
-
-    @abstractmethod
-    def follow(self) -> None:
-        """Applies the next started update on a GPU. `state` must be the state after the last finished update."""
-
-    def drop(self) -> None:
-        """Discards the started updates, and restores the state after the last finished update."""
-        self.started.clear()
-
-    @abstractmethod
-    def attempt(self, batches: list[list[int]]) -> None:
-        """Computes an update and discards the result."""
-
-    @property
-    def _step(self) -> int:
-        """The number of the next update to start, from 0."""
-        return self.state.progress.step + len(self.started)
-
-    def _counted(self, state: RunState, lr: float) -> RunState:
-        """Returns the state with one more update counted. Its arrays already hold the result of this update."""
-        progress = state.progress
+        lr, progress = self.started.popleft().lr, self.state.progress
+        if not usable:
+            return self.state
         decay = progress.decay * self._trained.kept_rows(lr)
         progress = replace(progress, updates=progress.updates + 1, decay=decay)
-        return replace(state, progress=progress, optimizer=replace(state.optimizer, updates=progress.updates))
+        optimizer = replace(self.state.optimizer, updates=progress.updates)
+        return replace(self.state, progress=progress, optimizer=optimizer)
+
+    def drop(self) -> None:
+        """Discards the started updates, which a GPU may not have computed yet, and restores the state before them."""
+        if self.started and self.started[0].before is not None:
+            parameters, optimizer = self.started[0].before
+            self.state = replace(self.state, parameters=parameters, optimizer=optimizer)
+        self.started.clear()
+
+    def attempt(self, batches: list[list[int]]) -> None:
+        """Computes an update and discards the result."""
+        state = replace(self.state, optimizer=self.state.optimizer.shared())
+        counters = self._change.counters(state.progress)
+        gradients = self.gradients(state.parameters, batches, state.progress.step, counters["scale"])
+        _, parameters, optimizer, _ = self._change(state.parameters, state.optimizer, gradients, counters, 0.0)
+        dispatch(parameters, optimizer.means, optimizer.squares)
 
 
 def less_memory(training: Training) -> str:
@@ -220,57 +251,3 @@ def less_memory(training: Training) -> str:
         "chunk=" if isinstance(training.objective, ContrastiveObjective) else "batch_size= with gradient_accumulation="
     )
     return f"use a smaller {batches}, or checkpointing=True, and overwrite=True to start over"
-
-
-class CpuUpdater(Updater):
-    """Computes one update at a time. An update overwrites the parameters unless something else uses their memory."""
-
-    looks_ahead = False
-
-    def start(self, batches: list[list[int]], lr: float) -> None:
-        scale = self.state.progress.scale
-        gradients = self.gradients(self.state.parameters, batches, self._step, scale)
-        self.started.append(StartedUpdate(batches, lr, [*gradients.terms], gradients, _numbers(gradients, scale)))
-
-    def numbers(self) -> list[float]:
-        return cast(list[float], self.started[0].numbers)
-
-    def finish(self, usable: bool) -> RunState:
-        update, state = self.started.popleft(), self.state
-        if not usable:
-            return state
-        assert update.gradients is not None
-        _, weight, length, *_ = cast(list[float], update.numbers)
-        return self._updated(state, update.gradients.arrays, weight * state.progress.scale, length, update.lr)
-
-    def follow(self) -> None:
-        """See `Updater.follow`. Does nothing on a CPU, where `finish` applies each update."""
-
-    def attempt(self, batches: list[list[int]]) -> None:
-        state = replace(self.state, optimizer=self.state.optimizer.shared())
-        scale = state.progress.scale
-        gradients = self.gradients(state.parameters, batches, state.progress.step, scale)
-        _, weight, length, *_ = _numbers(gradients, scale)
-        self._updated(state, gradients.arrays, weight * scale, length, lr=0.0)
-
-    def _updated(self, state: RunState, gradients: Arrays, divisor: float, length: float, lr: float) -> RunState:
-        """Returns the state after an update.
-
-        Args:
-            divisor: The number that turns the sums into means.
-            length: The norm of the mean gradient.
-        """
-        factor = cast(float, clipping(length, self._training.options.max_grad_norm))
-        rates = {name: lr * self._trained.factors[name] for name in state.parameters}
-        optimizer, parameters = state.optimizer.update(
-            state.parameters, gradients, factor / divisor, rates, self._trained.decays
-        )
-        return self._counted(replace(state, parameters=parameters, optimizer=optimizer), lr)
-
-
-def _numbers(gradients: Gradients, scale: float) -> list[float]:
-    """Reads the loss, its weight, the norm of the mean gradient and the terms of the loss, all at once."""
-    weight = mx.where(gradients.weight == 0, 1.0, gradients.weight)  # a batch without targets changes nothing
-    values = mx.stack([gradients.loss, weight, norm(gradients.arrays), *gradients.terms.values()])
-    loss, divisor, length, *terms = cast(list[float], values.tolist())
-    return [loss, divisor, length / (divisor * scale), *terms]

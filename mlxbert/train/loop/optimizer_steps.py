@@ -1,110 +1,36 @@
-"""Updates on a GPU. While the GPU computes an update, Python reads the numbers of the previous update.
+"""The last stages of an update: clipping, the check for numbers that are not finite, AdamW, and the loss scale.
 
-`DeviceStep` computes the last stages of an update on the device: clipping, the check for numbers that are not finite,
-AdamW, and the loss scale of float16. An update that is not finite changes neither the parameters nor the moments, and
-neither does any update after one that ends the run.
+`DeviceStep` computes them with MLX, on the device, without waiting for it. `CpuStep` computes them at once, with numpy,
+where numpy can read and write MLX's arrays. An update that is not finite changes neither the parameters nor the
+moments; on a device, neither does any update after one that ends the run.
 
-Two functions are compiled, each once for all shapes: AdamW, which is called for each parameter, and the sum of sixteen
-numbers. Each becomes a library of kernels, which takes seconds to build with CUDA and a tenth of a second with Metal.
-The code that calls these functions is not compiled, so that each call remains a separate kernel. Otherwise `mx.compile`
-would fuse several sums into a kernel with more than 31 arrays, the maximum that Metal can bind, and would fuse AdamW
-and the computation of its scalars into different kernels for different parameters.
+On a GPU, two functions are compiled, each once for all shapes: AdamW, which is called for each parameter, and the sum
+of sixteen numbers. Each becomes a library of kernels, which takes seconds to build with CUDA and a tenth of a second
+with Metal. The code that calls these functions is not compiled, so that each call remains a separate kernel. Otherwise
+`mx.compile` would fuse several sums into a kernel with more than 31 arrays, the maximum that Metal can bind, and would
+fuse AdamW and the computation of its scalars into different kernels for different parameters. On a CPU, compiling needs
+a C++ compiler, which users may lack.
 """
 
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
-from mlxbert.machine import interrupts
-from mlxbert.machine.device import dispatch, mx
-from mlxbert.machine.device_errors import device_errors
+from mlxbert.machine.device import dispatch, mx, on_gpu
+from mlxbert.nn.ops import backend
 from mlxbert.train.loop.adamw import BETAS, EPS, AdamW, Arrays, clipping
 from mlxbert.train.loop.gradients import Gradients
-from mlxbert.train.loop.saved_run import Progress, RunState
-from mlxbert.train.loop.trained_parameters import TrainedParameters
-from mlxbert.train.loop.training_inputs import Training
-from mlxbert.train.loop.updater import StartedUpdate, Updater, less_memory
+from mlxbert.train.loop.saved_run import Progress
 
 FIRST_SCALE, _MAX_SCALE = 2.0**15, 2.0**24  # the first and the maximum scale of a float16 loss
 _GROWTH_INTERVAL = 1000  # number of updates without an overflow, after which the scale doubles
 _TERMS = 16  # number of terms that one kernel sums up
 
 
-class GpuUpdater(Updater):
-    """Starts an update before waiting for the previous one. Keeps at most two sets of parameters and moments."""
-
-    looks_ahead = True
-
-    def __init__(self, training: Training, trained: TrainedParameters, state: RunState) -> None:
-        super().__init__(training, trained, state)
-        options, half = training.options, training.dtype == mx.float16
-        self._change = DeviceStep(trained.factors, trained.decays, options.max_grad_norm, scaled=half)
-
-    def start(self, batches: list[list[int]], lr: float) -> None:
-        if not self.started:  # the state may have been evaluated or saved in between
-            self._counters = self._change.counters(self.state.progress)
-            self.gradients.differentiate.let_go(self.state.parameters)
-        gradients = self.gradients(self.state.parameters, batches, self._step, self._counters["scale"])
-        self.started.append(StartedUpdate(batches, lr, [*gradients.terms], gradients))
-        del gradients  # `started` has the only reference, so that each gradient is freed as soon as it is used
-        if len(self.started) == 1:
-            self.follow()
-
-    def follow(self) -> None:
-        """Submits the last stages of the oldest started update, whose gradients the GPU may still be computing.
-
-        The GPU has already computed the previous update, so at most two sets of parameters and moments are in memory.
-        """
-        if not self.started:
-            return
-        with interrupts.held():
-            update, before = self.started[0], (self.state.parameters, self.state.optimizer)
-            assert update.gradients is not None
-            numbers, parameters, optimizer, self._counters = self._change(
-                *before, update.gradients, self._counters, update.lr
-            )
-            self.started[0] = replace(update, numbers=numbers, gradients=None, before=before)
-            self.state = replace(self.state, parameters=parameters, optimizer=optimizer)
-            del update
-            dispatch(numbers, parameters, optimizer.means, optimizer.squares, self._counters)
-
-    def numbers(self) -> list[float]:
-        """See `Updater.numbers`. When it returns, the GPU has computed the update and is computing the next one.
-
-        The previous state must be kept until this method returns: arrays that a GPU failed to compute can be read
-        without an error, but their contents are arbitrary.
-        """
-        numbers, parameters, optimizer = self.started[0].numbers, self.state.parameters, self.state.optimizer
-        if isinstance(numbers, mx.array):
-            with device_errors(less_memory(self._training), wait=False):
-                mx.eval(numbers, parameters, optimizer.means, optimizer.squares)
-            numbers = cast(list[float], numbers.tolist())
-        assert numbers is not None
-        return numbers
-
-    def finish(self, usable: bool) -> RunState:
-        update = self.started.popleft()
-        return self._counted(self.state, update.lr) if usable else self.state
-
-    def drop(self) -> None:
-        """See `Updater.drop`. The GPU may not have computed the started updates yet."""
-        if self.started and self.started[0].before is not None:
-            parameters, optimizer = self.started[0].before
-            self.state = replace(self.state, parameters=parameters, optimizer=optimizer)
-        self.started.clear()
-
-    def attempt(self, batches: list[list[int]]) -> None:
-        state = replace(self.state, optimizer=self.state.optimizer.shared())
-        gradients = self.gradients(state.parameters, batches, state.progress.step, state.progress.scale)
-        counters = self._change.counters(state.progress)
-        _, parameters, optimizer, _ = self._change(state.parameters, state.optimizer, gradients, counters, 0.0)
-        dispatch(parameters, optimizer.means, optimizer.squares)
-
-
 class DeviceStep:
-    """Applies AdamW to the parameters on a GPU.
+    """Applies AdamW to the parameters with MLX.
 
     Args:
         max_norm: The norm to which gradients are clipped; 0 or `None` to disable clipping.
@@ -120,7 +46,7 @@ class DeviceStep:
         self._factors, self._decays = (mx.array([pair[part] for pair in groups], mx.float32) for part in range(2))
         self._max_norm, self._scaled = max_norm, scaled
 
-    def counters(self, progress: Progress) -> Arrays:
+    def counters(self, progress: Progress) -> dict[str, Any]:
         """Returns the values that every update changes, such as the loss scale, as arrays on the device."""
         return {
             "updates": mx.array(progress.updates, mx.float32),
@@ -130,8 +56,8 @@ class DeviceStep:
         }
 
     def __call__(
-        self, parameters: Arrays, optimizer: AdamW, gradients: Gradients, counters: Arrays, lr: float
-    ) -> tuple[mx.array, Arrays, AdamW, Arrays]:
+        self, parameters: Arrays, optimizer: AdamW, gradients: Gradients, counters: dict[str, Any], lr: float
+    ) -> tuple[mx.array, Arrays, AdamW, dict[str, Any]]:
         """Builds an update without evaluating it. Arguments that nothing else refers to are freed once used.
 
         Args:
@@ -149,11 +75,10 @@ class DeviceStep:
         factor = mx.where(usable, clipping(norm, self._max_norm) / divisor, 0.0)
         scalars = self._scalars(usable, updates, lr)
         updated, means, squares = Arrays(), Arrays(), Arrays()
+        update = _compiled_update() if on_gpu() else _update
         for name, parameter in parameters.items():
             arrays = parameter, gradients.arrays[name], optimizer.means[name], optimizer.squares[name]
-            updated[name], means[name], squares[name] = _adamw()(
-                *arrays, usable, factor, *scalars[self._group_of[name]]
-            )
+            updated[name], means[name], squares[name] = update(*arrays, usable, factor, *scalars[self._group_of[name]])
         numbers = mx.stack([gradients.loss, weight, norm, *gradients.terms.values()])
         counters_after = {"updates": updates, **self._counted(gradients.loss, usable, counters)}
         return numbers, updated, replace(optimizer, means=means, squares=squares, own=None), counters_after
@@ -186,8 +111,77 @@ class DeviceStep:
         }
 
 
+class CpuStep:
+    """Applies AdamW to the parameters on a Linux CPU, in place of `DeviceStep`.
+
+    Parameters and moments are overwritten if nothing else uses their memory (see `AdamW.own`).
+    """
+
+    def __init__(
+        self, factors: Mapping[str, float], decays: Mapping[str, float], max_norm: float | None, *, scaled: bool
+    ) -> None:
+        self._factors, self._decays, self._max_norm = factors, decays, max_norm
+
+    def counters(self, progress: Progress) -> dict[str, Any]:
+        """See `DeviceStep.counters`."""
+        return {"scale": progress.scale}
+
+    def __call__(
+        self, parameters: Arrays, optimizer: AdamW, gradients: Gradients, counters: dict[str, Any], lr: float
+    ) -> tuple[list[float], Arrays, AdamW, dict[str, Any]]:
+        """Computes an update (see `DeviceStep.__call__`)."""
+        weight = mx.where(gradients.weight == 0, 1.0, gradients.weight)  # a batch without targets changes nothing
+        dispatch(gradients.arrays)
+        norm = backend().adamw.norm(gradients.arrays)
+        sums = mx.stack([gradients.loss, weight, norm, *gradients.terms.values()])
+        loss, divisor, length, *terms = cast(list[float], sums.tolist())
+        numbers = [loss, divisor, length / (divisor * counters["scale"]), *terms]
+        if math.isfinite(loss) and math.isfinite(numbers[2]):
+            factor = cast(float, clipping(numbers[2], self._max_norm)) / (divisor * counters["scale"])
+            parameters, optimizer = self._updated(parameters, optimizer, gradients.arrays, factor, lr)
+        return numbers, parameters, optimizer, counters
+
+    def _updated(
+        self, parameters: Arrays, optimizer: AdamW, gradients: Arrays, factor: float, lr: float
+    ) -> tuple[Arrays, AdamW]:
+        updates = optimizer.updates + 1
+        first, second = ((1 - beta) / (1 - beta**updates) for beta in BETAS)
+        rates = {name: lr * self._factors[name] for name in parameters}
+        kept = {name: 1 - rate * self._decays[name] for name, rate in rates.items()}
+        rates = {name: rate * first / math.sqrt(second) for name, rate in rates.items()}
+        changed, means, squares = _to_overwrite(parameters, optimizer)
+        dispatch(changed, means, squares)
+        arrays = changed, means, squares, gradients
+        backend().adamw.update(arrays, factor, rates, kept, BETAS, EPS / math.sqrt(second))
+        return changed, AdamW(means, squares, updates, changed)
+
+
+def _to_overwrite(parameters: Arrays, optimizer: AdamW) -> tuple[Arrays, Arrays, Arrays]:
+    """Returns the parameters, means and squares in memory that an update may overwrite."""
+    arrays, copied = (parameters, optimizer.means, optimizer.squares), backend().adamw.copied
+    if optimizer.own is parameters:
+        return arrays
+    if optimizer.updates:
+        dispatch(arrays)
+        changed, means, squares = map(copied, arrays)
+        return changed, means, squares
+    dispatch(parameters)  # before the first update, the moments are 0: no copies, which would take memory
+    means, squares = ({name: mx.zeros_like(array) for name, array in parameters.items()} for _ in range(2))
+    return copied(parameters), means, squares
+
+
+def optimizer_step(
+    factors: Mapping[str, float], decays: Mapping[str, float], max_norm: float | None, *, scaled: bool
+) -> DeviceStep | CpuStep:
+    """Returns what applies AdamW on the device in use (see `DeviceStep`)."""
+    return (DeviceStep if backend().adamw is None else CpuStep)(factors, decays, max_norm, scaled=scaled)
+
+
 def _norm(gradients: Arrays) -> mx.array:
-    """See `adamw.norm`. The sum of squares of a vector is a single kernel: the product of the vector with itself."""
+    """Returns the norm of all gradients together. The order of the gradients does not matter.
+
+    The sum of squares of a vector is a single kernel: the product of the vector with itself.
+    """
     arrays = [gradients[name] for name in sorted(gradients)]
     sums = [mx.square(array).sum() if array.ndim > 1 else array.reshape(-1) @ array.reshape(-1) for array in arrays]
     return mx.sqrt(_sum(sums))
@@ -197,22 +191,23 @@ def _sum(numbers: Sequence[mx.array]) -> mx.array:
     """Returns the sum of scalars. Groups of sixteen scalars are added up first, then their sums."""
     if len(numbers) == 1:
         return numbers[0]
-    filled = [*numbers, *[mx.array(0.0)] * (-len(numbers) % _TERMS)]
-    return _sum([_sum_of_sixteen()(*filled[start : start + _TERMS]) for start in range(0, len(filled), _TERMS)])
+    filled, add = [*numbers, *[mx.array(0.0)] * (-len(numbers) % _TERMS)], _compiled_sum() if on_gpu() else _balanced
+    return _sum([add(*filled[start : start + _TERMS]) for start in range(0, len(filled), _TERMS)])
+
+
+def _balanced(*numbers: mx.array) -> mx.array:
+    middle = len(numbers) // 2
+    return numbers[0] if len(numbers) == 1 else _balanced(*numbers[:middle]) + _balanced(*numbers[middle:])
 
 
 @functools.cache
-def _sum_of_sixteen() -> Callable[..., mx.array]:
-    def balanced(*numbers: mx.array) -> mx.array:
-        middle = len(numbers) // 2
-        return numbers[0] if len(numbers) == 1 else balanced(*numbers[:middle]) + balanced(*numbers[middle:])
-
-    compiled: Callable[..., mx.array] = mx.compile(balanced, shapeless=True)
+def _compiled_sum() -> Callable[..., mx.array]:
+    compiled: Callable[..., mx.array] = mx.compile(_balanced, shapeless=True)
     return compiled
 
 
 @functools.cache
-def _adamw() -> Callable[..., tuple[mx.array, mx.array, mx.array]]:
+def _compiled_update() -> Callable[..., tuple[mx.array, mx.array, mx.array]]:
     compiled: Callable[..., tuple[mx.array, mx.array, mx.array]] = mx.compile(_update, shapeless=True)
     return compiled
 
