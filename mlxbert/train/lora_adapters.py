@@ -14,8 +14,8 @@ from mlxbert.errors import ArgumentError
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.heads import FINE_TUNED, HEADS, Network, has_own, is_tied
-from mlxbert.nn.lora import LoraSettings, adapt
 from mlxbert.train.base_model import BaseModel
+from mlxbert.train.nn.lora_layers import LoraSettings, adapt
 from mlxbert.train.objectives.task_objective import TaskObjective
 from mlxbert.train.options.loop_options import ALL_LINEAR, TrainingOptions
 from mlxbert.train.training_plan import TrainingPlan

@@ -15,8 +15,7 @@ from mlxbert.machine.device import BLAS, mx
 from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.nn.encoder import EncoderOutput
 from mlxbert.nn.heads import Network
-from mlxbert.nn.lora import LoraSettings, adapt
-from mlxbert.nn.ops import inference
+from mlxbert.nn.ops import Linear, inference
 from tests.helpers.tiny import random_network, tiny_config
 
 pytestmark = pytest.mark.skipif(BLAS.sgemm is None, reason="only with a BLAS that mlxbert can call")
@@ -104,7 +103,7 @@ def test_other_layers_and_other_passes_compute_with_the_graph(monkeypatch: pytes
     run(network, 9)
     network.eval()
     adapted = random_network(tiny_config())
-    adapt(adapted, [["encoder.layers.1.attention.query"]], LoraSettings(rank=2, alpha=4))
+    adapted.encoder.layers[1].attention.query = type("Adapted", (Linear,), {})(24, 24)
     run(adapted, 9)
     run(network, *[few_tokens._MAX_TOKENS // 8] * 9)
     assert counted.count == 0

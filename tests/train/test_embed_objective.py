@@ -13,10 +13,11 @@ import pytest
 
 import mlxbert
 from mlxbert.machine.device import mx, nn
-from mlxbert.nn import dropout, vector_losses as losses
+from mlxbert.nn import dropout
 from mlxbert.readers.labelled_rows import read_rows
 from mlxbert.train.data.related_texts import find_related_columns, read_related
 from mlxbert.train.loop.gradients import ComparedBatch, Differentiator
+from mlxbert.train.nn import vector_losses as losses
 from mlxbert.train.objectives.embed import Embed
 from mlxbert.train.objectives.objective import TrainBatch
 from mlxbert.train.objectives.vector_loss import TextGroup, VectorLoss, _excluded

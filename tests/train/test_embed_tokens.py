@@ -10,8 +10,8 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.machine.device import mx
-from mlxbert.nn.vector_losses import late_interaction
 from mlxbert.train.loop.events import Step
+from mlxbert.train.nn.vector_losses import late_interaction
 from tests.helpers import token_folders
 
 RANDOM = np.random.default_rng(5)

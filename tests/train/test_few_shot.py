@@ -10,9 +10,9 @@ import pytest
 
 import mlxbert
 from mlxbert.machine.device import mx
-from mlxbert.nn.vector_losses import same_class
 from mlxbert.train.data.data_report import DataReport
 from mlxbert.train.loop.events import Evaluated, Finished, Started
+from mlxbert.train.nn.vector_losses import same_class
 from mlxbert.weights.sentence_transformers import read_embedder
 from tests.helpers.cases import fast
 from tests.helpers.frozen import read_config

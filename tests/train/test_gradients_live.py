@@ -12,8 +12,8 @@ from mlxbert.goldens.golden_outputs import load_network
 from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
-from mlxbert.nn.losses import binary_cross_entropy, cross_entropy, mean_squared_error
 from mlxbert.text.encoding import Encoding
+from mlxbert.train.nn.losses import binary_cross_entropy, cross_entropy, mean_squared_error
 from mlxbert.train.objectives import make_objective
 from mlxbert.train.objectives.objective import TrainBatch
 from mlxbert.train.objectives.tag import Tag, TagExample

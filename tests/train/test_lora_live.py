@@ -10,10 +10,10 @@ import mlxbert
 from mlxbert.folders.save import write_trained
 from mlxbert.machine.device import mx, scalar
 from mlxbert.nn.encoder import Batch
-from mlxbert.nn.losses import cross_entropy
 from mlxbert.train.base_model import BaseModel
 from mlxbert.train.loop.gradients import Differentiator, dropout_key
 from mlxbert.train.lora_adapters import adapt_model, choose, write_adapter
+from mlxbert.train.nn.losses import cross_entropy
 from mlxbert.train.objectives.objective import TrainBatch
 from mlxbert.train.options.loop_options import TrainingOptions
 from mlxbert.weights.build import parameters

@@ -37,9 +37,10 @@ from mlxbert.doctor.check.kernels import (
 )
 from mlxbert.doctor.check.operations import DTYPES, CheckedOperation, ComputedOperation, Make, RandomInputs
 from mlxbert.machine.device import mx, on_cpu, on_gpu
-from mlxbert.nn import dropout, gpu_attention, losses, ops
+from mlxbert.nn import dropout, gpu_attention, ops
 from mlxbert.nn.backend import PositionedQK
 from mlxbert.nn.ops import backend
+from mlxbert.train.nn import losses
 
 _ROWS = (1, 5, 40, 4100)  # of layer norms; a GPU sums many rows in two passes
 _WORDS = 30_522  # the vocabulary of BERT

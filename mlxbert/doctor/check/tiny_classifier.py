@@ -19,11 +19,11 @@ from mlxbert.goldens.golden_outputs import GOLDENS, Case, facts_of, load_network
 from mlxbert.machine.device import mx, nn, scalar
 from mlxbert.nn.encoder import Batch, KnownIds
 from mlxbert.nn.heads import Network
-from mlxbert.nn.losses import cross_entropy
 from mlxbert.train.loop.adamw import AdamW, Arrays
 from mlxbert.train.loop.gradients import Differentiator, Gradients, dropout_key
 from mlxbert.train.loop.optimizer_steps import optimizer_step
 from mlxbert.train.loop.saved_run import Progress
+from mlxbert.train.nn.losses import cross_entropy
 from mlxbert.train.objectives.objective import Example, LoopObjective, TrainBatch
 from mlxbert.weights.formats.config_json import ConfigJson
 

@@ -11,10 +11,10 @@ from mlxbert.errors import InputError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.nn.heads import Network, probabilities
-from mlxbert.nn.losses import cross_entropy
 from mlxbert.train.data import data_report
 from mlxbert.train.data.data_report import SplitReport
 from mlxbert.train.data.labelled_texts import LabelledText
+from mlxbert.train.nn.losses import cross_entropy
 from mlxbert.train.objectives.distillation_losses import TeacherTargets, divergence
 from mlxbert.train.objectives.objective import Example, Predictions, Split, TrainBatch
 from mlxbert.train.objectives.task_objective import Origin

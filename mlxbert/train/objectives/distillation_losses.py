@@ -18,10 +18,10 @@ from mlxbert.machine.device import mx
 from mlxbert.nn.embedder import Normalize
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
-from mlxbert.nn.losses import binary_cross_entropy, mean_squared_error
 from mlxbert.text.batch import make_batch
 from mlxbert.text.encoding import Encoding
 from mlxbert.train.data.data_report import DataReport
+from mlxbert.train.nn.losses import binary_cross_entropy, mean_squared_error
 from mlxbert.train.objectives.objective import LoopObjective, TrainBatch
 from mlxbert.train.options.loop_options import TeacherOptions
 

@@ -12,11 +12,11 @@ import numpy as np
 from mlxbert.errors import ArgumentError
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
-from mlxbert.nn import vector_losses
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.nn.sparse_embedder import HEAD, SparseEmbedder, SpladePooling
 from mlxbert.train.data.related_texts import Related
+from mlxbert.train.nn import vector_losses
 from mlxbert.train.objectives.embed import Embed
 from mlxbert.train.objectives.objective import Predictions, Split
 from mlxbert.train.objectives.predictions import predict

@@ -19,8 +19,8 @@ from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder, EmbeddingConfig, parse_poolings
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
-from mlxbert.nn.vector_losses import same_class
 from mlxbert.train.data.labelled_texts import LabelledText
+from mlxbert.train.nn.vector_losses import same_class
 from mlxbert.train.objectives.classify import Classify
 from mlxbert.train.objectives.objective import ContrastiveObjective, Example, Share
 from mlxbert.train.objectives.predictions import compute

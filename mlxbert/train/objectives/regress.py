@@ -9,10 +9,10 @@ from mlxbert.errors import InputError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.nn.heads import Network
-from mlxbert.nn.losses import mean_squared_error
 from mlxbert.train.data import data_report
 from mlxbert.train.data.data_report import SplitReport
 from mlxbert.train.data.labelled_texts import LabelledText
+from mlxbert.train.nn.losses import mean_squared_error
 from mlxbert.train.objectives.objective import Example, Predictions, Split, TrainBatch
 from mlxbert.train.objectives.text_objective import HEAD, TextObjective
 from mlxbert.train.scores import labelled_scores, metrics

@@ -15,10 +15,10 @@ from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
-from mlxbert.nn.losses import binary_cross_entropy, mean_squared_error
 from mlxbert.readers.labelled_rows import LabelledRows
 from mlxbert.tasks.rerank import check_one_score
 from mlxbert.train.data.relevance import JudgedPair, RelevanceColumns, find_relevance_columns, read_judged
+from mlxbert.train.nn.losses import binary_cross_entropy, mean_squared_error
 from mlxbert.train.objectives.distillation_losses import TeacherTargets, independent_divergence
 from mlxbert.train.objectives.objective import Example, Predictions, Split, TrainBatch
 from mlxbert.train.objectives.task_objective import TaskObjective

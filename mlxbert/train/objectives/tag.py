@@ -18,7 +18,6 @@ from mlxbert.labels.labels import Labels
 from mlxbert.labels.schemes import OUTSIDE, convert, inside, names_of, scheme_of, spelled, types_of
 from mlxbert.machine.device import mx, on_gpu
 from mlxbert.model import Model
-from mlxbert.nn import losses
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.readers.labelled_rows import LabelledRows
@@ -36,6 +35,7 @@ from mlxbert.train.data.tagged_sentences import (
     spelled_as,
     tokenless,
 )
+from mlxbert.train.nn import losses
 from mlxbert.train.objectives.distillation_losses import Scores, TeacherTargets, divergence
 from mlxbert.train.objectives.objective import Example, Predictions, Split, TrainBatch
 from mlxbert.train.objectives.task_objective import Origin, TaskObjective

@@ -16,12 +16,12 @@ from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import HEADS, Network
-from mlxbert.nn.losses import mean_squared_error
 from mlxbert.option_declarations import check_fields
 from mlxbert.other_libraries import no_argument, not_one_of
 from mlxbert.readers.labelled_rows import LabelledRows
 from mlxbert.train.data import data_report
 from mlxbert.train.data.data_report import SplitReport
+from mlxbert.train.nn.losses import mean_squared_error
 from mlxbert.train.objectives.distillation_losses import (
     DistillationObjective,
     ScoreDistillation,

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
-from mlxbert.nn import vector_losses as losses
 from mlxbert.option_declarations import bounds_of, check_listed
 from mlxbert.other_libraries import not_one_of
 from mlxbert.text.encoding import Encoding
 from mlxbert.train.data.related_texts import Related
+from mlxbert.train.nn import vector_losses as losses
 from mlxbert.train.objectives.objective import Example
 from mlxbert.train.options.loop_options import VectorLossName
 from mlxbert.train.options.training_tasks import VectorLearning

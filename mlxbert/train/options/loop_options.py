@@ -9,7 +9,7 @@ from mlxbert.errors import ArgumentError
 from mlxbert.option_declarations import RATE, SEED, SMALLEST, STEPS, Bounds, Option, check_fields
 
 if TYPE_CHECKING:
-    from mlxbert.nn.lora import LoraSettings
+    from mlxbert.train.nn.lora_layers import LoraSettings
 
 Schedule = Literal["linear", "cosine", "constant"]
 VectorLossName = Literal["in-batch", "triplet", "cosent", "cosine"]
@@ -124,7 +124,7 @@ class TrainingOptions:
         """The settings of the adapters; `None` if all weights are trained."""
         if self.lora is None:
             return None
-        from mlxbert.nn.lora import LoraSettings  # the command line also runs without MLX
+        from mlxbert.train.nn.lora_layers import LoraSettings  # the command line also runs without MLX
 
         alpha = 2 * self.lora if self.lora_alpha is None else self.lora_alpha
         return LoraSettings(rank=self.lora, alpha=alpha, dropout=self.lora_dropout, rslora=self.rslora, dora=self.dora)

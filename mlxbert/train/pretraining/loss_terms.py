@@ -14,8 +14,8 @@ from mlxbert.machine.device import mx
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.encoder import Batch, EncoderOutput
 from mlxbert.nn.heads import Network
-from mlxbert.nn.losses import cross_entropies, cross_entropy, soft_cross_entropies
 from mlxbert.nn.ops import backend
+from mlxbert.train.nn.losses import cross_entropies, cross_entropy, soft_cross_entropies
 from mlxbert.train.pretraining.examples import PretrainingExample
 
 

@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import EncoderOutput
-from mlxbert.nn.losses import binary_cross_entropies
 from mlxbert.nn.ops import backend
+from mlxbert.train.nn.losses import binary_cross_entropies
 from mlxbert.train.pretraining.electra import Electra
 from mlxbert.train.pretraining.examples import PretrainingExample
 from mlxbert.train.pretraining.loss_terms import MaskedWords, Term, TermInputs

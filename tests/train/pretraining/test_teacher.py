@@ -14,7 +14,7 @@ from mlxbert.cpu.cores import stages
 from mlxbert.errors import ArgumentError
 from mlxbert.machine.device import mx
 from mlxbert.nn.embedder import Embedder, EmbeddingConfig
-from mlxbert.nn.losses import soft_cross_entropies
+from mlxbert.train.nn.losses import soft_cross_entropies
 from mlxbert.train.pretraining.chunks import full_sentences
 from mlxbert.train.pretraining.initial_model import InitialModel, find_teacher, with_layers
 from mlxbert.train.pretraining.loss_terms import Teacher, TermInputs

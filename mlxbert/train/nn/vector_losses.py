@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from mlxbert.machine.device import mx
 from mlxbert.nn.embedder import Normalize
-from mlxbert.nn.losses import cross_entropy, mean_squared_error
+from mlxbert.train.nn.losses import cross_entropy, mean_squared_error
 
 _EXCLUDED = -1e4  # a logit whose exponential is 0; finite, as 0 · inf is NaN
 _unit = Normalize()

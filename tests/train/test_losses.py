@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from mlxbert.errors import ArgumentError
 from mlxbert.machine.device import mx
-from mlxbert.nn.losses import binary_cross_entropy, cross_entropy, mean_squared_error
+from mlxbert.train.nn.losses import binary_cross_entropy, cross_entropy, mean_squared_error
 
 Array = NDArray[np.float64]
 

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from mlxbert.machine.device import mx, nn
-from mlxbert.nn.lora import LoraSettings, adapt, merged
+from mlxbert.nn.lora import merged
+from mlxbert.train.nn.lora_layers import LoraSettings, adapt
 from tests.helpers.tiny import random_network, tiny_config
 
 PATHS = [("encoder.layers.0.attention.query",), ("encoder.layers.1.feed_forward.down",)]

@@ -1,0 +1,1 @@
+"""What training adds to networks: losses, and adapters of linear layers."""
