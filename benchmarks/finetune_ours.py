@@ -17,7 +17,7 @@ def run(name: str, seed: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """Trains once and scores the test set."""
     use_cores(arguments, arguments.threads)
     from mlxbert.loading import load
-    from mlxbert.readers.labelled_rows import read_rows
+    from mlxbert.train.data.labelled_rows import read_rows
     from mlxbert.train.objectives import make_objective
     from mlxbert.train.objectives.predictions import predict
 

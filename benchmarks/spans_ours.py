@@ -29,7 +29,7 @@ def run(name: str, seed: int, arguments: argparse.Namespace) -> dict[str, Any]:
     use_cores(arguments)
     import mlxbert
     from mlxbert.loading import load
-    from mlxbert.readers.labelled_rows import read_rows
+    from mlxbert.train.data.labelled_rows import read_rows
     from mlxbert.train.objectives import make_objective
     from mlxbert.train.training_plan import prepared
 

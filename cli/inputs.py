@@ -43,15 +43,6 @@ _READING_OPTIONS = {
 _COLUMN_OPTIONS = {"field", "text_column", "pair_column"}
 
 
-def check_data(paths: Sequence[str], encoding: str) -> None:
-    """Raises an error if a data file is missing or the encoding is unknown; called before a model is downloaded."""
-    from mlxbert.readers.labelled_rows import check_sources
-
-    check_encoding(encoding)
-    for path in paths:
-        check_sources(path)
-
-
 def open_input(
     arguments: Sequence[str],
     options: InputOptions,
@@ -360,18 +351,15 @@ def _guess_columns(
 
     If the table has the column that `text` names, or if guessing fails, only this column is returned.
     """
-    from mlxbert.data.columns import find_columns
-    from mlxbert.readers.labelled_rows import read_rows
-
-    if not Path(source).is_file():  # a pipe can be read only once
+    if not Path(source).is_file() or not rooms.has_part("columns"):  # a pipe can be read only once
         return text, None
     with suppress(MlxbertError), open_source(source) as file:  # reported again where the file is read
         stream = read_records(
             file, None, format=format, name=source, header=not options.no_header, encoding=options.encoding
         )
-        rows = read_rows(record.values for record in islice(stream, _SAMPLE_ROWS) if record.problem is None)
-        columns = find_columns(rows, labels=False)
-        if text not in rows.columns and (pairs or columns.pair is None):
+        sample = (record.values for record in islice(stream, _SAMPLE_ROWS) if record.problem is None)
+        columns, present = rooms.part("columns").find_text_columns(sample)
+        if text not in present and (pairs or columns.pair is None):
             named = [repr(column) for column in columns.to_dict().values()]
             names = f"column{'s' if len(named) > 1 else ''} {' and '.join(named)}"
             has_header = format is not FormatName.parquet and not options.no_header

@@ -49,6 +49,7 @@ ROOMS: Mapping[str, Room] = FrozenDict({
                 "vocabulary": f"{_TRAIN}.pretrain", "mine": f"{_TRAIN}.mine",
             },
         },
+        {"columns": "mlxbert.train.data.columns"},
     ),
     "serve": Room(
         "Answers requests of other programs.",

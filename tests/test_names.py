@@ -12,7 +12,6 @@ from mlxbert.cli.output.resumable_file import check_output
 from mlxbert.durable_files import identity
 from mlxbert.errors import ArgumentError
 from mlxbert.folders.destination import check_link_targets, check_target
-from mlxbert.readers.labelled_rows import read_rows
 from tests.helpers.rooms import needs
 
 LABELS = ("Zürich", "ergänzt", "plain", "é")
@@ -33,7 +32,10 @@ def label_folder(folder: Path, form: str) -> Path:
     return folder
 
 
+@needs("train")
 def test_labels_and_their_order_are_the_same_in_each_unicode_form(tmp_path: Path) -> None:
+    from mlxbert.train.data.labelled_rows import read_rows
+
     composed, decomposed = (read_rows(label_folder(tmp_path / form, form)) for form in ("NFC", "NFD"))
     assert [row.values for row in decomposed] == [row.values for row in composed]
     assert {row.values["label"] for row in decomposed} == {*LABELS}
@@ -43,6 +45,7 @@ def test_labels_and_their_order_are_the_same_in_each_unicode_form(tmp_path: Path
 
 @needs("train")
 def test_a_file_under_another_name_is_the_same(tmp_path: Path) -> None:
+    from mlxbert.train.data.labelled_rows import read_rows
     from mlxbert.train.events import EventLog
 
     path, link = tmp_path / "x.jsonl", tmp_path / spelled("é.jsonl", "NFD")

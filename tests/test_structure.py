@@ -33,7 +33,6 @@ LAYERS = (
     ("mlxbert.goldens",),
     ("mlxbert.text",),
     ("mlxbert.readers",),
-    ("mlxbert.data",),
     ("mlxbert.memory_estimate", "mlxbert.model", "mlxbert.loading"),
     ("mlxbert.tasks",),
     ("mlxbert.folders",),

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from tokenizers.normalizers import BertNormalizer
 
-from mlxbert.data.training_record import RECORD
 from mlxbert.errors import ConfigError
 from mlxbert.labels.labels import VECTOR_CLASSIFIER
+from mlxbert.tasks.training_record import RECORD
 from mlxbert.weights import save
 from mlxbert.weights.families.registry import family_of, read_architecture
 from mlxbert.weights.formats import safetensors

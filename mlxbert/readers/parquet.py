@@ -1,15 +1,17 @@
 """Reads columns of .parquet files with pyarrow."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from mlxbert.errors import InputError, MlxbertError
 from mlxbert.other_libraries import install_command
-from mlxbert.readers.hub_datasets import name_classes, stored_class_names
 from mlxbert.readers.parsing import Binary, Item, ReadOptions, column_names, size_of
 from mlxbert.readers.pipes import LONGEST
 from mlxbert.readers.text_lines import too_long
+
+_KEY = b"huggingface"  # in the metadata of a schema, where `datasets` stores the names of classes
 
 _BATCH_ROWS = 256  # in memory at a time
 
@@ -117,3 +119,29 @@ def arrow_errors(name: str) -> Iterator[None]:
     except (OSError, pa.ArrowException) as problem:
         reason = str(problem).partition("\n")[0]
         raise InputError(f"{name}: cannot be read as .parquet ({reason})") from None
+
+
+def stored_class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, list[str]]:
+    """Returns the class names, by column, that `datasets` stored in the metadata of a schema; possibly none."""
+    with suppress(ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        features = json.loads((metadata or {})[_KEY])["info"]["features"]
+        return dict(_named(features.items()))
+    return {}
+
+
+def _named(features: Any) -> Iterator[tuple[str, list[str]]]:
+    for column, feature in features:
+        while isinstance(feature, list) or (isinstance(feature, dict) and "feature" in feature):
+            feature = next(iter(feature), None) if isinstance(feature, list) else feature["feature"]
+        names = feature.get("names") if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" else None
+        if isinstance(names, list) and all(isinstance(name, str) for name in names):
+            yield column, names
+
+
+def name_classes(value: Any, names: Sequence[str]) -> Any:
+    """Converts a class number, or a list of class numbers, to names; -1 (an unknown label) becomes `None`."""
+    if isinstance(value, list):
+        return [name_classes(item, names) for item in value]
+    if isinstance(value, int):
+        return names[value] if 0 <= value < len(names) else None
+    return value

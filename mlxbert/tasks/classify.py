@@ -12,7 +12,6 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, cast
 
-from mlxbert.data.training_record import missing_pair, trained_columns
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.labels.labels import MULTI_LABEL, REGRESSION, Labels
 from mlxbert.machine.device import mx
@@ -25,6 +24,7 @@ from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.label_scores import HEAD, THRESHOLD, Item, LabelsTask, ranked
 from mlxbert.tasks.options import ClassifyOptions
 from mlxbert.tasks.task import PreparedItem, Task, check_finite, one_or_many
+from mlxbert.tasks.training_record import missing_pair, trained_columns
 from mlxbert.tasks.zero_shot import LabelSimilarityTask, ZeroShotTask
 from mlxbert.text.usage import Usage
 

@@ -5,13 +5,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from mlxbert.data.training_record import trained_hashes
 from mlxbert.errors import InputError
 from mlxbert.model import Model
 from mlxbert.progress import OnProgress
-from mlxbert.readers.labelled_rows import LabelledRows, read_rows
 from mlxbert.readers.text_lines import UTF8
 from mlxbert.tasks.argument_checks import check_model
+from mlxbert.tasks.training_record import trained_hashes
+from mlxbert.train.data.labelled_rows import LabelledRows, read_rows
 from mlxbert.train.objectives import make_objective
 from mlxbert.train.objectives.predictions import predict
 from mlxbert.train.options.training_tasks import options_of_variant

@@ -8,10 +8,10 @@ from typing import Any
 
 from mlxbert.errors import ArgumentError
 from mlxbert.progress import OnProgress
-from mlxbert.readers.labelled_rows import check_sources, read_rows
 from mlxbert.readers.text_lines import UTF8, check_encoding
 from mlxbert.train.base_model import BaseModel
 from mlxbert.train.command_line import Data, command_line
+from mlxbert.train.data.labelled_rows import check_sources, read_rows
 from mlxbert.train.data.validation_split import check_fraction
 from mlxbert.train.distillation import Distillation
 from mlxbert.train.labelled_material import LabelledMaterial

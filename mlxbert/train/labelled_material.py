@@ -6,15 +6,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mlxbert.data.training_record import trained_names
 from mlxbert.export.card import Scores
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.model import Model
 from mlxbert.nn import dropout
 from mlxbert.nn.heads import OWN_LAYERS
-from mlxbert.readers.hub_datasets import repositories_of
 from mlxbert.readers.text_lines import UTF8
+from mlxbert.tasks.training_record import trained_names
 from mlxbert.train.base_model import BaseModel
+from mlxbert.train.data.hub_datasets import repositories_of
 from mlxbert.train.distillation import Distillation
 from mlxbert.train.final_evaluation import Assessment, assess
 from mlxbert.train.loop.training_inputs import Epochs

@@ -7,7 +7,6 @@ from typing import Any
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.model import Model
 from mlxbert.progress import OnProgress
-from mlxbert.readers.labelled_rows import read_rows
 from mlxbert.readers.text_lines import UTF8
 from mlxbert.results.text_relations import Mined
 from mlxbert.tasks.argument_checks import check_model
@@ -16,6 +15,7 @@ from mlxbert.tasks.keywords import takes_keywords
 from mlxbert.tasks.options import MiningOptions, SimilarityOptions, TaskOptions
 from mlxbert.tasks.query_ranking import nearest, scores_of_pairs
 from mlxbert.tasks.similarity import embed_tasks
+from mlxbert.train.data.labelled_rows import read_rows
 from mlxbert.train.data.related_texts import Related, find_related_columns, read_related
 
 

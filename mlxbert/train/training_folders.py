@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mlxbert.data.training_record import RECORD
 from mlxbert.durable_files import acquire_lock, check_hash, read_record, remove_folder, to_path, write_record, writing
 from mlxbert.errors import ArgumentError
 from mlxbert.export import card
@@ -33,6 +32,7 @@ from mlxbert.nn.heads import has_own
 from mlxbert.nn.sparse_embedder import SparseEmbedder
 from mlxbert.nn.token_embedder import TokenEmbedder
 from mlxbert.partial_folder import LOCK, MANIFEST, PartialFolder, comparable
+from mlxbert.tasks.training_record import RECORD
 from mlxbert.train.base_model import BaseModel
 from mlxbert.train.loop.adamw import Arrays
 from mlxbert.train.loop.saved_run import RunStore, load_arrays, reading, save_arrays

@@ -13,7 +13,7 @@ import typer
 from mlxbert.cli.shared_options import Encoding, NoHeader, OutputOptions, TextFormat, options_of, with_changes
 from mlxbert.errors import ArgumentError
 from mlxbert.option_declarations import LENGTH, SHARE, SMALLEST, STEPS, Bounds, Option, OutputPath, choices_of, kinds_of
-from mlxbert.readers.text_lines import UTF8
+from mlxbert.readers.text_lines import UTF8, check_encoding
 from mlxbert.train.options.loop_options import RUNS, VARIED, TrainingOptions
 from mlxbert.train.options.training_tasks import TaskSpec
 
@@ -238,3 +238,12 @@ def _value(name: str, text: str, hint: Any) -> Any:
             f"--sweep {name.replace('_', '-')} has the value {text!r:.60}, expected {names[kind]}"
         ) from None
     return value
+
+
+def check_data(paths: Sequence[str], encoding: str) -> None:
+    """Raises an error if a data file is missing or the encoding is unknown; called before a model is downloaded."""
+    from mlxbert.train.data.labelled_rows import check_sources
+
+    check_encoding(encoding)
+    for path in paths:
+        check_sources(path)

@@ -9,10 +9,10 @@ from typing import Any
 from mlxbert.errors import InputError
 from mlxbert.labels.labels import Labels
 from mlxbert.model import Model
-from mlxbert.readers.labelled_rows import LabelledRows, row_bytes
 from mlxbert.train.base_model import BaseModel
 from mlxbert.train.data import data_report
 from mlxbert.train.data.data_report import DataReport
+from mlxbert.train.data.labelled_rows import LabelledRows, row_bytes
 from mlxbert.train.data.validation_split import split
 from mlxbert.train.loop.phase_times import LOADING, Times
 from mlxbert.train.objectives import make_objective

@@ -14,6 +14,7 @@ from mlxbert.labels.labels import Labels
 from tests.cli.test_terminal import colours, plain
 from tests.helpers.classifiers import EMOTIONS, SENTIMENT, STARS, save_classifier
 from tests.helpers.program import TERMINALS, Terminal, call, terminal
+from tests.helpers.rooms import needs
 
 PAIRS = [("the cat sat", "a dog"), ("he bought milk", 'in the "city" , \nparis')]
 CSV = 'id,body,question\n1,the cat sat,a dog\n2,he bought milk,"in the ""city"" , \nparis"\n'
@@ -212,6 +213,7 @@ def test_thresholds_of_labels_stand_beside_their_scores(tmp_path: Path) -> None:
     assert "from" not in terminal("classify", "the cat", "--model", str(without))[1]
 
 
+@needs("train")
 @pytest.mark.parametrize(
     ("header", "expected"),
     [("review,stars", ("a", None)), ("premise,hypothesis", ("a", "b")), ("label,body", ("b", None))],

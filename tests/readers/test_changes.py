@@ -18,7 +18,6 @@ from mlxbert.cli.output.resumable_file import FileOutput
 from mlxbert.errors import ChangedError
 from mlxbert.readers.formats import read_records
 from mlxbert.readers.input_files import InputFile, hashed, open_source
-from mlxbert.readers.labelled_rows import read_rows
 from tests.helpers.program import call
 from tests.helpers.rooms import needs
 
@@ -81,9 +80,12 @@ def test_records_of_a_file_that_changes(name: str, change: Change, tmp_path: Pat
         assert len(list(read_records(path))) == COUNT + 1
 
 
+@needs("train")
 @CHANGES
 @pytest.mark.parametrize("name", FILES)
 def test_rows_of_a_file_that_changes(name: str, change: Change, tmp_path: Path) -> None:
+    from mlxbert.train.data.labelled_rows import read_rows
+
     path = write(tmp_path, name)
     with pytest.raises(ChangedError, match=name):
         read_rows(path, on_progress=lambda *_: change(path))

@@ -8,9 +8,8 @@ import pytest
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.readers.formats import read_records
-from mlxbert.readers.labelled_rows import read_rows
 from mlxbert.readers.text_lines import read_text
-from tests.readers.test_records import contents, write
+from tests.readers.test_records import contents, whole_records, write
 
 TEXTS = ["café", "naïve", "the"]
 FILES = {
@@ -29,7 +28,7 @@ def test_every_text_format_has_an_encoding(tmp_path: Path, name: str, encoding: 
     raw = FILES[name].encode(encoding)
     path = write(tmp_path / name, raw)
     assert contents(read_records(path, encoding=encoding)) == TEXTS
-    assert [row.values["text"] for row in read_rows(path, encoding=encoding)] == TEXTS
+    assert [row.values["text"] for row in whole_records(path, encoding=encoding)] == TEXTS
 
 
 @pytest.mark.parametrize("encoding", ["shift_jis", "gb18030", "euc-jp", "iso2022_jp"])
@@ -39,10 +38,7 @@ def test_letters_of_several_bytes_are_no_ends_of_lines(encoding: str) -> None:
     assert contents(read_records(io.BytesIO(raw), name="in.txt", encoding=encoding)) == texts
 
 
-def test_folders_and_whole_texts_have_one_too(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "1.txt").write_bytes(b"caf\xe9")
-    assert [row.values["text"] for row in read_rows(tmp_path, encoding="latin-1")] == ["café"]
+def test_whole_texts_have_one_too() -> None:
     assert read_text("c.txt", io.BytesIO(b"caf\xe9\r\n"), "latin-1") == "café\r\n"
     with pytest.raises(InputError, match=r"c\.txt, line 2: byte 0xe9 at offset 5 is not UTF-8"):
         read_text("c.txt", io.BytesIO(b"a\ncaf\xe9"))
@@ -67,10 +63,9 @@ def test_a_line_that_is_not_in_its_encoding_is_a_bad_record() -> None:
 
 @pytest.mark.parametrize("name", ["nope", "rot13", "hex", "idna", "undefined", "a\0b", "", "\ud800", 3])
 def test_unknown_encodings_are_refused_with_examples(name: str) -> None:
-    for read in (read_records, read_rows):
-        with pytest.raises(ArgumentError, match="encoding is") as caught:
-            list(read(io.BytesIO(b"the\n"), format="txt", encoding=name))
-        assert caught.value.hint and "encoding='latin-1'" in caught.value.hint
+    with pytest.raises(ArgumentError, match="encoding is") as caught:
+        list(read_records(io.BytesIO(b"the\n"), format="txt", encoding=name))
+    assert caught.value.hint and "encoding='latin-1'" in caught.value.hint
 
 
 @pytest.mark.parametrize("name", ["utf-16", "utf-16-le", "utf-32", "cp037"])

@@ -11,9 +11,8 @@ import pytest
 from mlxbert.errors import InputError
 from mlxbert.readers import json_records
 from mlxbert.readers.formats import read_records
-from mlxbert.readers.labelled_rows import read_rows
 from tests.helpers.rooms import needs
-from tests.readers.test_records import contents, write
+from tests.readers.test_records import contents, whole_records, write
 
 RECORDS: list[dict[str, Any]] = [{"text": "the", "id": 1}, {"text": "cat\n", "more": [None, {"a": 0.5}]}]
 
@@ -23,8 +22,8 @@ RECORDS: list[dict[str, Any]] = [{"text": "the", "id": 1}, {"text": "cat\n", "mo
 def test_an_array_is_read_as_records(tmp_path: Path, indent: int | None, ending: str) -> None:
     raw = b"\xef\xbb\xbf" + json.dumps(RECORDS, indent=indent).encode()
     path = write(tmp_path / f"in.json{ending}", raw)
-    rows = read_rows(path)
-    assert [dict(row.values) for row in rows] == RECORDS and rows.columns == ("text", "id", "more")
+    rows = whole_records(path)
+    assert [dict(row.values) for row in rows] == RECORDS
     assert [row.where for row in rows] == [f"{path}, record 1", f"{path}, record 2"]
     records = [*read_records(path, keep=["id"])]
     assert [(one.text, one.values["id"], one.place) for one in records] == [
@@ -40,7 +39,7 @@ def test_records_that_are_none_fail_in_their_place() -> None:
         assert isinstance(problem, InputError) and said in problem.message
     raw.seek(0)
     with pytest.raises(InputError, match=r"record 2: the record is a number, expected a JSON object"):
-        read_rows(raw, format="json")
+        whole_records(raw, format="json")
 
 
 @pytest.mark.parametrize(
@@ -66,13 +65,9 @@ def test_damaged_json_names_its_position(raw: bytes, said: str) -> None:
 
 def test_json_has_a_limit_with_a_way_out() -> None:
     raw = b'[{"text": "the"},\n{"text": "cat"}]'
-    for read in (read_records, read_rows):
-        with (
-            mock.patch.object(json_records, "_MAX_SIZE", 20),
-            pytest.raises(InputError, match="more than 20") as caught,
-        ):
-            list(read(io.BytesIO(raw), format="json"))
-        assert caught.value.hint and "jq" in caught.value.hint
+    with mock.patch.object(json_records, "_MAX_SIZE", 20), pytest.raises(InputError, match="more than 20") as caught:
+        list(read_records(io.BytesIO(raw), format="json"))
+    assert caught.value.hint and "jq" in caught.value.hint
     with mock.patch.object(json_records, "_MAX_SIZE", len(raw)):
         assert contents(read_records(io.BytesIO(raw), format="json")) == ["the", "cat"]
 

@@ -13,10 +13,9 @@ import pytest
 
 from mlxbert.errors import InputError
 from mlxbert.readers.formats import read_records
-from mlxbert.readers.labelled_rows import read_rows
 from mlxbert.readers.pipes import LONGEST, as_it_comes, first_line
 from mlxbert.readers.text_lines import Lines
-from tests.readers.test_records import contents
+from tests.readers.test_records import contents, whole_records
 
 LONG = b"x" * LONGEST  # with anything around it, too long a line
 FILES = {
@@ -120,12 +119,12 @@ def test_training_data_with_such_a_line_are_refused_with_its_place(tmp_path: Pat
     for name in ("in.csv", "lines.csv"):
         (tmp_path / name).write_bytes(FILES[name])
         with pytest.raises(InputError, match=rf"{name}, line 3: the size is more than 33,554,432 bytes"):
-            read_rows(tmp_path / name)
+            whole_records(tmp_path / name)
 
 
 def test_a_file_of_questions_may_be_one_line() -> None:
     asked = b'{"data": [{"paragraphs": [{"context": "' + LONG + b'", "qas": [{"question": "who"}]}]}]}'
-    (row,) = read_rows(io.BytesIO(asked), format="squad")
+    (row,) = whole_records(io.BytesIO(asked), format="squad")
     assert row.values == {"question": "who", "context": LONG.decode()}
 
 

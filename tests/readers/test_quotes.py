@@ -10,7 +10,7 @@ import pytest
 
 from mlxbert.errors import InputError
 from mlxbert.readers.formats import read_records
-from mlxbert.readers.labelled_rows import read_rows
+from tests.readers.test_records import whole_records
 
 TEXTS = ['He said "no".', '"Never," she said.', "plain", "with\ttab", "two\nlines", '"', "a, b", '"all of it"', ""]
 
@@ -23,7 +23,7 @@ def written(rows: list[list[Any]], **dialect: Any) -> bytes:
 
 def values(path: Path, content: bytes, **how: Any) -> list[list[Any]]:
     path.write_bytes(content)
-    return [[*row.values.values()] for row in read_rows(path, **how)]
+    return [[*row.values.values()] for row in whole_records(path, **how)]
 
 
 @pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC])
@@ -93,5 +93,5 @@ def test_a_line_that_names_the_separator_is_pointed_out(line: str, header: bool,
     for name in ("in.csv", "in.tsv"):
         (tmp_path / name).write_text(f"{line}\ntext,label\na,b\n", encoding="utf-8")
         with pytest.raises(InputError, match=r"line 1: '.*' names the separator") as caught:
-            [*read_rows(tmp_path / name, header=header)]
+            whole_records(tmp_path / name, header=header)
         assert caught.value.hint and "delete this line" in caught.value.hint

@@ -19,7 +19,6 @@ from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.other_libraries import install_command
 from mlxbert.readers.formats import FormatName, read_records
 from mlxbert.readers.input_files import InputFile
-from mlxbert.readers.labelled_rows import read_rows
 from mlxbert.readers.stream import Record, RecordStream
 from tests.helpers.rooms import needs
 
@@ -45,6 +44,15 @@ def write_table(path: Path, columns: Any, **options: Any) -> Path:
 def contents(records: Iterable[Record]) -> list[Any]:
     """The text, the pair or the problem of each document."""
     return [one.problem or (one.text if one.pair is None else (one.text, one.pair)) for one in records]
+
+
+def whole_records(source: Any, **how: Any) -> list[Record]:
+    """The records with all their values; the first problem is raised."""
+    found = [*read_records(source, None, **how)]
+    for record in found:
+        if record.problem is not None:
+            raise record.located(record.problem)
+    return found
 
 
 def failures(records: RecordStream) -> list[str]:
@@ -123,9 +131,8 @@ def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["none", "none.data"])
 def test_a_file_that_is_not_there_is_missing_whatever_its_ending(name: str, tmp_path: Path) -> None:
-    for read in (read_records, read_rows):
-        with pytest.raises(InputError, match=rf"{name}.*\(No such file"):
-            read(tmp_path / name)
+    with pytest.raises(InputError, match=rf"{name}.*\(No such file"):
+        read_records(tmp_path / name)
 
 
 @pytest.mark.parametrize(("name", "hint"), [
@@ -261,7 +268,7 @@ def test_classes_that_datasets_stored_are_their_names(tmp_path: Path) -> None:
         stored = {"huggingface": json.dumps({"info": {"features": features}})}
         table = pa.table(columns).replace_schema_metadata(stored)
         path = write_table(tmp_path / "in.parquet", table)
-        rows = [dict(row.values) for row in read_rows(path)]
+        rows = [dict(row.values) for row in whole_records(path)]
         assert [row["label"] for row in rows] == ["yes", "no", None]
         assert [row["tags"] for row in rows] == [["no", "yes"], [], None]
         assert [row["n"] for row in rows] == [1, 0, 2]
@@ -270,7 +277,7 @@ def test_classes_that_datasets_stored_are_their_names(tmp_path: Path) -> None:
     odd = ("{", "[]", '{"info": {"features": [1]}}', '{"info": {"features": {"label": {"_type": "ClassLabel"}}}}')
     for content in odd:
         path = write_table(tmp_path / "in.parquet", pa.table(columns).replace_schema_metadata({"huggingface": content}))
-        assert [row.values["label"] for row in read_rows(path)] == [1, 0, -1]
+        assert [row.values["label"] for row in whole_records(path)] == [1, 0, -1]
 
 
 def test_a_damaged_parquet_is_named(tmp_path: Path) -> None:
@@ -354,9 +361,8 @@ def test_columns_of_a_table_without_a_header_are_numbered(tmp_path: Path) -> Non
     with pytest.raises(InputError, match=r"column '3'.*1, 2") as caught:
         list(read_records(path, "3", header=False))
     assert caught.value.hint and "text=" in caught.value.hint
-    for read in (read_records, read_rows):
-        with pytest.raises(ArgumentError, match="jsonl"):
-            read(write(tmp_path / "in.jsonl", b"{}"), header=False)
+    with pytest.raises(ArgumentError, match="jsonl"):
+        read_records(write(tmp_path / "in.jsonl", b"{}"), header=False)
 
 
 def test_the_first_row_without_a_header_has_its_line(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from hypothesis import given, strategies as st
 
 from mlxbert.errors import InputError
 from mlxbert.readers.formats import read_records
-from mlxbert.readers.labelled_rows import read_rows
 from mlxbert.readers.parsing import ReadOptions
 from mlxbert.readers.pipes import Opened
 from mlxbert.readers.stream import RecordSource, RecordStream, windows
@@ -86,6 +85,7 @@ DAMAGED = {
 @needs("train")
 @pytest.mark.parametrize("name", DAMAGED)
 def test_a_damaged_record_is_one_error_for_all_who_read_it(name: str, tmp_path: Path) -> None:
+    from mlxbert.train.data.labelled_rows import read_rows
     from mlxbert.train.pretraining.corpus.documents import DocumentReader
 
     path = write(tmp_path / name, DAMAGED[name][0])

@@ -12,9 +12,9 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
-from mlxbert.readers.labelled_rows import read_rows
 from mlxbert.text.encoding import Encoding
 from mlxbert.train.base_model import BaseModel
+from mlxbert.train.data.labelled_rows import read_rows
 from mlxbert.train.data.questions import Question
 from mlxbert.train.loop.events import Finished, Started
 from mlxbert.train.objectives import make_objective

@@ -86,7 +86,7 @@ def test_data_sets_of_the_hub_are_named_and_files_are_not(tmp_path: Path, monkey
         asked.append(name)
         return rows
 
-    monkeypatch.setattr("mlxbert.readers.labelled_rows.open_hub", open_hub)
+    monkeypatch.setattr("mlxbert.train.data.labelled_rows.open_hub", open_hub)
     table = tmp_path / "secret.csv"
     table.write_text("text,label\n" + "".join(f"{row['text']},{row['label']}\n" for row in rows))
     base = tmp_path / "base"

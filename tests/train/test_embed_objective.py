@@ -14,7 +14,7 @@ import pytest
 import mlxbert
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import dropout
-from mlxbert.readers.labelled_rows import read_rows
+from mlxbert.train.data.labelled_rows import read_rows
 from mlxbert.train.data.related_texts import find_related_columns, read_related
 from mlxbert.train.loop.gradients import ComparedBatch, Differentiator
 from mlxbert.train.nn import vector_losses as losses

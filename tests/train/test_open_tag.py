@@ -11,7 +11,7 @@ import mlxbert
 from mlxbert.errors import ArgumentError
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
-from mlxbert.readers.labelled_rows import read_rows
+from mlxbert.train.data.labelled_rows import read_rows
 from mlxbert.train.objectives.open_tag import OpenTag
 from mlxbert.train.objectives.predictions import predict
 from mlxbert.train.training_plan import prepared

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from mlxbert.data.columns import ColumnNames
 from mlxbert.errors import InputError
+from mlxbert.train.data.columns import ColumnNames
 from mlxbert.train.data.data_report import (
     DataReport,
     SplitSummary,

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.data.columns import ColumnNames
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.labels.labels import Labels
 from mlxbert.labels.schemes import decode
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
-from mlxbert.readers.labelled_rows import read_rows
+from mlxbert.train.data.columns import ColumnNames
+from mlxbert.train.data.labelled_rows import read_rows
 from mlxbert.train.data.tagged_sentences import TaggedSentence, most_frequent, read_tagged
 from mlxbert.train.loop.events import Evaluated, Finished, Started, Step
 from mlxbert.train.objectives.predictions import predict

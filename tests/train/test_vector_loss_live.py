@@ -13,8 +13,8 @@ import pytest
 
 from mlxbert.machine.device import mx, nn, scalar
 from mlxbert.nn import dropout
-from mlxbert.readers.labelled_rows import read_rows
 from mlxbert.train.base_model import BaseModel
+from mlxbert.train.data.labelled_rows import read_rows
 from mlxbert.train.loop.gradients import ComparedBatch, Differentiator, dropout_key
 from mlxbert.train.objectives.embed import Embed
 from mlxbert.train.objectives.objective import TrainBatch

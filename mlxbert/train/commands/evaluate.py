@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from mlxbert.cli import session
-from mlxbert.cli.inputs import check_data
 from mlxbert.cli.shared_options import ModelOptions, OutputOptions, options_of, with_options
 from mlxbert.cli.views import console, progress
 from mlxbert.errors import ArgumentError, MissingHeadError
 from mlxbert.option_declarations import COUNT, Option
 from mlxbert.train.options.training_tasks import TASKS
 from mlxbert.train.pretraining.pretraining_settings import Settings
-from mlxbert.train.training_options import DataFiles, LabelledData, PlainText, task_options
+from mlxbert.train.training_options import DataFiles, LabelledData, PlainText, check_data, task_options
 from mlxbert.train.views import evaluation
 from mlxbert.weights.model_source import BUILTIN
 

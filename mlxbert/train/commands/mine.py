@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mlxbert.cli import session
-from mlxbert.cli.inputs import check_data
 from mlxbert.cli.output.formats import JSON_LINES
 from mlxbert.cli.output.resumable_file import check_output
 from mlxbert.cli.shared_options import ModelOptions, OutputOptions
@@ -17,7 +16,7 @@ from mlxbert.durable_files import atomic_write, writing
 from mlxbert.errors import InputError
 from mlxbert.option_declarations import Option, OutputPath
 from mlxbert.tasks.options import MiningOptions
-from mlxbert.train.training_options import DataFiles
+from mlxbert.train.training_options import DataFiles, check_data
 
 if TYPE_CHECKING:
     from mlxbert.results.text_relations import Mined

@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from mlxbert.data.columns import TaskColumns
 from mlxbert.errors import InputError
 from mlxbert.results.json import without_invisible
 from mlxbert.results.short_repr import Brief
+from mlxbert.train.data.columns import TaskColumns
 from mlxbert.train.data.labelled_texts import LabelledText
 
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from mlxbert.data.columns import ColumnNames
 from mlxbert.durable_files import from_json
 from mlxbert.errors import INTEGER_LIMIT, InputError, shown
 from mlxbert.option_declarations import Bounds
 from mlxbert.other_libraries import not_one_of
 from mlxbert.readers.parsing import json_type
 from mlxbert.readers.stream import Record
+from mlxbert.train.data.columns import ColumnNames
 
 _LOG = logging.getLogger("mlxbert")
 KINDS = ("class", "classes", "number")

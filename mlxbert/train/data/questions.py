@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlxbert.data.columns import ColumnNames
 from mlxbert.errors import InputError
 from mlxbert.readers.parsing import json_type
 from mlxbert.readers.stream import Record
+from mlxbert.train.data.columns import ColumnNames
 from mlxbert.train.data.labelled_texts import get_text, get_value, plain, read_each
 
 ANSWER, NO_ANSWER = "answer", "no answer"

@@ -6,12 +6,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from mlxbert.data.columns import ColumnNames, Search
 from mlxbert.durable_files import from_json
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.readers.labelled_rows import LabelledRows
 from mlxbert.readers.stream import Record
 from mlxbert.readers.text_column import plain_name
+from mlxbert.train.data.columns import ColumnNames, Search
+from mlxbert.train.data.labelled_rows import LabelledRows
 from mlxbert.train.data.labelled_texts import (
     check_text,
     get_text,

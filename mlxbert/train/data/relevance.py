@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlxbert.data.columns import Search
 from mlxbert.errors import InputError
-from mlxbert.readers.labelled_rows import LabelledRows
 from mlxbert.readers.stream import Record
+from mlxbert.train.data.columns import Search
+from mlxbert.train.data.labelled_rows import LabelledRows
 from mlxbert.train.data.labelled_texts import (
     LabelledText,
     get_text,

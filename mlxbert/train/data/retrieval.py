@@ -8,8 +8,8 @@ from typing import Any
 
 from mlxbert.durable_files import is_system_file, to_path
 from mlxbert.errors import InputError
-from mlxbert.readers.labelled_rows import LabelledRows, read_rows
 from mlxbert.readers.stream import Record
+from mlxbert.train.data.labelled_rows import LabelledRows, read_rows
 from mlxbert.train.data.labelled_texts import check_text, get_value
 from mlxbert.train.data.related_texts import read_group
 

@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from mlxbert.data.columns import ColumnNames, find_usual_columns
 from mlxbert.errors import InputError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
-from mlxbert.readers.labelled_rows import LabelledRows
 from mlxbert.tasks.answer import HEAD, THRESHOLD, check_question, window_stride, window_tokenizer
 from mlxbert.text.answer_spans import Spans, window_spans
 from mlxbert.text.encoding import Encoding
+from mlxbert.train.data.columns import ColumnNames, find_usual_columns
 from mlxbert.train.data.data_report import SplitReport
+from mlxbert.train.data.labelled_rows import LabelledRows
 from mlxbert.train.data.questions import Question, read_questions
 from mlxbert.train.nn.losses import cross_entropy
 from mlxbert.train.objectives.distillation_losses import Scores, TeacherTargets, divergence

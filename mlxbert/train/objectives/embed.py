@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from mlxbert.data.columns import ColumnNames
 from mlxbert.errors import ArgumentError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
@@ -19,9 +18,10 @@ from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.nn.vector_settings import VectorSettings
-from mlxbert.readers.labelled_rows import LabelledRows
 from mlxbert.tasks.prompt_kinds import KINDS, own_prompt
 from mlxbert.text.encoding import Encoding
+from mlxbert.train.data.columns import ColumnNames
+from mlxbert.train.data.labelled_rows import LabelledRows
 from mlxbert.train.data.related_texts import Related, find_related_columns, read_related
 from mlxbert.train.objectives.distillation_losses import VectorDistillation
 from mlxbert.train.objectives.objective import ContrastiveObjective, Predictions, Split

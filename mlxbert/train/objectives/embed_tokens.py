@@ -15,10 +15,10 @@ from mlxbert.nn.embedder import Dense, Normalize
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.nn.token_embedder import MAXSIM, TokenConfig, TokenEmbedder, TokenSide
-from mlxbert.readers.labelled_rows import LabelledRows
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.token_inputs import TokenInputs
 from mlxbert.text.tokenizer import Tokenizer
+from mlxbert.train.data.labelled_rows import LabelledRows
 from mlxbert.train.data.related_texts import Related
 from mlxbert.train.nn.vector_losses import late_interaction
 from mlxbert.train.objectives.embed import Embed

@@ -24,10 +24,10 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.nn.sparse_embedder import SparseEmbedder
 from mlxbert.nn.token_embedder import TokenEmbedder
-from mlxbert.readers.labelled_rows import LabelledRows
 from mlxbert.text.batch import make_batch
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.tokenizer import Tokenizer
+from mlxbert.train.data.labelled_rows import LabelledRows
 from mlxbert.weights.model_folder import ModelFolder
 
 _LOSSES = ("log_loss", "mse", "loss")  # names of the loss among the metrics

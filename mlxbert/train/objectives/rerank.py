@@ -15,8 +15,8 @@ from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
-from mlxbert.readers.labelled_rows import LabelledRows
 from mlxbert.tasks.rerank import check_one_score
+from mlxbert.train.data.labelled_rows import LabelledRows
 from mlxbert.train.data.relevance import JudgedPair, RelevanceColumns, find_relevance_columns, read_judged
 from mlxbert.train.nn.losses import binary_cross_entropy, mean_squared_error
 from mlxbert.train.objectives.distillation_losses import TeacherTargets, independent_divergence

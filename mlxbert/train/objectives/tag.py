@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxbert.data.columns import ColumnNames, find_usual_columns
 from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.labels.labels import Labels
 from mlxbert.labels.schemes import OUTSIDE, convert, inside, names_of, scheme_of, spelled, types_of
@@ -20,12 +19,13 @@ from mlxbert.machine.device import mx, on_gpu
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
-from mlxbert.readers.labelled_rows import LabelledRows
 from mlxbert.text.batch import make_batch
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.window_stitching import best_windows
 from mlxbert.text.words import Span, words_of_tokens
+from mlxbert.train.data.columns import ColumnNames, find_usual_columns
 from mlxbert.train.data.data_report import check_labels
+from mlxbert.train.data.labelled_rows import LabelledRows
 from mlxbert.train.data.tagged_sentences import (
     TaggedSentence,
     TagReader,

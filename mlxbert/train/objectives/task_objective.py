@@ -8,8 +8,6 @@ from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
-from mlxbert.data.columns import TaskColumns
-from mlxbert.data.training_record import trained_columns
 from mlxbert.errors import ArgumentError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
@@ -18,9 +16,11 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import HEADS, Network
 from mlxbert.option_declarations import check_fields
 from mlxbert.other_libraries import no_argument, not_one_of
-from mlxbert.readers.labelled_rows import LabelledRows
+from mlxbert.tasks.training_record import trained_columns
 from mlxbert.train.data import data_report
+from mlxbert.train.data.columns import TaskColumns
 from mlxbert.train.data.data_report import SplitReport
+from mlxbert.train.data.labelled_rows import LabelledRows
 from mlxbert.train.nn.losses import mean_squared_error
 from mlxbert.train.objectives.distillation_losses import (
     DistillationObjective,

@@ -11,8 +11,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from mlxbert.data.columns import ColumnNames, find_columns
-from mlxbert.data.training_record import missing_pair, trained_columns, trained_names
 from mlxbert.errors import ArgumentError, CheckpointError, InputError
 from mlxbert.frozen_dict import FrozenDict
 from mlxbert.labels.labels import REGRESSION, Labels
@@ -20,8 +18,10 @@ from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
-from mlxbert.readers.labelled_rows import LabelledRows
+from mlxbert.tasks.training_record import missing_pair, trained_columns, trained_names
+from mlxbert.train.data.columns import ColumnNames, find_columns
 from mlxbert.train.data.data_report import check_labels, find_unknown
+from mlxbert.train.data.labelled_rows import LabelledRows
 from mlxbert.train.data.labelled_texts import LabelledText, read_labelled
 from mlxbert.train.objectives.objective import Example, Predictions, Split
 from mlxbert.train.objectives.task_objective import TaskObjective

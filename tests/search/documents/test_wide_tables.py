@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from mlxbert.readers.formats import read_records
-from mlxbert.readers.labelled_rows import read_rows
 from mlxbert.search.documents.table_documents import DocumentColumns, read_record_documents
+from mlxbert.train.data.labelled_rows import read_rows
 
 COLUMNS = 20_000
 SECONDS = 3  # of computing; one comparison of each name with every other takes ten

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.data.columns import ColumnNames, find_columns
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.readers.labelled_rows import read_rows
 from mlxbert.readers.stream import Record
+from mlxbert.train.data.columns import ColumnNames, find_columns
+from mlxbert.train.data.labelled_rows import read_rows
 from mlxbert.train.data.labelled_texts import LabelledText, read_labelled
 
 COLUMNS = ColumnNames("text", None, "label")

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.data.columns import ColumnNames, find_usual_columns
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.readers.formats import FormatName, read_records
-from mlxbert.readers.labelled_rows import LabelledRows, read_rows
+from mlxbert.train.data.columns import ColumnNames, find_usual_columns
+from mlxbert.train.data.labelled_rows import LabelledRows, read_rows
 from mlxbert.train.data.questions import Question, read_questions
 
 CONTEXT = "The cat sat. A cat went to Paris 😀 in 1973."

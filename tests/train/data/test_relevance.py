@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.readers.labelled_rows import read_rows
+from mlxbert.train.data.labelled_rows import read_rows
 from mlxbert.train.data.relevance import JudgedPair, find_relevance_columns, read_judged
 
 GROUP = {"query": "a", "positives": ["x", "y"], "negatives": "z"}

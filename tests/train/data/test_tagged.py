@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, strategies as st
 
-from mlxbert.data.columns import ColumnNames, find_usual_columns
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.labels.schemes import decode
-from mlxbert.readers.labelled_rows import LabelledRows
 from mlxbert.readers.stream import Record
+from mlxbert.train.data.columns import ColumnNames, find_usual_columns
+from mlxbert.train.data.labelled_rows import LabelledRows
 from mlxbert.train.data.tagged_sentences import TaggedSentence, read_tagged
 from tests.text.test_tokenizer import QUICK
 

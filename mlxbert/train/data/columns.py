@@ -6,12 +6,12 @@
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.readers.labelled_rows import LabelledRows
 from mlxbert.readers.text_column import TEXT, mean_length, plain_name, text_columns, without_numbering
 from mlxbert.readers.text_lines import uncompressed_name
+from mlxbert.train.data.labelled_rows import LabelledRows, read_rows
 
 _PAIRS = (
     *(("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("text_a", "text_b")),
@@ -282,6 +282,12 @@ def find_columns(rows: LabelledRows, *, labels: bool = True, **named: str | None
         raise
     search.check_header()
     return search.columns()
+
+
+def find_text_columns(records: Iterable[Mapping[str, Any]]) -> tuple[ColumnNames, tuple[str, ...]]:
+    """Finds the columns of texts without labels (see `find_columns`); also returns the names of all columns."""
+    rows = read_rows(records)
+    return find_columns(rows, labels=False), rows.columns
 
 
 def find_usual_columns(rows: LabelledRows, task: str, **named: str | None) -> ColumnNames:

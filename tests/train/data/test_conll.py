@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from mlxbert.data.columns import find_usual_columns
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.readers.formats import read_records
-from mlxbert.readers.labelled_rows import read_rows
+from mlxbert.train.data.columns import find_usual_columns
+from mlxbert.train.data.labelled_rows import read_rows
 from tests.readers.test_records import write
 
 CONLL = b"""-DOCSTART- -X- O O

@@ -17,12 +17,13 @@ from typing import Any, BinaryIO
 from mlxbert.durable_files import identity, is_system_file
 from mlxbert.errors import ArgumentError, InputError, shown
 from mlxbert.readers.formats import FormatName, check_format, find_words, format_of, read_records
-from mlxbert.readers.hub_datasets import HUB, class_names, name_classes, open_hub
 from mlxbert.readers.input_files import STDIN, check_there, open_source, stdin
+from mlxbert.readers.parquet import name_classes
 from mlxbert.readers.parsing import Item
 from mlxbert.readers.pipes import Opened
 from mlxbert.readers.stream import Record, RecordSource, RecordStream
 from mlxbert.readers.text_lines import UTF8, Lines
+from mlxbert.train.data.hub_datasets import HUB, class_names, open_hub
 
 _LAYOUT = "name the files LABEL/NAME.txt"
 

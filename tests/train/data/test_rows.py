@@ -15,8 +15,8 @@ import pytest
 
 from mlxbert.errors import ArgumentError, HubError, InputError, MlxbertError
 from mlxbert.other_libraries import install_command
-from mlxbert.readers.labelled_rows import LabelledRows, read_rows
 from mlxbert.readers.stream import Record
+from mlxbert.train.data.labelled_rows import LabelledRows, read_rows
 from tests.helpers.rooms import needs
 from tests.readers.test_records import write, write_table
 
@@ -114,6 +114,12 @@ def test_a_folder_has_texts_by_label(tmp_path: Path) -> None:
     (tmp_path / "b" / "notes.md").write_bytes(b"")
     with pytest.raises(InputError, match=r"notes\.md"):
         read_rows(tmp_path)
+
+
+def test_a_folder_has_an_encoding(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "1.txt").write_bytes(b"caf\xe9")
+    assert [row.values["text"] for row in read_rows(tmp_path, encoding="latin-1")] == ["café"]
 
 
 def test_a_folder_needs_labels_and_utf8(tmp_path: Path) -> None:
@@ -255,6 +261,21 @@ def test_sources_that_are_no_data_are_refused(
     write(tmp_path / "a.csv", b"text\nthe\n")
     with pytest.raises(error, match=said):
         read_rows(source)
+
+
+@pytest.mark.parametrize("name", ["none", "none.data"])
+def test_a_missing_file_is_missing_whatever_its_ending(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=rf"{name}.*\(No such file"):
+        read_rows(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [({"format": "txt", "encoding": "rot13"}, "encoding is"), ({"format": "jsonl", "header": False}, "jsonl")],
+)
+def test_options_that_do_not_fit_are_refused(how: dict[str, Any], said: str) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        read_rows(io.BytesIO(b"the\n"), **how)
 
 
 def test_progress_counts_bytes_of_all_files(tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from mlxbert.data.columns import ColumnNames, find_columns
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.readers.labelled_rows import LabelledRows, read_rows
+from mlxbert.train.data.columns import ColumnNames, find_columns
+from mlxbert.train.data.labelled_rows import LabelledRows, read_rows
 from tests.helpers.rooms import needs
 
 LONG = "a sentence that is longer than the name of any label"
