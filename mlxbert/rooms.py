@@ -57,11 +57,12 @@ ROOMS: Mapping[str, Room] = FrozenDict({
         {"models of a server": "mlxbert.serve.server_models"},
     ),
     "export": Room(
-        "Converts models for other programs, uploads them, and proves that they compute the same.",
+        "Converts models from and for other programs, uploads them, and proves that they compute the same.",
         {
             "Look inside": {"verify": f"{_EXPORT}.verify"},
             "Models and machine": {"convert": f"{_EXPORT}.convert", "models upload": f"{_EXPORT}.upload"},
         },
+        {"reader of TensorFlow 1": "mlxbert.export.tensorflow.reader"},
     ),
     "explore": Room(
         "Groups many texts, and shows what a model does with one.",

@@ -23,6 +23,7 @@ from fuzz_mutate import (
     same_size,
 )
 
+from mlxbert.export.tensorflow import table
 from mlxbert.goldens.golden_outputs import GOLDENS
 from mlxbert.machine.device import mx
 from mlxbert.weights import save
@@ -30,7 +31,6 @@ from mlxbert.weights.build import build_network, first_problem
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.formats import quantized
 from mlxbert.weights.formats.quantized import Quantization
-from mlxbert.weights.formats.tensorflow import table
 from mlxbert.weights.formats.weight_files import open_weights
 from mlxbert.weights.model_folder import ModelFolder
 from mlxbert.weights.sentence_transformers import read_embedder

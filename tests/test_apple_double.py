@@ -20,7 +20,6 @@ from mlxbert.errors import ArgumentError, InputError
 from mlxbert.folders.fingerprint import hash_folder
 from mlxbert.results.embed import Embedding
 from mlxbert.weights.formats import npz
-from mlxbert.weights.formats.tensorflow import reader
 from mlxbert.weights.formats.weight_files import has_weights
 from mlxbert.weights.hub.cache import Snapshot
 from tests.helpers.apple_double import CONTENT, imitate, plant
@@ -228,8 +227,9 @@ def _keep_volumes_apart(monkeypatch: pytest.MonkeyPatch, volume: Path) -> None:
         monkeypatch.setattr(os, name, rename)
 
 
-@needs("search", "train")
+@needs("search", "train", "export")
 def test_readers_do_not_see_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mlxbert.export.tensorflow import reader
     from mlxbert.search.index_stores import list_indexes
     from mlxbert.train.data.retrieval import read_beir
 

@@ -10,6 +10,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mlxbert import rooms
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import CheckpointError
 from mlxbert.frozen_dict import FrozenDict
@@ -22,11 +23,10 @@ from mlxbert.weights.families.gliner import with_new_rows, with_stored_vocabular
 from mlxbert.weights.families.registry import Architecture, family_of
 from mlxbert.weights.formats import quantized, static_table
 from mlxbert.weights.formats.config_json import GLINER, ConfigJson
-from mlxbert.weights.formats.file_names import ADAPTER
+from mlxbert.weights.formats.file_names import ADAPTER, TENSORFLOW, TF_READER
 from mlxbert.weights.formats.headers import LazyArrays, TensorInfo
 from mlxbert.weights.formats.quantized import Storage, read_quantization
-from mlxbert.weights.formats.weight_files import TENSORFLOW, WeightFiles, open_weights, with_own_layers
-from mlxbert.weights.google_config import with_google_defaults
+from mlxbert.weights.formats.weight_files import WeightFiles, open_weights, with_own_layers
 from mlxbert.weights.model_folder import PROJECTION, STANFORD_CLASS, ModelFolder, open_folder
 from mlxbert.weights.rerankers import HEAD, as_classifier
 
@@ -195,7 +195,7 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
     weights = open_weights(folder, config_json.strings("architectures"), opened.headers)
     family_name, plain_family = family_of(config_json, weights.tensors)
     if weights.format == TENSORFLOW:
-        config_json = with_google_defaults(config_json, weights.tensors)
+        config_json = rooms.part(TF_READER).with_google_defaults(config_json, weights.tensors)
     config_json = with_stored_vocabulary(config_json, plain_family, weights.tensors)
     family, config = as_classifier(opened, plain_family, plain_family.read_config(config_json))
     own_layers = [layer for layer in OWN_LAYERS if layer.used(config.labels)]

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mlxbert import rooms
 from mlxbert.errors import ArgumentError, CheckpointError, HubError
 from mlxbert.option_declarations import Device, DType, check_choice
 from mlxbert.progress import OnProgress, progress
-from mlxbert.weights.formats.file_names import TF_INDEX, TF_STATE
+from mlxbert.weights.formats.file_names import TF_INDEX, TF_READER, TF_STATE
 from mlxbert.weights.hub import cache
 from mlxbert.weights.hub.cache import Snapshot
 from mlxbert.weights.hub.file_hashes import AnnouncedFile, is_commit, mismatch
@@ -244,9 +245,7 @@ def _tensorflow_folder(path: Path) -> Path | None:
     index = path if path.suffix == TF_INDEX else path.with_name(path.name + TF_INDEX)
     if not index.is_file():
         return None
-    from mlxbert.weights.formats.tensorflow.reader import find_index
-
-    chosen = find_index(index.parent)
+    chosen: Path | None = rooms.part(TF_READER).find_index(index.parent)
     if chosen is not None and chosen != index:
         stem = index.name.removesuffix(TF_INDEX)
         raise CheckpointError(

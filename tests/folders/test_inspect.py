@@ -76,6 +76,7 @@ def test_parts_are_named_as_in_the_file_and_counted(model: Path) -> None:
     assert found["weights"] == weights
 
 
+@needs("export")
 def test_names_of_the_file_and_what_else_it_holds(tmp_path: Path) -> None:
     folder = write_model("bert-pretraining", tmp_path / "google")
     words = json.loads((folder / "config.json").read_text(encoding="utf-8"))["vocab_size"]

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from mlxbert.goldens.golden_outputs import GOLDENS, Array, Case, arrays
-from mlxbert.weights.formats.tensorflow.table import MAGIC, checksum
 from tests.helpers.vocabularies import field
 
 FROZEN = GOLDENS / "tf1"
@@ -78,6 +77,8 @@ def block(pairs: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 def table(*blocks: bytes, kind: int = 0) -> bytes:
     """Returns a table with these data blocks; `kind` is their compression type."""
+    from mlxbert.export.tensorflow.table import MAGIC, checksum
+
     out, handles = b"", []
     for number, content in enumerate((*blocks, block([]))):
         handles.append(varint(len(out)) + varint(len(content)))
@@ -94,6 +95,8 @@ HEADER = field(1, 1) + field(3, field(1, 1))  # one file of data, as version 1 w
 
 def entry(shape: tuple[int, ...] = (2,), data: bytes = b"\0" * 8, **facts: int) -> bytes:
     """Returns the index entry of a tensor; `facts` replaces some of its values, by name."""
+    from mlxbert.export.tensorflow.table import checksum
+
     values = {"dtype": 1, "shard": 0, "offset": 0, "size": len(data), "crc": checksum(data)} | facts
     axes = b"".join(field(2, field(1, size)) for size in shape)
     plain = zip((1, 3, 4, 5), ("dtype", "shard", "offset", "size"), strict=True)

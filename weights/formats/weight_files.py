@@ -11,22 +11,29 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol, cast
 
+from mlxbert import rooms
 from mlxbert.durable_files import is_system_file
 from mlxbert.errors import CheckpointError
 from mlxbert.machine.device import mx
 from mlxbert.nn.heads import OWN_LAYERS
 from mlxbert.nn.heads.head import OwnLayer
 from mlxbert.weights.formats import safetensors
-from mlxbert.weights.formats.file_names import ADAPTER_WEIGHTS, EXPECTED, NOT_READ, holds_weights
+from mlxbert.weights.formats.file_names import (
+    ADAPTER_WEIGHTS,
+    EXPECTED,
+    NOT_READ,
+    TENSORFLOW,
+    TF_INDEX,
+    TF_READER,
+    holds_weights,
+)
 from mlxbert.weights.formats.headers import Header, LazyArrays, TensorInfo
 
-TENSORFLOW = "TensorFlow 1"
-# The name of each format, by the module that reads it. A module is imported only if no earlier format matches.
+# The module of each format. A module is imported only if no earlier format matches.
 _FORMATS = {
-    "safetensors": "safetensors",
-    "torch.reader": "PyTorch",
-    "npz": "NumPy archive",
-    "tensorflow.reader": TENSORFLOW,
+    "safetensors": "mlxbert.weights.formats.safetensors",
+    "PyTorch": "mlxbert.weights.formats.torch.reader",
+    "NumPy archive": "mlxbert.weights.formats.npz",
 }
 
 
@@ -89,8 +96,8 @@ class WeightFiles:
 
 
 def _reader(format: str) -> WeightReader:
-    module = next(module for module, name in _FORMATS.items() if name == format)
-    return cast(WeightReader, importlib.import_module(f"mlxbert.weights.formats.{module}"))
+    module = importlib.import_module(_FORMATS[format]) if format in _FORMATS else rooms.part(TF_READER)
+    return cast(WeightReader, module)
 
 
 def open_weights(
@@ -106,7 +113,8 @@ def open_weights(
     headers = safetensors.read_headers(folder, classes, elsewhere)
     if headers is not None:
         return WeightFiles("safetensors", headers)
-    for format in tuple(_FORMATS.values())[1:]:
+    others = [TENSORFLOW] if rooms.has_part(TF_READER) or [*folder.glob(f"*{TF_INDEX}")] else []
+    for format in (*list(_FORMATS)[1:], *others):
         headers = _reader(format).read_headers(folder, classes)
         if headers is not None:
             return WeightFiles(format, headers)

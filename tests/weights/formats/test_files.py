@@ -1,21 +1,17 @@
 """Which of the formats of a folder is read, and what is said of a model that Google published."""
 
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats import safetensors
-from mlxbert.weights.formats.config_json import ConfigJson
-from mlxbert.weights.formats.headers import TensorInfo
 from mlxbert.weights.formats.torch import reader
 from mlxbert.weights.formats.weight_files import open_weights
-from mlxbert.weights.google_config import with_google_defaults
 from mlxbert.weights.hub import needed_files
 from tests.helpers import tf_files, torch_files
+from tests.helpers.rooms import needs
 
 
+@needs("export")
 def test_formats_are_tried_in_one_order(tmp_path: Path) -> None:
     mx.save_safetensors(str(tmp_path / safetensors.SINGLE), {"w": mx.zeros(2)})
     (tmp_path / reader.SINGLE).write_bytes(torch_files.archive())
@@ -35,20 +31,3 @@ def test_formats_are_tried_in_one_order(tmp_path: Path) -> None:
         assert on_the_hub[1] == file  # the same of a repository
         for path in tmp_path.glob(file.replace(".index", ".*")):
             path.unlink()
-
-
-TENSORS = {"classifier.weight": TensorInfo("F32", (3, 24), Path("x"))}
-SAID: dict[str, Any] = {"id2label": {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}}
-SAID |= {"label2id": {"LABEL_0": 0, "LABEL_1": 1, "LABEL_2": 2}}
-
-
-@pytest.mark.parametrize(("values", "more"), [
-    ({}, {"architectures": ["BertForSequenceClassification"], **SAID}),
-    ({"id2label": {"0": "no"}}, {"architectures": ["BertForSequenceClassification"]}),
-    ({"num_labels": 3}, {"architectures": ["BertForSequenceClassification"]}),
-    ({"architectures": ["BertModel"]}, {}),
-    ({"model_type": "roberta"}, {}),
-], ids=str)  # fmt: skip
-def test_what_google_leaves_unsaid_is_told_and_nothing_else(values: dict[str, Any], more: dict[str, Any]) -> None:
-    said = {"model_type": "bert"} | values
-    assert with_google_defaults(ConfigJson(Path("config.json"), said), TENSORS).values == said | more

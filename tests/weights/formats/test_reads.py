@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from mlxbert.machine.device import mx
 from mlxbert.weights.formats import safetensors
 from mlxbert.weights.formats.weight_files import open_weights
 from tests.helpers import tf_files, torch_files
+from tests.helpers.rooms import needs
 
 TENSORS = {"a.weight": mx.arange(6, dtype=mx.float32).reshape(2, 3), "b": mx.ones((4,))}
 SHARDS = {"a.weight": "2.part", "b": "1.part"}
@@ -55,7 +57,13 @@ FORMATS: dict[str, tuple[Callable[[Path], object], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("name", FORMATS)
+def _params(*left_out: str) -> list[Any]:
+    """The names of formats, each with the room that reads it."""
+    marks = {"TensorFlow": needs("export")}
+    return [pytest.param(name, marks=marks.get(name, ())) for name in FORMATS if not name.startswith(left_out or "-")]
+
+
+@pytest.mark.parametrize("name", _params())
 def test_all_files_that_are_read_are_named_once(name: str, tmp_path: Path) -> None:
     FORMATS[name][0](tmp_path)
     (tmp_path / "config.json").write_text("{}", encoding="utf-8")
@@ -64,7 +72,7 @@ def test_all_files_that_are_read_are_named_once(name: str, tmp_path: Path) -> No
 
 @pytest.mark.sampled
 @pytest.mark.skipif(sys.platform != "linux", reason="what is mapped is told by Linux")
-@pytest.mark.parametrize("name", [name for name in FORMATS if "safetensors" not in name])
+@pytest.mark.parametrize("name", _params("safetensors"))
 def test_nothing_stays_mapped_of_what_was_read(name: str, tmp_path: Path) -> None:
     FORMATS[name][0](tmp_path)
     weights = open_weights(tmp_path)

@@ -13,6 +13,7 @@ from mlxbert.weights.hub.needed_files import needed_files
 from tests.helpers import torch_files
 from tests.helpers.fake_hub import Files, files_of
 from tests.helpers.hub_machine import FILL, NAME, Machine
+from tests.helpers.rooms import needs
 from tests.helpers.st_folder import dense, pooling, save_st
 from tests.helpers.tf_files import STEM, copy_checkpoint, source
 
@@ -141,6 +142,7 @@ def test_a_cache_of_torch_is_not_fetched_anew(machine: Machine, tiny: Path, file
     machine.run(*FILL, "--offline").fails(1, "vocab.txt", "cache")
 
 
+@needs("export")
 def test_googles_files_are_fetched_and_used(machine: Machine, tmp_path: Path) -> None:
     google = copy_checkpoint("bert-pretraining", tmp_path / "google").parent
     config = (source("bert-pretraining") / "bert_config.json").read_bytes()

@@ -8,15 +8,17 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from mlxbert.durable_files import is_system_file
 from mlxbert.errors import CheckpointError
+from mlxbert.export.tensorflow.names import is_transposed, translate, unsupported_reason
+from mlxbert.export.tensorflow.table import MAGIC, Bundle, TensorEntry, checksum, read_bundle
 from mlxbert.machine.device import mx
+from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.formats.file_names import TF_INDEX, TF_STATE
 from mlxbert.weights.formats.headers import BYTES, MAX_SIZE, Header, LazyArrays, TensorInfo, from_bytes
 from mlxbert.weights.formats.protobuf import MalformedError
-from mlxbert.weights.formats.tensorflow.names import is_transposed, translate, unsupported_reason
-from mlxbert.weights.formats.tensorflow.table import MAGIC, Bundle, TensorEntry, checksum, read_bundle
 
 _AGAIN = "download the checkpoint again"
 _DTYPES = {  # by TensorFlow's numbers; without double, which Apple GPUs do not support
@@ -26,6 +28,16 @@ _DTYPES = {  # by TensorFlow's numbers; without double, which Apple GPUs do not 
 _SHARD = re.compile(r"(.+)\.data-\d{5}-of-\d{5}")
 _SINGLE = re.compile(r".+\.ckpt(-\d+)?")
 _MAX_STATE = 2**20  # bytes
+_KINDS = {"bert": "Bert", "albert": "Albert", "electra": "Electra"}
+# The suffix of the class in transformers, by a tensor that identifies the class; the first match counts.
+_CLASSES = {
+    "classifier.weight": "ForSequenceClassification",
+    "qa_outputs.weight": "ForQuestionAnswering",
+    "generator_lm_head.bias": "ForMaskedLM",
+    "discriminator_predictions.dense.weight": "ForPreTraining",
+    "cls.predictions.bias": "ForPreTraining",
+    "predictions.bias": "ForPreTraining",
+}
 
 
 def _ends_as_table(path: Path) -> bool:
@@ -197,3 +209,22 @@ def _read(shard: Path, name: str, entry: TensorEntry, dtype: str) -> mx.array:
         )
     array = from_bytes(data, dtype, entry.shape)
     return array.T if is_transposed(name) else array
+
+
+def with_google_defaults(config: ConfigJson, tensors: Mapping[str, TensorInfo]) -> ConfigJson:
+    """Adds `architectures` and the labels of a classifier to a configuration without them, based on the tensors.
+
+    A release of Google has a `bert_config.json` or `albert_config.json`, a vocabulary and a checkpoint; only
+    transformers states the class and the labels.
+    """
+    kind = _KINDS.get(str(config.values.get("model_type")))
+    if config.strings("architectures") or kind is None:
+        return config
+    suffix = next((suffix for name, suffix in _CLASSES.items() if name in tensors), "Model")
+    inferred: dict[str, Any] = {"architectures": [kind + suffix]}
+    if "classifier.weight" in tensors and config.get("id2label") is None and config.get("num_labels") is None:
+        count = tensors["classifier.weight"].shape[0]
+        inferred["id2label"] = {str(number): f"LABEL_{number}" for number in range(count)}
+        inferred["label2id"] = {f"LABEL_{number}": number for number in range(count)}
+    added = tuple(key for key in inferred if key not in config.values)
+    return replace(config, values=config.values | inferred, added=config.added + added)

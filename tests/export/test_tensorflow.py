@@ -7,18 +7,19 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from mlxbert.errors import CheckpointError, ConfigError
+from mlxbert.export.tensorflow import reader
+from mlxbert.export.tensorflow.names import translate
+from mlxbert.export.tensorflow.table import MAGIC, checksum, read_bundle
 from mlxbert.goldens.golden_outputs import load_network, outputs
 from mlxbert.machine.device import mx
-from mlxbert.weights.formats.config_json import google_config
-from mlxbert.weights.formats.headers import BYTES, Header
-from mlxbert.weights.formats.tensorflow import reader
-from mlxbert.weights.formats.tensorflow.names import translate
-from mlxbert.weights.formats.tensorflow.table import MAGIC, checksum, read_bundle
+from mlxbert.weights.formats.config_json import ConfigJson, google_config
+from mlxbert.weights.formats.headers import BYTES, Header, TensorInfo
 from mlxbert.weights.model_source import local_folder
 from tests.helpers.parity import assert_equal
 from tests.helpers.tf_files import (
@@ -312,7 +313,7 @@ def test_a_block_that_repeats_what_is_far_behind_takes_seconds(tmp_path: Path) -
     copies = [bytes([63 << 2 | 3]) + struct.pack("<I", 60 + 64 * count) for count in range(200_000)]
     written = varint(60 + 64 * len(copies)) + bytes([59 << 2]) + b"\xff" * 60 + b"".join(copies)
     write_table(tmp_path, table(written, kind=1))
-    module = "mlxbert.weights.formats.tensorflow.reader"
+    module = "mlxbert.export.tensorflow.reader"
     code = f"from pathlib import Path\nfrom {module} import read_headers\nread_headers(Path.cwd())"
     ran = subprocess.run(
         [sys.executable, "-c", code],
@@ -387,3 +388,20 @@ def test_outputs_of_what_tensorflow_wrote_are_those_of_transformers(tmp_path: Pa
     reference = frozen(network, "outputs")
     assert len(reference) >= 2
     assert_equal(outputs(loaded, frozen_case(network)), reference)
+
+
+TENSORS = {"classifier.weight": TensorInfo("F32", (3, 24), Path("x"))}
+SAID: dict[str, Any] = {"id2label": {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}}
+SAID |= {"label2id": {"LABEL_0": 0, "LABEL_1": 1, "LABEL_2": 2}}
+
+
+@pytest.mark.parametrize(("values", "more"), [
+    ({}, {"architectures": ["BertForSequenceClassification"], **SAID}),
+    ({"id2label": {"0": "no"}}, {"architectures": ["BertForSequenceClassification"]}),
+    ({"num_labels": 3}, {"architectures": ["BertForSequenceClassification"]}),
+    ({"architectures": ["BertModel"]}, {}),
+    ({"model_type": "roberta"}, {}),
+], ids=str)  # fmt: skip
+def test_what_google_leaves_unsaid_is_told_and_nothing_else(values: dict[str, Any], more: dict[str, Any]) -> None:
+    said = {"model_type": "bert"} | values
+    assert reader.with_google_defaults(ConfigJson(Path("config.json"), said), TENSORS).values == said | more
