@@ -7,7 +7,6 @@ cancelling a request whose client has left.
 
 import asyncio
 import functools
-import json
 import logging
 import re
 import socket
@@ -18,41 +17,27 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 from urllib.parse import unquote
 
 import httptools
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Scope
 
 from mlxbert.serve.engine.serving_options import ServeOptions
 from mlxbert.serve.protocol import RequestError
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Scope
-
 
 _MAX_HEADERS = 65_536  # bytes of a head; and of the framing of a chunked body, beyond the size of the chunks
 _TOO_LARGE = f"the headers or the chunk sizes of the body take more than {_MAX_HEADERS:,} bytes"
 _TARGET = re.compile(rb"(?:(?i:https?)://[^/?#]*)?(/[^?#\x80-\xff]*)(?:\?([^#]*))?(?:#.*)?")
 
 
-class Refusal(Exception):
-    """An HTTP error that ends a connection.
-
-    Args:
-        why: The message for the client.
-        status: The HTTP status of the answer.
-    """
-
-    def __init__(self, why: str, status: int = 400) -> None:
-        super().__init__(why)
-        self.status = status
-
-
 @dataclass(eq=False, slots=True)
 class HttpRequest:
     """A request whose head is parsed."""
 
-    scope: "Scope"  # the head, as ASGI defines it
+    scope: Scope  # the head, as ASGI defines it
     persistent: bool  # whether another request may follow on the connection
     expects: bool  # whether the client waits for the status 100 before it sends the body
     # The parsed bytes of the body that the application has not read yet.
@@ -75,7 +60,7 @@ class RequestParser:
 
     def __init__(self, client: tuple[str, int]) -> None:
         self.requests: deque[HttpRequest] = deque()
-        self.error: Refusal | None = None
+        self.error: HTTPException | None = None
         self.begun = False
         self._client, self._parser, self._spare = client, httptools.HttpRequestParser(self), _MAX_HEADERS
 
@@ -88,9 +73,9 @@ class RequestParser:
             while data:
                 data = self._feed(data)
         except httptools.HttpParserError as error:
-            self.error = self.error or Refusal(f"this is not an HTTP/1.1 request ({error})")
+            self.error = self.error or HTTPException(400, f"this is not an HTTP/1.1 request ({error})")
         if self._spare < 0:
-            self.error = Refusal(_TOO_LARGE, 431)
+            self.error = HTTPException(431, _TOO_LARGE)
 
     def _feed(self, data: bytes) -> bytes:
         """Parses bytes; returns the bytes that are still to be parsed.
@@ -126,11 +111,11 @@ class RequestParser:
         parser, headers = self._parser, self._headers
         method, version, target = parser.get_method(), parser.get_http_version(), _TARGET.fullmatch(self._target)
         if method == b"CONNECT" or target is None or version not in ("1.0", "1.1"):
-            self._refuse("this is not an HTTP/1.1 request to a server")
+            self._refuse(400, "this is not an HTTP/1.1 request to a server")
         if [value.lower() for name, value in headers if name == b"transfer-encoding"] not in ([], [b"chunked"]):
-            self._refuse("Transfer-Encoding is not chunked", 501)
+            self._refuse(501, "Transfer-Encoding is not chunked")
         if self._spare < 0:
-            self._refuse(_TOO_LARGE, 431)
+            self._refuse(431, _TOO_LARGE)
         if parser.should_upgrade():
             return
         path, query = target[1], target[2] or b""
@@ -154,8 +139,8 @@ class RequestParser:
         if not self._parser.should_upgrade():
             self.begun, self._request.complete = False, True
 
-    def _refuse(self, why: str, status: int = 400) -> NoReturn:
-        self.error = Refusal(why, status)
+    def _refuse(self, status: int, why: str) -> NoReturn:
+        self.error = HTTPException(status, why)
         raise self.error
 
 
@@ -164,6 +149,7 @@ _LINGER = 2.0  # seconds for reading the rest of a refused request, so that the 
 _MAX_UNPARSED = 65_536  # received bytes that wait to be parsed; above, reading pauses
 _PIECE = 4096  # bytes that are parsed at a time, so that few requests are parsed before their turn
 _LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}".encode() for status in HTTPStatus}
+_REFUSED = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 _LOG = logging.getLogger("mlxbert.serve")
 
 
@@ -176,15 +162,14 @@ class Connection(asyncio.Protocol):
         connections: The open connections of the server; they include this one until it is closed.
     """
 
-    def __init__(self, app: "ASGIApp", options: ServeOptions, connections: "set[Connection]") -> None:
+    def __init__(self, app: ASGIApp, options: ServeOptions, connections: "set[Connection]") -> None:
         self._app, self._options, self._connections = app, options, connections
         self.busy = False  # whether a request is being answered
         self._loop = asyncio.get_running_loop()
         self._received = bytearray()  # not parsed yet
         self._arrived = asyncio.Event()  # bytes were received, or the client has stopped sending
         self._written = asyncio.Event()  # everything written was passed to the system
-        self._timer: asyncio.TimerHandle | None = None
-        self._sending_ended = self._late = self._finishing = self._used = False
+        self._sending_ended = self._finishing = self._used = False
         self._request: HttpRequest | None = None  # the request that is being answered
         self._head: bytes | None = None  # the head of the answer; empty after it is written
         self._without_body = self._chunked = self._answered = False  # `_answered`: the answer is written completely
@@ -207,7 +192,6 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancels the request that is being answered."""
         self._written.set()
-        self._set_timeout(None)
         self._task.cancel()
 
     def data_received(self, data: bytes) -> None:
@@ -249,10 +233,10 @@ class Connection(asyncio.Protocol):
         """Answers requests until the client, a limit or an error ends the connection."""
         try:
             if len(self._connections) > self._options.max_connections:
-                raise Refusal("the server has too many open connections", 503)
+                raise HTTPException(503, "the server has too many open connections")
             while (request := await self._next_request()) is not None and await self._answer(request):
                 pass
-        except Refusal as refusal:
+        except HTTPException as refusal:
             await self._refuse(refusal)
 
     async def _next_request(self) -> HttpRequest | None:
@@ -261,18 +245,16 @@ class Connection(asyncio.Protocol):
         self._request = None
         try:
             if not parser.requests:
-                self._set_timeout(_IDLE if self._used and not parser.begun else seconds)
-                await self._parse_some()
-                if self._used and not parser.requests:
-                    self._set_timeout(seconds)
-            while not parser.requests:
-                await self._parse_some()
+                async with asyncio.timeout(_IDLE if self._used and not parser.begun else seconds) as limit:
+                    await self._parse_some()
+                    if self._used and not parser.requests:
+                        limit.reschedule(self._loop.time() + seconds)
+                    while not parser.requests:
+                        await self._parse_some()
         except TimeoutError:
             if self._finishing or (self._used and not parser.begun):
                 return None
-            raise Refusal(f"the headers did not arrive within {seconds:g} seconds", 408) from None
-        finally:
-            self._set_timeout(None)
+            raise HTTPException(408, f"the headers did not arrive within {seconds:g} seconds") from None
         self._used = True
         return parser.requests.popleft()
 
@@ -287,14 +269,14 @@ class Connection(asyncio.Protocol):
         if self._transport.is_closing():
             return False
         if self._head != b"":
-            raise Refusal("the request failed; the server's log says why", 500)
+            raise HTTPException(500, "the request failed; the server's log says why")
         await self._drain()
         if not request.complete:
             await self._linger()
         self.busy = False
         return self._answered and request.persistent and request.complete and not self._finishing
 
-    async def _receive(self) -> "Message":
+    async def _receive(self) -> Message:
         """Returns the next part of the body as an ASGI message; raises a `RequestError` if the body is invalid."""
         request = self._request
         assert request is not None
@@ -306,14 +288,14 @@ class Connection(asyncio.Protocol):
         try:
             while not request.complete and (self._received or not request.body):
                 await self._parse_some()
-        except Refusal as refusal:
-            raise RequestError("invalid", str(refusal)) from None
+        except HTTPException as refusal:
+            raise RequestError("invalid", refusal.detail) from None
         if request.complete and self._sending_ended:
             self._transport.close()
         body, request.body, request.taken = bytes(request.body), bytearray(), request.complete
         return {"type": "http.request", "body": body, "more_body": not request.complete}
 
-    async def _send(self, message: "Message") -> None:
+    async def _send(self, message: Message) -> None:
         """Writes a part of the answer after the client has read the previous part."""
         if not self._written.is_set():
             await self._drain()
@@ -345,12 +327,12 @@ class Connection(asyncio.Protocol):
             raise ValueError("a header of the answer contains a line break")
 
     async def _parse_some(self) -> None:
-        """Waits for bytes and parses some; raises `Refusal` if a request is invalid, too large, or ends early."""
+        """Waits for bytes and parses some; raises HTTPException if a request is invalid, too large, or ends early."""
         if self._parser.error is not None:
             raise self._parser.error
         await self._receive_some()
         if not self._received:
-            raise Refusal("the request ends before it is complete")
+            raise HTTPException(400, "the request ends before it is complete")
         self._parse_piece()
 
     def _parse_piece(self) -> None:
@@ -363,21 +345,10 @@ class Connection(asyncio.Protocol):
     async def _receive_some(self) -> None:
         """Waits until there are bytes to parse, or the client has stopped sending."""
         while not self._received and not self._sending_ended:
-            if self._late or (self._finishing and not self.busy):
+            if self._finishing and not self.busy:
                 raise TimeoutError
             self._arrived.clear()
             await self._arrived.wait()
-
-    def _set_timeout(self, seconds: float | None) -> None:
-        """Sets the time after which `_receive_some` raises TimeoutError; `None` for no limit."""
-        self._late = False
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = None if seconds is None else self._loop.call_later(seconds, self._expire)
-
-    def _expire(self) -> None:
-        self._late = True
-        self._arrived.set()
 
     async def _drain(self) -> None:
         """Waits until the client has read the written bytes; the timeout covers the whole answer."""
@@ -392,16 +363,11 @@ class Connection(asyncio.Protocol):
             await asyncio.Event().wait()  # until this task is cancelled
         self._patience -= time.monotonic() - begun
 
-    async def _refuse(self, refusal: Refusal) -> None:
+    async def _refuse(self, refusal: HTTPException) -> None:
         """Sends an error for a request that cannot be parsed, then closes the connection."""
-        body = json.dumps({"error": str(refusal)}).encode()
-        headers = [
-            (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)),
-            (b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"),
-        ]  # fmt: skip
         self.busy = self._finishing = True
-        await self._send({"type": "http.response.start", "status": refusal.status, "headers": headers})
-        await self._send({"type": "http.response.body", "body": body})
+        answer = JSONResponse({"error": refusal.detail}, refusal.status_code, _REFUSED)
+        await answer({"type": "http"}, self._receive, self._send)
         await self._linger()
 
     async def _linger(self) -> None:
@@ -409,12 +375,12 @@ class Connection(asyncio.Protocol):
         if self._transport.can_write_eof():
             with suppress(OSError):  # ENOTCONN, if the client has left already
                 self._transport.write_eof()
-        self._set_timeout(_LINGER)
         with suppress(TimeoutError):
-            while not self._sending_ended:
-                self._received.clear()
-                self._transport.resume_reading()
-                await self._receive_some()
+            async with asyncio.timeout(_LINGER):
+                while not self._sending_ended:
+                    self._received.clear()
+                    self._transport.resume_reading()
+                    await self._receive_some()
 
 
 @functools.lru_cache(1)

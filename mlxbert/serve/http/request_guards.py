@@ -12,19 +12,16 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mlxbert.errors import ArgumentError
 from mlxbert.serve.engine.serving_options import ServeOptions
 from mlxbert.serve.http.app import respond
 from mlxbert.serve.http.pages import FILES
 from mlxbert.serve.protocol import RequestError
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 _ORIGIN = re.compile(
@@ -195,15 +192,15 @@ class Guard:
         policy: The rules for the host, origin and key of a request.
     """
 
-    def __init__(self, app: "ASGIApp", policy: AccessPolicy) -> None:
+    def __init__(self, app: ASGIApp, policy: AccessPolicy) -> None:
         self._app, self._policy, self._held = app, policy, 0
 
-    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request."""
         origin: str | None = None
         started = False
 
-        async def sending(message: "Message") -> None:
+        async def sending(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
@@ -240,7 +237,7 @@ class Guard:
 class _Body:
     """The body of a request, with limits of size and time."""
 
-    def __init__(self, guard: Guard, receive: "Receive", options: ServeOptions) -> None:
+    def __init__(self, guard: Guard, receive: Receive, options: ServeOptions) -> None:
         self._guard, self._receive, self.size = guard, receive, 0
         self._max_size, self._seconds = int(options.max_body * 1e6), options.read_seconds
         self._deadline = asyncio.get_running_loop().time() + options.read_seconds
@@ -252,7 +249,7 @@ class _Body:
         if length.isdecimal() and int(length[:20]) > self._max_size:
             raise self._too_large()
 
-    async def receive(self) -> "Message":
+    async def receive(self) -> Message:
         """Returns the next part of the body."""
         if self._complete:
             return await self._receive()

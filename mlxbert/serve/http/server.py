@@ -87,35 +87,22 @@ def make_guarded(service: Service, policy: AccessPolicy, log: Log) -> Access:
 def listen(options: ServeOptions) -> Iterator[list[socket.socket]]:
     """Opens the same port on all addresses of a host: clients of `localhost` may try either 127.0.0.1 or ::1."""
     host, port = options.host, options.port
-    with ExitStack() as stack:
-        try:
-            listeners = _open_all(host, port)
-            for listener in listeners:
-                stack.enter_context(listener)
-        except (socket.gaierror, UnicodeError):
-            raise ArgumentError(f"host is {host!r:.100}, expected a name or an address of this machine") from None
-        except OSError as problem:
-            used = problem.errno == errno.EADDRINUSE
-            raise MlxbertError(
-                f"port {port} of {host} {'is in use' if used else f'cannot be opened ({problem.strerror})'}",
-                hint="choose another port=, or port=0 for a free one" if used else None,
-            ) from None
-        yield listeners
-
-
-def _open_all(host: str, port: int) -> list[socket.socket]:
-    """Opens sockets for all addresses of a host; with port 0, tries again if the port is taken on some of them."""
-    for attempt in itertools.count(1):
+    for left in reversed(range(_MAX_TRIES)):
         with ExitStack() as stack:
             try:
                 listeners = [stack.enter_context(listener) for listener in _open(host, port)]
+            except (socket.gaierror, UnicodeError):
+                raise ArgumentError(f"host is {host!r:.100}, expected a name or an address of this machine") from None
             except OSError as problem:
-                if port or problem.errno != errno.EADDRINUSE or attempt == _MAX_TRIES:
-                    raise
-            else:
-                stack.pop_all()
-                return listeners
-    raise AssertionError
+                used = problem.errno == errno.EADDRINUSE
+                if used and left and not port:  # the free port of one address is taken at another
+                    continue
+                raise MlxbertError(
+                    f"port {port} of {host} {'is in use' if used else f'cannot be opened ({problem.strerror})'}",
+                    hint="choose another port=, or port=0 for a free one" if used else None,
+                ) from None
+            yield listeners
+            return
 
 
 def _open(host: str, port: int) -> Iterator[socket.socket]:
