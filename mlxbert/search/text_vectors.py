@@ -247,12 +247,11 @@ def text_vectors(model: Model, *, tokens: bool = True) -> TextVectors:
     Raises:
         MlxbertError: The model makes no vectors that an index can hold.
     """
-    first = model.vectors[0]
-    if first == "sparse":
-        return SparseTextVectors(model)
-    if first == "tokens":
-        return TokenTextVectors(model)
-    return DenseAndTokenVectors(model) if tokens and _has_both(model) else TextVectors(model)
+    made = _OF_KIND[model.vectors[0]]
+    return DenseAndTokenVectors(model) if made is TextVectors and tokens and _has_both(model) else made(model)
+
+
+_OF_KIND = {"dense": TextVectors, "sparse": SparseTextVectors, "tokens": TokenTextVectors}
 
 
 def _has_both(model: Model) -> bool:

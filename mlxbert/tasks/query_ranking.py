@@ -28,7 +28,7 @@ class Scored(NamedTuple):
     text: str
     truncated: bool = False
     unknown_tokens: int = 0
-    # The output of a cross-encoder, which decides the rank (see `Reranked`); `None` for similarities.
+    # The output of a cross-encoder, or a similarity, which decides the rank (see `Reranked`).
     logit: float | None = None
 
     @property
@@ -84,6 +84,22 @@ class Ranking:
         """Returns the kept texts, best first, with ranks from 1."""
         best = sorted(self._best, reverse=True)
         return [RankedText(rank, -place, *scored, kept) for rank, (_, place, scored, kept) in enumerate(best, 1)]
+
+
+def scored_texts(
+    query_task: Any, task: Any, query: str, texts: Iterable[str | InputError], on_error: str
+) -> Iterator[Scored | Failure]:
+    """Yields the score of each text for a query, in the order of the texts, by two tasks whose results have scores."""
+    (embedded,) = query_task.compute([query_task.job(query)])
+
+    def scored(result: Any) -> Scored | Failure:
+        """Scores a result; drops its vector, since there may be many results."""
+        if isinstance(result, Failure):
+            return result
+        score = task.score(embedded, result)
+        return Scored(score, result.text, result.truncated, result.unknown_tokens, logit=score)
+
+    return map(scored, task.run(texts, on_error, early=False))  # nobody waits: ranking needs all scores
 
 
 def rank(results: Iterable[Scored | Failure], top_k: int | None) -> tuple[list[RankedText], list[Failure]]:

@@ -15,9 +15,9 @@ from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.label_scores import HEAD
 from mlxbert.tasks.options import RerankOptions
 from mlxbert.tasks.prompted_task import check_texts
-from mlxbert.tasks.query_ranking import Scored, check_query, rank, reranked, with_query
+from mlxbert.tasks.query_ranking import Scored, check_query, rank, reranked, scored_texts, with_query
 from mlxbert.tasks.task import PreparedItem, Task, check_finite
-from mlxbert.tasks.token_vectors import score_by_tokens
+from mlxbert.tasks.token_vectors import token_tasks
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.text.usage import Usage
 from mlxbert.weights.rerankers import gives_probabilities
@@ -159,7 +159,7 @@ def score_pairs(
     if ranks_by_tokens(model):
         if options.prompt is not None:
             raise ArgumentError(f"prompt is {options.prompt!r:.60}, but a model for late interaction takes none")
-        return score_by_tokens(model, query, texts, options, call.usage, call.on_error)
+        return scored_texts(*token_tasks(model, options, call.usage), query, texts, call.on_error)
     task = RerankTask(model, options, usage=call.usage)
     task.check_query(query)  # once, instead of an error for each text
     return task.run(with_query(query, texts), call.on_error, early=False)

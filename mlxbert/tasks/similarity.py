@@ -1,8 +1,8 @@
 """Ranks texts by the similarity of their vectors to the vector of a query."""
 
 import itertools
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.model import Model
@@ -18,14 +18,16 @@ from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.options import EmbedOptions, RankingOptions, SimilarityOptions, SparseOptions, VectorOptions
 from mlxbert.tasks.prompt_kinds import own_prompt
 from mlxbert.tasks.prompted_task import check_texts, choose_prompt
-from mlxbert.tasks.query_ranking import Scored, check_query, rank, scores_of_pairs
-from mlxbert.tasks.token_vectors import only_of_tokens, score_by_tokens
+from mlxbert.tasks.query_ranking import Scored, check_query, rank, scored_texts, scores_of_pairs
+from mlxbert.tasks.task import Task
+from mlxbert.tasks.token_vectors import token_tasks
 from mlxbert.text.usage import Usage
+from mlxbert.weights.vector_kinds import KINDS
 
 if TYPE_CHECKING:
     from mlxbert.tasks.embed import Vector
 
-Tasks = tuple[EmbedTask, EmbedTask] | tuple[EmbedSparseTask, EmbedSparseTask]  # of queries and of texts
+Tasks = tuple[Task[Any, Any, Any, Any], Task[Any, Any, Any, Any]]  # of queries and of texts
 _BLOCK = 256  # vectors in memory at a time
 _OTHER_SIZE = "use the model and the dimensions= of the vectors, which must not be binary"
 _UNSET = None, None  # neither a prompt nor its name
@@ -83,22 +85,7 @@ def score_texts(
 ) -> Iterator[Scored | Failure]:
     """Yields the similarity of each text to a query, in the order of the texts (see `similarity`)."""
     check_texts(texts)
-    if only_of_tokens(model):
-        for name, value in vars(options).items():
-            if name not in ("overflow", "batch_tokens", "top_k") and value is not None:
-                raise ArgumentError(f"{name} is {value!r:.60}, but token vectors have no such option")
-        return score_by_tokens(model, query, texts, options, usage, on_error)
-    query_task, task = embedding_tasks(model, options, usage)
-    (embedded_query,) = query_task.compute([query_task.prepare(query)])
-
-    def scored(result: Any) -> Scored | Failure:
-        """Scores a result; drops its vector, since there may be many results."""
-        if isinstance(result, Failure):
-            return result
-        score = cast(Any, task).score(embedded_query, result)
-        return Scored(score, result.text, result.truncated, result.unknown_tokens)
-
-    return map(scored, task.run(texts, on_error, early=False))  # nobody waits: ranking needs all scores
+    return scored_texts(*embedding_tasks(model, options, usage), query, texts, on_error)
 
 
 def score_vectors(
@@ -145,12 +132,17 @@ def prompts_of(source: str, settings: VectorSettings, options: SimilarityOptions
 def embedding_tasks(model: Model, options: SimilarityOptions, usage: Usage | None) -> Tasks:
     """Makes the tasks that embed queries and texts for `similarity`, for the kind of vectors that the model states."""
     check_model(model)
-    if model.vectors[0] != "sparse":
-        return embed_tasks(model, options, usage)
-    for name in ("pooling", "dimensions"):
+    make, refused = _KINDS[model.vectors[0]]
+    for name in refused:
         if (value := getattr(options, name)) is not None:
-            message = f"{name} is {value!r}, but the vectors of {model.source} are sparse"
+            message = f"{name} is {value!r:.60}, but the vectors of {model.source} are {KINDS[model.vectors[0]].title}"
             raise ArgumentError(message, hint=f"omit {name}=")
+    return make(model, options, usage)
+
+
+def _sparse_tasks(
+    model: Model, options: SimilarityOptions, usage: Usage | None
+) -> tuple[EmbedSparseTask, EmbedSparseTask]:
     first, second = prompts_of(model.source, model.sparse_embedder.config, options)
     shared: Any = {"overflow": options.overflow, "batch_tokens": options.batch_tokens}
     return (
@@ -170,3 +162,14 @@ def embed_tasks(model: Model, options: SimilarityOptions, usage: Usage | None) -
         EmbedTask(model, EmbedOptions(**shared | {"prompt": text}), usage=usage) for text in (first, second)
     )
     return query_task, task
+
+
+_DENSE_ONLY = "pooling", "dimensions"
+# By kind of vectors: what makes the tasks, and the options that these vectors do not have.
+_KINDS: Mapping[str, tuple[Callable[..., Tasks], Sequence[str]]] = {
+    "dense": (embed_tasks, ()),
+    "sparse": (_sparse_tasks, _DENSE_ONLY),
+    "tokens": (
+        token_tasks, (*_DENSE_ONLY, "normalize", "prompt", "prompt_name", "query_prompt", "query_prompt_name"),
+    ),
+}  # fmt: skip

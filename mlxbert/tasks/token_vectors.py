@@ -1,9 +1,9 @@
-"""Computes token vectors of texts, for late interaction, and scores texts by them in `similarity` and `rerank`.
+"""Computes token vectors of texts, for late interaction.
 
 Shapes: B batch, L tokens of an input, T tokens that have a vector, W size of a vector.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,12 +13,10 @@ from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.other_libraries import not_one_of
 from mlxbert.results.embed import TokenVectors
-from mlxbert.results.result import Failure
 from mlxbert.tasks.argument_checks import check_inputs, check_model
 from mlxbert.tasks.keywords import UsageOptions, takes_keywords
 from mlxbert.tasks.maxsim import maxsim
 from mlxbert.tasks.options import TokenVectorOptions, TruncatingOptions
-from mlxbert.tasks.query_ranking import Scored
 from mlxbert.tasks.task import RESULT_BYTES, PreparedItem, Task, check_finite
 from mlxbert.tasks.vector_dtype import TOKEN_DTYPES, check_output_dtype, rows_as_dtype
 from mlxbert.text.token_inputs import TokenInputs
@@ -37,6 +35,7 @@ class TokenVectorsTask(Task[str, PreparedItem[str], "Vectors", TokenVectors]):
     Attributes:
         embedder: Turns hidden states into vectors.
         inputs_of: Makes the inputs of texts.
+        similarity: One of `TOKEN_SIMILARITIES`.
     """
 
     name = "embed"
@@ -45,6 +44,7 @@ class TokenVectorsTask(Task[str, PreparedItem[str], "Vectors", TokenVectors]):
     def __init__(self, model: Model, options: TokenVectorOptions, *, usage: Usage | None = None) -> None:
         super().__init__(model, options, usage=usage)
         self.embedder = model.token_embedder
+        self.similarity = self.embedder.config.similarity
         check_output_dtype(options.output_dtype, self.embedder.size, TOKEN_DTYPES)
         if options.output_dtype in ("int8", "binary") and not self.embedder.unit:
             raise ArgumentError(
@@ -95,6 +95,10 @@ class TokenVectorsTask(Task[str, PreparedItem[str], "Vectors", TokenVectors]):
         tokens = len(job.encodings[0])
         return TokenVectors(job.item, stored, tokens, job.truncated, job.unknown, job.only_unknown)
 
+    def score(self, query: TokenVectors, text: TokenVectors) -> float:
+        """Returns the MaxSim of a text for a query."""
+        return float(maxsim(query.embeddings, [text.embeddings], similarity=self.similarity)[0])
+
 
 @takes_keywords
 def embed_tokens(
@@ -133,32 +137,12 @@ def embed_tokens(
     return [cast(TokenVectors, result).embeddings for result in task.run(checked, early=False)]
 
 
-def score_by_tokens(
-    model: Model,
-    query: str,
-    texts: Iterable[str | InputError],
-    options: TruncatingOptions,
-    usage: Usage | None = None,
-    on_error: str = "return",
-) -> Iterator[Scored | Failure]:
-    """Yields the MaxSim of each text for a query, in the order of the texts; only the query's vectors are kept."""
+def token_tasks(
+    model: Model, options: TruncatingOptions, usage: Usage | None = None
+) -> tuple[TokenVectorsTask, TokenVectorsTask]:
+    """Makes the tasks that compute the token vectors of queries and of texts, to compare them by MaxSim."""
     if options.overflow == "window":
         raise not_one_of("overflow", options.overflow, ("truncate", "error"))
     chosen = TokenVectorOptions(overflow=options.overflow, batch_tokens=options.batch_tokens)
-    query_task = TokenVectorsTask(model, replace(chosen, kind="query", overflow="truncate"), usage=usage)
-    task = TokenVectorsTask(model, chosen, usage=usage)
-    similarity = task.embedder.config.similarity
-    (embedded,) = query_task.compute([query_task.job(query)])
-
-    def scored(result: TokenVectors | Failure) -> Scored | Failure:
-        if isinstance(result, Failure):
-            return result
-        score = float(maxsim(embedded.embeddings, [result.embeddings], similarity=similarity)[0])
-        return Scored(score, result.text, result.truncated, result.unknown_tokens, logit=score)
-
-    return map(scored, task.run(texts, on_error, early=False))
-
-
-def only_of_tokens(model: Model) -> bool:
-    """Whether a model gives token vectors, but no vectors of texts."""
-    return model.vectors[0] == "tokens"
+    query = replace(chosen, kind="query", overflow="truncate")
+    return TokenVectorsTask(model, query, usage=usage), TokenVectorsTask(model, chosen, usage=usage)

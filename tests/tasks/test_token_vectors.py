@@ -74,7 +74,7 @@ def test_unit_vectors_survive_fewer_bits(dtype: str, least: float) -> None:
     assert (restored * vectors).sum(axis=1).min() > least - 1e-6
 
 
-def test_similarity_and_rerank_rank_by_maxsim(model: mlxbert.Model) -> None:
+def test_similarity_pairs_and_rerank_compare_by_maxsim(model: mlxbert.Model) -> None:
     query, texts = "the cat sat", ["a dog", "the cat sat on a mat .", "the cat sat"]
     documents = mlxbert.embed_tokens(model, texts)
     scores = mlxbert.maxsim(np.asarray(mlxbert.embed_tokens(model, query, kind="query")), documents)
@@ -82,6 +82,8 @@ def test_similarity_and_rerank_rank_by_maxsim(model: mlxbert.Model) -> None:
     for ranked in (mlxbert.similarity(model, query, texts), mlxbert.rerank(model, query, texts)):
         assert [result.index for result in ranked] == order
         assert np.allclose([result.score for result in ranked], scores[order], atol=1e-5)
+    pairs = mlxbert.similarity_pairs(model, [(query, text) for text in texts])
+    assert np.allclose([result.score for result in pairs], scores, atol=1e-5)
 
 
 @needs("train")

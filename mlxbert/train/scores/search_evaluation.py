@@ -1,7 +1,6 @@
 """Evaluates search: `mlxbert.evaluate_search` for vectors, `mlxbert.evaluate_reranking` for cross-encoders."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,13 +12,12 @@ from mlxbert.readers.text_lines import UTF8
 from mlxbert.tasks.argument_checks import check_model
 from mlxbert.tasks.embed import EmbedTask, stacked
 from mlxbert.tasks.embed_sparse import EmbedSparseTask
-from mlxbert.tasks.maxsim import maxsim
-from mlxbert.tasks.options import SimilarityOptions, TokenVectorOptions
+from mlxbert.tasks.options import SimilarityOptions
 from mlxbert.tasks.query_ranking import nearest
 from mlxbert.tasks.rerank import check_one_score, rerank
 from mlxbert.tasks.similarity import embedding_tasks
 from mlxbert.tasks.sparse_scores import SparseMatrix
-from mlxbert.tasks.token_vectors import TokenVectorsTask, only_of_tokens
+from mlxbert.tasks.token_vectors import TokenVectorsTask
 from mlxbert.text.usage import Usage
 from mlxbert.train.data.retrieval import Retrieval, read_retrieval
 from mlxbert.train.scores.evaluation_summary import Evaluation
@@ -179,21 +177,15 @@ def _nearest_sparse(
 
 
 def _nearest_by_tokens(
-    embedder: Model, queries: list[str], documents: list[str], depth: int, batch_tokens: int | None, usage: Usage | None
+    query_task: TokenVectorsTask, task: TokenVectorsTask, queries: list[str], documents: list[str], depth: int
 ) -> "NDArray[np.int64]":
     """Returns the indices of the documents with the highest MaxSim for each query, the best first."""
-    import numpy as np
+    sides = (query_task, queries), (task, documents)
+    rows, columns = ([cast(Any, one).embeddings for one in each.run(texts, early=False)] for each, texts in sides)
+    return nearest(task.similarity, cast(Any, rows), cast(Any, columns), depth)[0]
 
-    options = TokenVectorOptions(batch_tokens=batch_tokens)
-    task, query_task = (
-        TokenVectorsTask(embedder, replace(options, kind=kind), usage=usage) for kind in ("document", "query")
-    )
-    rows = [cast(Any, result).embeddings for result in task.run(documents, early=False)]
-    best = []
-    for query in query_task.run(queries, early=False):
-        scores = maxsim(cast(Any, query).embeddings, rows, similarity=task.embedder.config.similarity)
-        best.append(np.argsort(-scores, kind="stable")[:depth])
-    return np.array(best, np.int64)
+
+_NEAREST: Any = {"dense": _nearest_dense, "sparse": _nearest_sparse, "tokens": _nearest_by_tokens}
 
 
 def _search(
@@ -203,10 +195,6 @@ def _search(
     embedder.require("embed")
     names, queries = [*data.documents], [query for query in data.queries if query in data.judgements]
     asked, documents = [data.queries[query] for query in queries], [*data.documents.values()]
-    if only_of_tokens(embedder):
-        best = _nearest_by_tokens(embedder, asked, documents, depth, batch_tokens, usage)
-    else:
-        tasks: Any = embedding_tasks(embedder, SimilarityOptions(batch_tokens=batch_tokens), usage)
-        find: Any = _nearest_sparse if embedder.vectors[0] == "sparse" else _nearest_dense
-        best = find(*tasks, asked, documents, depth)
+    tasks = embedding_tasks(embedder, SimilarityOptions(batch_tokens=batch_tokens), usage)
+    best = _NEAREST[embedder.vectors[0]](*tasks, asked, documents, depth)
     return {query: [names[number] for number in row] for query, row in zip(queries, best.tolist(), strict=True)}
