@@ -31,7 +31,7 @@ def dedupe(
 
     Equal texts may differ in case, white space, and the forms of dashes and quotes.
 
-    Texts with other numbers, signs, symbols, units or negations never repeat each other.
+    Texts with other numbers, dates, signs, symbols, units or negations never repeat each other.
 
     A text with tokens that the model does not know, such as some emojis, repeats another text only if both are equal:
     to the model, different texts of unknown tokens are the same.

@@ -10,11 +10,27 @@ _FORMS = (
     | str.maketrans(dict.fromkeys("\u2018\u2019\u201a\u201b\u2039\u203a\u02bc\uff07", "'"))
     | str.maketrans(dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63\uff0d", "-"))
 )
+# Numbers, days and months in words of English, German, French and Spanish; a hyphen stands for any ending. After those
+# of `_NUMBERS`, the next word may be a unit. Words that often mean something else, such as "one" and "may", are left
+# out: a text without a number differs from a text with one all the same.
+_NUMBERS = """two four- five fift- six- seven- eigh- nine- nint- ten tenth- eleven- twel- twent- thirt- third- forty
+    fortie- hundred- thousand- million- billion- dozen- zwei- drei- dritt- vier- fünf- fuenf- sech- sieben- siebt-
+    siebz- acht- neun- zehn- elf- zwölf- zwoelf- zwanzig- einund- einhundert- tausend- deux- troi- quatr- quator- quart-
+    quaran- cinq- huit- neuv- neuf dix- onz- douz- treiz- quinz- vingt- trent- soixant- octant- nonant- cent cents mille
+    dos tres tercer- cinco cincu- cuatr- cuart- cuaren- quint- sext- sept- sépt- siete seten- ocho- ochen- octav- nueve-
+    noven- diez- dieci- décim- doce trece catorce veint- treint- cien ciento- doscient- mil millon-"""
+_DATES = """first- once twice erste- premier premiers premièr- primer- segund- monday- tuesday- wednesday- thursday-
+    friday- saturday- sunday- montag- dienstag- mittwoch- donnerstag- freitag- samstag- sonnabend- sonntag- lundi-
+    mardi- mercredi- jeudi- vendredi- samedi- dimanche- lunes martes miércoles jueves viernes sábado- domingo- tue tues
+    wed thu fri jan janua- jänner- janv- ene enero feb febr- févr- mar march mars marzo märz- apr april- avril- abril-
+    mayo jun june juni juin- junio- jul july juli juil- julio- aug august- août- agosto- sep septem- septiem- oct octob-
+    octub- okt oktober- nov novem- noviem- dec decem- dez dezem- déc décem- dic diciem-"""
+_NUMBER, _DATE = ("|".join(rf"{word}\b" for word in text.replace("-", r"\w*").split()) for text in (_NUMBERS, _DATES))
 # A number with its sign and the word after it, which may be a unit; a negation; a symbol, of which C# has one.
 _DETAIL = re.compile(
-    r"((?:(?<!\w)[-+])?\d(?:[\d.,:/]*\d)?)(?:\s?([^\W\d_]+))?"
+    rf"((?:(?<!\w)[-+])?\d(?:[\d.,:/]*\d)?|\b(?:(?:{_NUMBER})[\s-]?)+)(?:\s?([^\W\d_]+))?"
     r"|(n't\b|\b(?:cannot|never|neither|no|nobody|none|nor|nothing|not|without|kein\w*|nichts?|nie|niemals|ohne)\b)"
-    r"|((?<=\w)#|[^\w\s.,;:!?()\[\]{}\"'*`#\u2026\u2022-])"
+    rf"|((?<=\w)#|\b(?:{_DATE})|[^\w\s.,;:!?()\[\]{{}}\"'*`#\u2026\u2022-])"
 )
 _NO_UNITS = """a an and are as at by for from had has have he i in is it of on or she that the they to was we were will
     with you am bei das der die er es hat im ist mit sie sind um und von war waren wir zu"""
@@ -40,12 +56,12 @@ def nearly_equal_key(text: str) -> str:
 
 
 def details(text: str) -> tuple[str, ...]:
-    """Returns the numbers with their signs and units, the symbols and the negations of a text.
+    """Returns the numbers with their signs and units, the dates, the symbols and the negations of a text.
 
     Texts in which these differ say different things, however similar their vectors are.
     """
     small = _NO_UNITS.split()
     return tuple(
-        "not" if negation else f"{number} {unit * (unit not in small)}{symbol}"
+        "not" if negation else f"{number.strip()} {unit * (unit not in small)}{symbol}"
         for number, unit, negation, symbol in _DETAIL.findall(equal_key(text))
     )

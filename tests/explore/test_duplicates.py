@@ -59,9 +59,24 @@ def test_texts_that_the_model_cannot_tell_apart_are_kept(builtin: mlxbert.Model,
         ("Ich habe die Rechnung bezahlt.", "Ich habe die Rechnung nicht bezahlt."),
         ("The scores were above 7.", "The scores were above 8."),
         ("I write programs in C.", "I write programs in C#."),
+        ("The battery lasts two weeks.", "The battery lasts six weeks."),
+        ("The battery lasts two weeks.", "The battery lasts two days."),
+        ("She paid two hundred dollars.", "She paid two hundred euros."),
+        ("The offer ends in one day.", "The offer ends in ten days."),
+        ("It was her first prize.", "It was her second prize."),
+        ("They charged me once.", "They charged me twice."),
+        ("We open on Monday.", "We open on Tuesday."),
+        ("We open in May.", "We open in June."),
+        ("Er ist vierundzwanzig Jahre alt.", "Er ist fünfundzwanzig Jahre alt."),
+        ("Der Kurs beginnt am Montagabend.", "Der Kurs beginnt am Dienstagabend."),
+        ("Die zweite Rechnung vom März", "Die zweite Rechnung vom April"),
+        ("Le voyage dure quatre-vingts jours.", "Le voyage dure quatre-vingt-dix jours."),
+        ("La réunion est en décembre.", "La réunion est en novembre."),
+        ("Tiene veintidós años.", "Tiene veintitrés años."),
+        ("La tienda abre el miércoles.", "La tienda abre el jueves."),
     ],
 )
-def test_texts_with_other_numbers_signs_units_or_negations_are_no_duplicates(text: str, other: str) -> None:
+def test_texts_with_other_numbers_dates_signs_units_or_negations_are_no_duplicates(text: str, other: str) -> None:
     vectors = [[1.0, 0.0]] * 3  # as similar as can be
     duplicates = mlxbert.dedupe(None, [text, other, f"Well, {text}"], vectors=vectors)
     assert [(group.kept, group.duplicates) for group in duplicates.groups] == [(0, (2,))]
