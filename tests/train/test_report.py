@@ -140,6 +140,8 @@ NEW = ["new 1", "new 2"]
         (report(examples(["1", "true", "0", "FALSE"] * 20)), ["'1' and 'true'", "'0' and 'FALSE'"]),
         (report(examples([1.0, 2.0, 5.0] * 20), task="regress"), ["1, 2, 5", "classify"]),
         (report(examples(["a, b", "b,c", "a,c", "a,b,c", "c"] * 20)), ["'a, b'", "multilabel"]),
+        (report(examples(["red,blue"] * 4 + ["blue"] * 10 + ["red,green"] * 6)), ["'red,green'", "multilabel"]),
+        (report(examples(["billing;late"] + ["billing", "late"] * 17)), ["'billing;late'", "multilabel"]),
         (report(examples([("a",), ("b",)] * 20), task="multilabel"), ["exactly one label", "'classify'"]),
         (report(examples([f"{n}.5" for n in range(21)] * 17)), ["21 labels are all numbers", "regress"]),
     ],
@@ -199,6 +201,7 @@ def test_class_weights_are_not_advised_where_there_are_none() -> None:
 
 def test_commas_in_the_names_of_classes_are_no_lists() -> None:
     assert report(examples(["Paris, France", "Rome, Italy", "Oslo, Norway"] * 20)).warnings == ()
+    assert report(examples(["Paris, France", "Lyon, France", "Rome, Italy"] * 20)).warnings == ()
 
 
 def test_unknown_labels_are_counted() -> None:

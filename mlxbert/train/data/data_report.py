@@ -11,7 +11,7 @@ from mlxbert.errors import InputError
 from mlxbert.results.json import without_invisible
 from mlxbert.results.short_repr import Brief
 from mlxbert.train.data.columns import TaskColumns
-from mlxbert.train.data.labelled_texts import LabelledText
+from mlxbert.train.data.labelled_texts import SEPARATORS, LabelledText
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,8 +204,8 @@ def other_than_classes(labels: Mapping[str, int]) -> Iterator[str]:
     """Yields warnings if the classes look like lists of labels, or like measurements."""
     if lists := _label_lists(labels):
         yield (
-            f"Most labels are lists, such as {_quoted(next(iter(lists)))}, which combine the same few names; train "
-            "'multilabel' instead if each name is a label."
+            f"Labels such as {_quoted(lists[0])} look like lists that combine the same few names; train 'multilabel' "
+            "instead if each name is a label."
         )
     if len(labels) > _NUMBERS and all(_number(name) is not None for name in labels):
         yield f"The {len(labels):,} labels are all numbers; train 'regress' instead if the numbers measure something."
@@ -220,15 +220,14 @@ def other_than_numbers(records: Sequence[LabelledText]) -> Iterator[str]:
 
 
 def _label_lists(labels: Mapping[str, int]) -> list[str]:
-    """Returns the labels that contain commas, if they look like lists of labels; otherwise an empty list.
-
-    Labels look like lists if most examples have a label with a comma, and if splitting all labels with commas gives
-    fewer distinct parts than there are labels with commas.
-    """
-    lists = [name for name in labels if "," in name]
-    parts = {part.strip() for name in lists for part in name.split(",")}
-    common = 2 * sum(labels[name] for name in lists) > sum(labels.values())
-    return lists if common and len(parts) < len(lists) else []
+    """Returns the labels that look like lists: most of their parts are labels, too, or parts of other lists."""
+    for mark in SEPARATORS:
+        lists = [name for name in labels if mark in name]
+        counts = Counter(part for name in labels for part in {part.strip() for part in name.split(mark)})
+        parts = {part.strip() for name in lists for part in name.split(mark)}
+        if 2 * sum(counts[part] > 1 for part in parts) > len(parts):
+            return lists
+    return []
 
 
 def _about_texts(split: SplitReport, max_length: int) -> Iterator[str]:

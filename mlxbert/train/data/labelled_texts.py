@@ -18,7 +18,7 @@ from mlxbert.train.data.columns import ColumnNames
 _LOG = logging.getLogger("mlxbert")
 KINDS = ("class", "classes", "number")
 _TARGETS = Bounds(-1e15, 1e15)  # targets of regression: the square fits a float32
-_SEPARATORS = (",", ";", "|")
+SEPARATORS = (",", ";", "|")
 _INTEGER = re.compile(r"(-?\d+)(\.0*)?")
 T = TypeVar("T")
 Label = str | tuple[str, ...] | float | None
@@ -197,8 +197,8 @@ def _name(value: Any, column: str) -> str:
 
 
 def _separator(values: Iterable[Any]) -> str:
-    used = {mark for value in values if isinstance(value, str) for mark in _SEPARATORS if mark in value}
-    return next((mark for mark in _SEPARATORS if mark in used), _SEPARATORS[0])
+    used = {mark for value in values if isinstance(value, str) for mark in SEPARATORS if mark in value}
+    return next((mark for mark in SEPARATORS if mark in used), SEPARATORS[0])
 
 
 def _parts(value: Any, column: str, separator: str) -> Sequence[Any]:
