@@ -126,6 +126,9 @@ def open_questions(
         raise ArgumentError(
             "--context-file is stdin, so stdin cannot contain the question", hint="give the question as an argument"
         )
+    if context_file is not None and os.path.isdir(context_file):
+        hint = f"{_read_folder(context_file, options)}, and its --answer MODEL answers from them"
+        raise ArgumentError(f"--context-file {context_file}: is a folder, expected a file", hint=hint)
     text = context if context_file is None else _read_context(context_file, options.encoding)
     if text is None and arguments and options.input:
         raise ArgumentError(

@@ -31,6 +31,8 @@ def check_written(name: str | None, path: str | Path, kind: Literal["file", "fol
         elif not stat.S_ISDIR(mode := os.stat(path).st_mode):
             raise ArgumentError(f"{described}: is {kind_of(mode)}, expected a folder")
     except IsADirectoryError:
+        if name == "index":  # which is opened before anything is written, with an error that says what to type
+            return
         raise ArgumentError(f"{described}: is a folder, expected a file") from None
     except IrregularError as problem:
         raise ArgumentError(f"{described}: {problem.strerror}", hint=_HINTS.get(name or "")) from None

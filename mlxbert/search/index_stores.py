@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import os
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -47,7 +48,9 @@ def to_location(location: str | Path) -> str | Path:
         return str(location)
     path = to_path(location, "path")
     if os.path.isdir(path):
-        hint = "give the folder among the paths, not as the index"
+        hint = (
+            f"give the folder among the paths, without the option: `mlxbert search QUERY {shlex.quote(str(location))}`"
+        )
         if os.path.isdir(path / "_versions"):
             hint = f"give its Lance table as lance:{path}"
         raise ArgumentError(f"{path}: is a folder, expected the file of an index", hint=hint)

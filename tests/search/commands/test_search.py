@@ -155,6 +155,9 @@ def test_files_that_cannot_be_read_are_named_once_when_nothing_is_close(
         ("answer who? --index files", "mlxbert search QUERY files --answer MODEL"),
         ("search the cat sat files", "mlxbert search 'the cat sat' files"),
         ("search the cat", "mlxbert search 'the cat'"),
+        ("search cat --index files", "`mlxbert search QUERY files`"),
+        ("mcp --index files", "among the paths"),
+        ("answer who? --context-file files", "`mlxbert search QUERY files` searches"),
     ],
 )
 def test_who_has_a_folder_is_told_what_to_type(
