@@ -48,9 +48,7 @@ def to_location(location: str | Path) -> str | Path:
         return str(location)
     path = to_path(location, "path")
     if os.path.isdir(path):
-        hint = (
-            f"give the folder among the paths, without the option: `mlxbert search QUERY {shlex.quote(str(location))}`"
-        )
+        hint = f"give the folder among the paths: `mlxbert search QUERY {shlex.quote(str(location))}`"
         if os.path.isdir(path / "_versions"):
             hint = f"give its Lance table as lance:{path}"
         raise ArgumentError(f"{path}: is a folder, expected the file of an index", hint=hint)

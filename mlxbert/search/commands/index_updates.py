@@ -242,9 +242,13 @@ def _report_problems(index: "Index", done: IndexUpdate) -> None:
 
 def check_read(done: IndexUpdate, paths: Sequence[str]) -> None:
     """Raises an error if no file could be read."""
+    from mlxbert.search.documents.table_documents import NO_COLUMN
+
     if done.finished is not None and not done.finished.files:
         if len(done.failed) == 1 and not done.left_out:
-            raise InputError(f"{views.near(done.failed[0].path)}: {done.failed[0].reason}")
+            path, reason = views.near(done.failed[0].path), done.failed[0].reason
+            hint = "--text-column names the column of the texts" if reason.startswith(NO_COLUMN) else None
+            raise InputError(f"{path}: {reason}", hint=hint)
         if not done.left_out and not done.failed:
             raise InputError(f"{' and '.join(paths) or 'the index'}: there are no files")
         hint = "--verbose lists what was left out, and why"

@@ -62,14 +62,14 @@ class UnreadableError(InputError):
     """A file that cannot be read; the message says why, without its path."""
 
 
-def unreadable(problem: Exception) -> UnreadableError:
-    """Converts an exception of a reader, or of its library, to an `UnreadableError`."""
+def unreadable(problem: Exception, name: str = "") -> UnreadableError:
+    """Converts an exception of a reader, or of its library, to an `UnreadableError`, without the `name` of the file."""
     if isinstance(problem, UnreadableError):
         return problem
     if isinstance(problem, RecursionError):
         return UnreadableError("is nested too deeply")
     if isinstance(problem, MlxbertError):
-        return UnreadableError(problem.message, hint=problem.hint)
+        return UnreadableError(problem.message.removeprefix(f"{name}: "), hint=problem.hint)
     reason = " ".join(str(problem)[:_MAX_LENGTH].split())
     return UnreadableError(f"is damaged ({type(problem).__name__}{reason and ': '}{reason})")
 

@@ -140,17 +140,17 @@ def read_documents(
     if reader is None and kind != RECORDS:
         raise not_one_of("kind", kind, [*KINDS, RECORDS])
     if reader is None:
-        return _read(lambda: read_record_documents(path, columns, file, encoding))
+        return _read(lambda: read_record_documents(path, columns, file, encoding), Path(path).name)
     arguments = (str(path), encoding) if reader.encoded else (str(path),)
     if reader.apart:
         return _read(lambda: read_apart(reader.read, data, arguments, limits))
     return _read(lambda: reader.read(data, *arguments))
 
 
-def _read(read: Callable[[], Iterator[Document]]) -> Iterator[Document]:
+def _read(read: Callable[[], Iterator[Document]], name: str = "") -> Iterator[Document]:
     try:
         yield from map(without_embedded_data, read())
     except (ChangedError, UnreadableError):  # raised from itself, an error would be its own cause
         raise
     except Exception as problem:
-        raise unreadable(problem) from problem
+        raise unreadable(problem, name) from problem

@@ -20,6 +20,7 @@ from mlxbert.readers.text_lines import UTF8, Lines
 from mlxbert.search.documents.document import Document, Field, ReadProblem, UnreadableError
 from mlxbert.search.documents.encodings import WESTERN, detect, is_utf8
 
+NO_COLUMN = "no column is known to contain the texts"
 COLUMN_OF_TEXT = "the column of the text"  # begins the reason of the problem that it was guessed
 _SAMPLE = 1000  # records for guessing columns
 _LINES, _FOREIGN = 100, 2**15  # lines for guessing the separator, and bytes of other lines for guessing the encoding
@@ -207,7 +208,7 @@ def _find_text(
     fitting = text_columns(names, sample)
     if not fitting:
         raise UnreadableError(
-            f"no column is known to contain the texts (columns: {', '.join(names) or 'none'})",
+            f"{NO_COLUMN} (columns: {', '.join(names) or 'none'})",
             hint="name the column of the texts",
         )
     return names, max(fitting, key=lambda column: mean_length(column, sample) or 0)

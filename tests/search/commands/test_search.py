@@ -509,6 +509,14 @@ def test_a_column_that_was_guessed_is_named_once(run: Run, files: Path) -> None:
     assert own.status == 0 and "remark" not in own.err and "text" not in own.err
 
 
+@pytest.mark.parametrize(("column", "said"), [((), "hint: --text-column"), (("--text-column", "no"), "columns: a, b")])
+def test_a_table_without_its_column_is_named_once(run: Run, files: Path, column: tuple[str, ...], said: str) -> None:
+    (files / "n.csv").write_text("a,b\n1,2\n")
+    outcome = run("search", "w7", files / "n.csv", *column)
+    outcome.fails(1, said)
+    assert outcome.err.partition("error: ")[2].count("n.csv") == 1
+
+
 def test_an_index_is_made_anew_with_another_model(run: Run, files: Path) -> None:
     (made,) = run("index", files / "b.txt").lines
     outcome = run("index", files / "b.txt", "--model", "builtin")
