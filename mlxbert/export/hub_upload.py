@@ -2,14 +2,14 @@
 
 huggingface_hub transfers the files. Large files are sent one after another in the thread of the caller, so that an
 interrupt takes effect at once; they become visible only with the commit, which also holds the small files. A repository
-that was empty before therefore never shows a part of a model.
+that was empty before therefore never shows a part of a model. (`upload_folder` makes several commits, and leaves out
+what the repository's own gitignore names.)
 """
 
-import io
+import json
 import logging
-import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,15 +18,13 @@ from typing import Any
 from mlxbert.errors import ArgumentError, HubError
 from mlxbert.progress import OnProgress
 from mlxbert.weights.hub import cache
-from mlxbert.weights.hub.download import fetch_info, library, listing_of
-from mlxbert.weights.hub.errors import LOG_IN, explain_upload
+from mlxbert.weights.hub.download import fetch_info, listing_of
+from mlxbert.weights.hub.errors import CACHED, LOG_IN, explain_download, library, page_error, refused
 from mlxbert.weights.hub.file_hashes import AnnouncedFile, is_commit, mismatch
-from mlxbert.weights.hub.guard import AnswerLimits, limited
-from mlxbert.weights.hub.transfer import UNCOMPRESSED
 
 _LOG = logging.getLogger("mlxbert")
-_MAX_ANSWERS = 2**24  # bytes of all answers to one upload, which are short
 _MAIN = "main"
+_RESUME = "try again; large files that have arrived are not sent again"
 
 
 @dataclass(frozen=True)
@@ -62,35 +60,74 @@ def check_name(name: object, revision: str | None) -> None:
 
 
 @contextmanager
-def _hub_for(name: str) -> Iterator[tuple[Any, Any]]:
-    """Yields the module huggingface_hub and its client; answers are limited in size, and errors speak of an upload."""
+def _hub_for(name: str, *, bars: bool = False) -> Iterator[Any]:
+    """Yields the module huggingface_hub, with errors that fit an upload, and with its bars if `bars` is set."""
     if cache.is_offline():
         raise HubError(
             f"{name}: nothing can be uploaded while mlxbert is offline",
             hint="unset HF_HUB_OFFLINE and TRANSFORMERS_OFFLINE",
         )
-    with library(name, None, explain_upload) as hub:
-        token = hub.get_token()
-        if not token:
+    with library(name, None, _explain) as hub:
+        if not hub.get_token():
             raise HubError(f"{name}: an upload needs a token of the hub, but there is none", hint=LOG_IN)
+        silenced = not bars and not hub.utils.are_progress_bars_disabled()
+        if silenced:
+            hub.utils.disable_progress_bars()
         try:
-            with limited(hub, AnswerLimits(name, _MAX_ANSWERS)), _without_bars(hub):
-                yield hub, hub.HfApi(headers=UNCOMPRESSED)
-        except Exception as problem:  # of the hub, or of huggingface_hub
-            error = explain_upload(problem, name)
-            _LOG.info("%s: %s", name, type(problem).__name__)  # the text may have a signed address
-            raise HubError(error.message.replace(token, "…"), hint=error.hint) from None
+            yield hub
+        finally:
+            if silenced:
+                hub.utils.enable_progress_bars()
 
 
-@contextmanager
-def _without_bars(hub: Any) -> Iterator[None]:
-    before = hub.utils.are_progress_bars_disabled()
-    hub.utils.disable_progress_bars()
-    try:
-        yield
-    finally:
-        if not before:
-            hub.utils.enable_progress_bars()
+def _explain(problem: Exception, name: str, revision: str | None) -> HubError:
+    """Returns the error to raise instead of an exception of huggingface_hub during an upload, without the token."""
+    import huggingface_hub
+
+    while isinstance(problem, RuntimeError) and isinstance(problem.__cause__, Exception):
+        problem = problem.__cause__  # huggingface_hub only says which file it could not send
+    error = _refusal(problem, name) if isinstance(problem, huggingface_hub.errors.HfHubHTTPError) else None
+    if error is None and isinstance(problem, ValueError) and not isinstance(problem, json.JSONDecodeError):
+        # about the answer to a request, or from the hub's check of the card
+        lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
+        error = HubError(f"{name}: the hub refuses the upload ({' '.join(lines) or type(problem).__name__:.500})")
+    if error is None and isinstance(problem, OSError) and problem.errno is not None:  # an upload writes no file
+        what = f"{name}: a file" if problem.filename is None else f"{problem.filename}:"
+        error = HubError(f"{what} cannot be read ({problem.strerror})")
+    error = error or explain_download(problem, name, revision)
+    hint = f"check the network and {_RESUME}" if CACHED in (error.hint or "") else error.hint
+    token = huggingface_hub.get_token()
+    return HubError(error.message.replace(token, "…") if token else error.message, hint=hint)
+
+
+def _refusal(problem: Any, name: str) -> HubError | None:
+    """Returns the error for a status that has another meaning for an upload than for a download, else `None`."""
+    if (error := page_error(name, problem.response)) is not None:
+        return error
+    reason = refused(problem)
+    match problem.response.status_code:
+        case 401:
+            return HubError(f"{name}: the hub refuses the token ({reason})", hint=LOG_IN)
+        case 403:
+            return HubError(
+                f"{name}: the token may not write to this repository ({reason})",
+                hint=f"{LOG_IN} with a token that can write, and check the namespace",
+            )
+        case 404:
+            return HubError(
+                f"{name}: the hub has no such namespace or repository, or the token may not see it ({reason})",
+                hint="check the spelling, and which repositories the token is for",
+            )
+        case 409 | 412:
+            return HubError(f"{name}: the repository was changed during the upload ({reason})", hint=_RESUME)
+        case 413:
+            return HubError(
+                f"{name}: the hub refuses a file because it is too large ({reason})",
+                hint="write the model in smaller files: mlxbert.convert(FOLDER, NEW, max_shard_size='5GB')",
+            )
+        case 400 | 402 | 422:
+            return HubError(f"{name}: the hub refuses the upload ({reason})")
+    return None
 
 
 def find_target(name: str, revision: str | None) -> UploadTarget:
@@ -103,8 +140,8 @@ def find_target(name: str, revision: str | None) -> UploadTarget:
     """
     check_name(name, revision)
     branch = revision or _MAIN
-    with _hub_for(name) as (hub, api):
-        user = api.whoami()
+    with _hub_for(name) as hub:
+        user = hub.HfApi().whoami()
         _check_role(name, user)
         if "/" not in name:
             name = f"{user['name']}/{name}"
@@ -115,7 +152,7 @@ def find_target(name: str, revision: str | None) -> UploadTarget:
             if isinstance(problem, hub.errors.GatedRepoError):
                 raise
             return UploadTarget(name, branch, exists=False, has_branch=False, public=None, commit=None, listed={})
-        public, has_branch = info.get("private") is False, True
+        public, has_branch = info.private is False, True
         try:
             info = info if revision is None else fetch_info(hub, name, revision)
         except hub.errors.RevisionNotFoundError:
@@ -149,121 +186,39 @@ def send(
     Args:
         files: The files to send, by their path in the repository. Without files there is no new commit, which
             is possible only if `target.commit` is known.
-        on_progress: Called with the number of sent bytes and the total, for files in Xet in another thread.
+        on_progress: Called before and after each file with the number of sent bytes and the total. If it is `None`,
+            huggingface_hub draws its bars in a terminal or a notebook.
 
     Raises:
         HubError: The hub refuses or cannot be reached, the repository has changed since `find_target`, or the hub has
             other content than the files.
-        Exception: `on_progress` has raised it.
     """
-    try:
-        with _hub_for(target.name) as (hub, api):
-            if not target.exists:
-                api.create_repo(target.name, private=not public)
-            if not target.has_branch and target.revision != _MAIN:
-                api.create_branch(target.name, branch=target.revision, revision=target.commit)
-            if target.commit is not None and not files:
-                return target.commit
-            return _commit(hub, api, target, _Sending(hub, files, on_progress), message)
-    except _CallbackError as carrier:
-        problem = carrier.problem
-    raise problem  # here, so that its cause and its context stay as they are
-
-
-def _commit(hub: Any, api: Any, target: UploadTarget, sending: "_Sending", message: str) -> str:
-    """Sends files to a branch that exists and compares what the hub then has; returns the hash of the commit."""
-    additions = []
-    for path in sending.files:
-        with sending.file(path) as addition:
+    listen = on_progress or (lambda done, total: None)
+    with _hub_for(target.name) as hub:
+        if not target.exists:
+            hub.HfApi().create_repo(target.name, private=not public)
+        if not target.has_branch and target.revision != _MAIN:
+            hub.HfApi().create_branch(target.name, branch=target.revision, revision=target.commit)
+        if target.commit is not None and not files:
+            return target.commit
+        sizes = {path: file.stat().st_size for path, file in files.items()}
+    done, additions = 0, []
+    for path, file in files.items():
+        listen(done, sum(sizes.values()))
+        with _hub_for(target.name, bars=on_progress is None) as hub, file.open("rb"):  # says why it cannot be read
+            addition = hub.CommitOperationAdd(path, str(file))
             # An empty gitignore, since huggingface_hub silently leaves out what the repository's own one names.
             options = {"revision": target.revision, "free_memory": False, "gitignore_content": ""}
-            api.preupload_lfs_files(target.name, [addition], **options)
+            hub.HfApi().preupload_lfs_files(target.name, [addition], **options)
         additions.append(addition)
-    with _metadata_warnings(target.name):
-        sent = api.create_commit(
+        done += sizes[path]
+    with _hub_for(target.name) as hub, _metadata_warnings(target.name):
+        sent = hub.HfApi().create_commit(
             target.name, additions, commit_message=message, revision=target.revision, parent_commit=target.commit
         )
-    _compare(hub, target.name, sent.oid, sending.files)
-    sending.finish()
+        _compare(hub, target.name, sent.oid, files)
+    listen(done, done)
     return str(sent.oid)
-
-
-class _CallbackError(BaseException):
-    """Carries an exception of `on_progress` through huggingface_hub, which would convert or retry it."""
-
-    def __init__(self, problem: Exception) -> None:
-        super().__init__()
-        self.problem = problem
-
-
-class _Sending:
-    """Counts the bytes of files while they are sent."""
-
-    def __init__(self, hub: Any, files: Mapping[str, Path], on_progress: OnProgress | None) -> None:
-        self._hub, self.files, self._on_progress = hub, files, on_progress
-        self._sizes = {path: file.stat().st_size for path, file in files.items()}
-        self.total, self._before = sum(self._sizes.values()), 0
-        self._thread = threading.get_ident()
-        self._problem: _CallbackError | None = None
-        self._listen(0)
-
-    def _listen(self, done: int) -> None:
-        """Calls `on_progress`; raises `_CallbackError` if the function fails.
-
-        In a thread of Xet, where nobody would see the error, it is kept for the next call in the thread of the caller.
-        """
-        if self._problem is None and self._on_progress is not None:
-            try:
-                self._on_progress(done, self.total)
-            except Exception as problem:
-                self._problem = _CallbackError(problem)
-        if self._problem is not None and threading.get_ident() == self._thread:
-            raise self._problem
-
-    @contextmanager
-    def file(self, path: str) -> Iterator[Any]:
-        """Yields huggingface_hub's object for a file to add; the file is sent in the `with` block."""
-
-        def count(sent: int) -> None:
-            done = self._before + min(sent, self._sizes[path])
-            self._listen(max(0, min(done, self.total - 1)))
-
-        with _count_xet(self._hub, count):
-            yield _addition(self._hub, path, self.files[path], count)
-        count(self._sizes[path])
-        self._before += self._sizes[path]
-
-    def finish(self) -> None:
-        """Reports that everything is done."""
-        self._listen(self.total)
-
-
-@contextmanager
-def _count_xet(hub: Any, count: Callable[[int], None]) -> Iterator[None]:
-    """Makes huggingface_hub report the bytes that Xet has sent, instead of drawing bars.
-
-    `count` may be called in another thread.
-    """
-    from huggingface_hub.utils import _runtime, _xet_progress_reporting as reporting
-
-    class Reporter:
-        def update_progress(self, group: Any, items: Any = None) -> None:
-            count(group.total_transfer_bytes_completed)
-
-        def close(self, *values: Any) -> None:
-            pass
-
-    if not _runtime.is_xet_available():
-        yield
-        return
-    bars = reporting.XetUploadProgressReporter
-    reporting.XetUploadProgressReporter = Reporter  # type: ignore[assignment,misc]
-    hub.utils.enable_progress_bars()  # otherwise Xet reports nothing
-    try:
-        yield
-    finally:
-        hub.utils.disable_progress_bars()
-        reporting.XetUploadProgressReporter = bars  # type: ignore[misc]
 
 
 @contextmanager
@@ -275,29 +230,6 @@ def _metadata_warnings(name: str) -> Iterator[None]:
     for warning in caught:
         if "metadata" in (text := str(warning.message)):
             _LOG.warning("%s: %s", name, " ".join(text.split()))
-
-
-def _addition(hub: Any, path: str, file: Path, count: Callable[[int], None]) -> Any:
-    """Returns huggingface_hub's object for a file to add, which calls `count` with the number of bytes read so far."""
-
-    class Reader(io.BufferedReader):
-        def read(self, size: int | None = -1, /) -> bytes:
-            data = super().read(size)
-            count(self.tell())
-            return data
-
-    class Addition(hub.CommitOperationAdd):  # type: ignore[misc]
-        @contextmanager
-        def as_file(self, with_tqdm: bool = False) -> Iterator[io.BufferedReader]:
-            if not with_tqdm:  # only read, not sent
-                with super().as_file() as opened:
-                    yield opened
-                return
-            with Reader(io.FileIO(file)) as opened:
-                yield opened
-
-    with file.open("rb"):  # for the reason if it cannot be read, which huggingface_hub does not say
-        return Addition(path_in_repo=path, path_or_fileobj=str(file))
 
 
 def _compare(hub: Any, name: str, commit: str, files: Mapping[str, Path]) -> None:

@@ -17,7 +17,7 @@ from mlxbert.export.verify import exported_file
 from mlxbert.folders.copied_files import CARD, LICENSES, is_own
 from mlxbert.folders.destination import MANIFEST, MARKER
 from mlxbert.folders.inspect import inspect
-from mlxbert.progress import OnProgress, progress
+from mlxbert.progress import OnProgress
 from mlxbert.results.result import Shown
 from mlxbert.version import __version__
 from mlxbert.weights.formats.file_names import ONNX, holds_weights
@@ -127,7 +127,8 @@ def upload(
             branch.
         message: The message of the commit.
         dry_run: Whether to send nothing. The hub is still asked what the repository has.
-        on_progress: Called with the number of sent bytes and the total.
+        on_progress: Called before and after each file with the number of sent bytes and the total. If it is `None`,
+            huggingface_hub draws its bars in a terminal or a notebook.
 
     Raises:
         ArgumentError: The folder has no complete model, or its card is damaged; or the repository has another
@@ -138,8 +139,7 @@ def upload(
     plan = plan_upload(folder, name, public=public, revision=revision, message=message)
     if dry_run:
         return plan.upload
-    with progress(on_progress, "B") as update:
-        return plan.execute(update)
+    return plan.execute(on_progress)
 
 
 def plan_upload(

@@ -1,13 +1,8 @@
 """Servers that answer in place of a hub and misbehave, for `Repository.answer` of the fake hub."""
 
-import os
-import socket
-import struct
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
-
-from tests.helpers.fake_hub import hashes_of
 
 Lie = Callable[[BaseHTTPRequestHandler, str, bytes], bool]
 PAGE = b"<!doctype html><title>Log in</title>" * 40
@@ -23,7 +18,7 @@ def send(
         handler.send_header(key.replace("_", "-"), value)
     handler.send_header("Content-Length", str(len(body) if length is None else length))
     handler.end_headers()
-    if handler.command == "GET":
+    if handler.command != "HEAD":
         handler.wfile.write(body)
         handler.close_connection = length is not None
     return True
@@ -72,31 +67,10 @@ def cut(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
     return send(handler, data[: len(data) // 2], length=max(10, len(data)))
 
 
-def reset(sent: int) -> Lie:
-    """Resets the connection after some bytes."""
-
-    def lie(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
-        send(handler, data[:sent], length=len(data), Accept_Ranges="bytes")
-        time.sleep(0.3)  # what has not been read by then is lost
-        handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        os.close(handler.connection.detach())
-        return True
-
-    return only_get(lie)
-
-
 @only_get
 def other_bytes(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
     """Sends other bytes than the file has, but the right number."""
     return send(handler, bytes(byte ^ 1 for byte in data) or b"?")
-
-
-def other_hash(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
-    """Sends the file, but states a wrong hash."""
-    if handler.command == "GET":
-        return False
-    etag, large = (hashes_of(file, data).get(header, "")[::-1] for header in ("ETag", "X-Linked-ETag"))
-    return send(handler, data, X_Repo_Commit=handler.path.split("/")[4], ETag=etag, X_Linked_ETag=large)
 
 
 def redirect(address: str) -> Lie:
@@ -116,16 +90,3 @@ def silence(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
     """Keeps the connection open, but does not answer."""
     time.sleep(STALL)
     return True
-
-
-def trickle(seconds: float) -> Lie:
-    """Sends one byte at a time."""
-
-    def lie(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
-        send(handler, b"", length=max(1000, len(data)))
-        for byte in data or b" " * 1000:
-            handler.wfile.write(bytes([byte]))
-            time.sleep(seconds)
-        return True
-
-    return only_get(lie)

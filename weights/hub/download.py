@@ -1,111 +1,66 @@
 """Downloads models from the Hugging Face hub into the shared cache, and removes models from it.
 
-huggingface_hub transfers the files and manages the cache: it supports tokens, mirrors, proxies, locks and Xet. Three
-parts are our own:
+huggingface_hub asks the hub and transfers the files: it knows tokens, mirrors, proxies, time-outs and Xet. But it
+believes the hub: it compares no hash, and names a file in the cache after a header, so that the ETag
+`/…/site-packages/evil.pth` makes it write this file, which Python runs at startup. To ask for the header before a
+download would not help, because the hub can send another one with the download. So each file takes three steps:
 
-- Only the files that a model needs are fetched. They are fetched one after another in the thread of the caller, so that
-  an interrupt takes effect at once: `snapshot_download` would first finish the files in progress.
-- `transfer` compares each file with the size and the hash that the hub announced. A commit is recorded when all of its
-  files are correct; the files of a commit without a record are compared again before they are used.
-- `guard` limits the answers of a hub.
+1. The list of the files is checked: the commit, and the name, the size and the hash of each file.
+2. `hf_hub_download` writes the file into a new folder (`local_dir`), where its path depends only on its checked name.
+   The ETag is there in the middle of the name of an unfinished file, `….ETAG….incomplete`. With a separator it leads
+   nowhere, because there is no folder `….`: the folder is new for each file, so that no other file can have made one.
+3. The file is compared with its size and hash, and moved to the place in the cache that has this hash as its name.
+
+Files are fetched one after another in the thread of the caller, so that an interrupt takes effect at once:
+`snapshot_download` would first finish the files in progress. A commit is recorded when all of its files are correct;
+the files of a commit without a record are compared again before they are used.
+
+What a hub can still do: send its list without an end, or any answer so slowly that no time-out of huggingface_hub
+(HF_HUB_ETAG_TIMEOUT, HF_HUB_DOWNLOAD_TIMEOUT: the longest time without data) applies. An interrupt ends both.
 """
 
+import errno
+import fcntl
 import logging
-import warnings
+import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
-from urllib.parse import quote
 
-from mlxbert.durable_files import check_space, identity, is_system_file
-from mlxbert.errors import HubError, MlxbertError
+from mlxbert.durable_files import check_space, identity, is_system_file, sha256
+from mlxbert.errors import HubError
 from mlxbert.progress import OnProgress
 from mlxbert.weights.hub import cache
-from mlxbert.weights.hub.errors import NO_HUB, NO_SPACE, explain
+from mlxbert.weights.hub.errors import NO_HUB, NO_SPACE, first_line, library
 from mlxbert.weights.hub.file_hashes import AnnouncedFile, is_commit, is_hash, is_size, mismatch
-from mlxbert.weights.hub.guard import AnswerLimits, limited
 from mlxbert.weights.hub.needed_files import leaves_folder, needed_files, parse_json
-from mlxbert.weights.hub.transfer import UNCOMPRESSED, fetch_file
 
 _LOG = logging.getLogger("mlxbert")
-# Telemetry requests a list from the hub and reads an answer of any length. Progress is reported once per chunk.
-_SETTINGS = {"HF_HUB_DISABLE_TELEMETRY": True, "DOWNLOAD_CHUNK_SIZE": 2**20}
-_MAX_LISTING = 2**24  # bytes; about 300 per file
-
-
-@contextmanager
-def library(
-    name: str, revision: str | None, explain: Callable[[Exception, str, str | None], HubError] = explain
-) -> Iterator[Any]:
-    """Yields the module huggingface_hub with its logging silenced, and converts its errors with `explain`.
-
-    Without this, huggingface_hub writes to stderr about retries, tokens and file systems without symlinks.
-    """
-    log = logging.getLogger("huggingface_hub")
-    level: int | None = None
-    constants: Any = None
-    settings: dict[str, Any] = {}
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            import huggingface_hub
-            import huggingface_hub.utils.logging  # sets its log level, so it is imported before the level is saved
-
-            level = log.level
-            log.setLevel(logging.CRITICAL)
-            constants = huggingface_hub.constants
-            settings = {setting: getattr(constants, setting) for setting in _SETTINGS}
-            vars(constants).update(_SETTINGS)
-            yield huggingface_hub
-    except MlxbertError:
-        raise
-    except Exception as problem:  # huggingface_hub passes on errors of four libraries
-        _LOG.info("%s: %s: %s", name, type(problem).__name__, problem)
-        raise explain(problem, name, revision) from None
-    finally:
-        if level is not None:
-            log.setLevel(level)
-        if constants is not None:
-            vars(constants).update(settings)
+_UNFINISHED = ".mlxbert-"  # the beginning of the names of folders that a killed process may leave in the cache
 
 
 def fetch_info(hub: Any, name: str, revision: str | None) -> Any:
-    """Fetches the hub's description of a model at a revision, as parsed JSON; `listing_of` reads it.
-
-    `HfApi.model_info` is not used: it ignores a busy hub's request to retry later, and its errors about unexpected JSON
-    are unclear.
-    """
-    hub.utils.validate_repo_id(name)
-    at = "" if revision is None else f"/revision/{quote(revision, safe='')}"
-    url = f"{hub.constants.ENDPOINT}/api/models/{name}{at}?blobs=true"
-    with limited(hub, AnswerLimits(name, _MAX_LISTING, retried=False)):
-        options = {"timeout": hub.constants.HF_HUB_DOWNLOAD_TIMEOUT, "max_retries": 3, "retry_on_exceptions": ()}
-        answer = hub.utils.http_backoff("GET", url, headers=hub.utils.build_hf_headers(headers=UNCOMPRESSED), **options)
-        hub.utils.hf_raise_for_status(answer)
-    try:
-        return answer.json()
-    except (ValueError, RecursionError):
-        raise HubError(
-            f"{name}: the hub's answer begins with {answer.content[:40]!r}, expected JSON", hint=NO_HUB
-        ) from None
+    """Fetches the hub's description of a model at a revision, a `ModelInfo`; `listing_of` reads it."""
+    return hub.HfApi().model_info(
+        name, revision=revision, files_metadata=True, timeout=hub.constants.HF_HUB_DOWNLOAD_TIMEOUT
+    )
 
 
 def listing_of(name: str, revision: str | None, info: Any) -> tuple[str, dict[str, AnnouncedFile]]:
     """Returns the hash of the commit in a description, and its files with their announced sizes and hashes."""
-    commit, listed = (info.get("sha"), info.get("siblings") or []) if isinstance(info, dict) else (None, [])
-    if not isinstance(commit, str) or not is_commit(commit):
-        raise HubError(f"{name}: the hub returned the commit {commit!r:.60}, expected 40 hexadecimal digits")
-    if is_commit(revision) and commit != revision:
-        raise HubError(f"{name}: the hub returned the commit {commit}, expected {revision}")
-    if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
-        raise HubError(f"{name}: the hub lists the files {listed!r:.60}, expected a list of objects")
-    return commit, {entry.get("rfilename"): _checked(name, entry) for entry in listed}
+    if not is_commit(info.sha):
+        raise HubError(f"{name}: the hub returned the commit {info.sha!r:.60}, expected 40 hexadecimal digits")
+    if is_commit(revision) and info.sha != revision:
+        raise HubError(f"{name}: the hub returned the commit {info.sha}, expected {revision}")
+    return info.sha, {entry.rfilename: _checked(name, entry) for entry in info.siblings or []}
 
 
-def _checked(name: str, entry: dict[str, Any]) -> AnnouncedFile:
+def _checked(name: str, entry: Any) -> AnnouncedFile:
     """Checks the entry of a file in the hub's list; returns the announced size and hash."""
-    file, size, large = entry.get("rfilename"), entry.get("size"), entry.get("lfs")
+    file, size = entry.rfilename, entry.size
     if not isinstance(file, str) or leaves_folder(file):
         raise HubError(
             f"{name}: the repository lists the file {file!r:.60} outside its folder, so nothing was written",
@@ -113,7 +68,7 @@ def _checked(name: str, entry: dict[str, Any]) -> AnnouncedFile:
         )
     if size is not None and not is_size(size):
         raise HubError(f"{name}: the hub lists {file!r:.60} with the size {size!r:.60}, expected a number of bytes")
-    hash = large.get("sha256") if isinstance(large, dict) else entry.get("blobId")
+    hash = entry.lfs.sha256 if entry.lfs else entry.blob_id
     return AnnouncedFile(size, hash if is_hash(hash) else None)
 
 
@@ -131,12 +86,11 @@ class Commit:
     def __init__(self, hub: Any, name: str, revision: str | None) -> None:
         """Asks the hub for the commit of the revision; `hub` is the module that `library` yields."""
         self.hash, self.listed = listing_of(name, revision, fetch_info(hub, name, revision))
-        self.folder = cache.repository_folder(name) / "snapshots" / self.hash
+        self._repository = cache.repository_folder(name)
+        self.folder = self._repository / "snapshots" / self.hash
         self._snapshot = cache.Snapshot(name, self.hash, self.folder)
         self._hub, self._name = hub, name
         self._recorded = self._snapshot.listing() is not None
-        if not self._recorded:
-            self._snapshot.listing_file.unlink(missing_ok=True)  # huggingface_hub would name files by its hashes
         self.needed = needed_files(name, self.listed, lambda file: parse_json(name, self._verified(file)), self.has)
 
     def has(self, file: str, *, content: bool = False) -> bool:
@@ -166,7 +120,111 @@ class Commit:
             listen(total, total)
 
     def _fetch(self, file: str, count: Callable[[int], None]) -> Path:
-        return fetch_file(self._hub, self._snapshot, file, self.listed[file], count)
+        """Downloads a file unless the cache has its content; returns its path in the folder of the commit."""
+        announced, path = self._announced(file), self.folder / file
+        blob = self._repository / "blobs" / (announced.hash or self.hash)
+        with _locked(self._repository.parent / ".locks" / self._repository.name / f"{blob.name}.lock"):
+            if announced.hash is None or mismatch(blob, announced) is not None:
+                if path.is_file():
+                    why = mismatch(path, announced) or "has an unknown hash"
+                    _LOG.warning("%s: %s in the cache %s, so the file is fetched again", self._name, file, why)
+                blob = self._transfer(file, announced, count)
+            _link(blob, path, moves=getattr(self._hub.constants, "HF_HUB_DISABLE_SYMLINKS", False))
+        return path
+
+    def _announced(self, file: str) -> AnnouncedFile:
+        """Returns the size and the hash of a file; asks for those that a mirror does not list."""
+        size, hash = self.listed[file]
+        if size is None or hash is None:
+            found = self._hub.get_hf_file_metadata(self._hub.hf_hub_url(self._name, file, revision=self.hash))
+            size = found.size if size is None and is_size(found.size) else size
+            hash = found.etag if hash is None and is_hash(found.etag) else hash
+        if size is None:
+            raise HubError(f"{self._name}: the hub sends no size of {file}", hint=NO_HUB)
+        if hash is None:
+            _LOG.warning("%s: the hub sends no hash of %s, so only its size is checked", self._name, file)
+        return AnnouncedFile(size, hash)
+
+    def _transfer(self, file: str, announced: AnnouncedFile, count: Callable[[int], None]) -> Path:
+        """Downloads a file, a second time if it is not what was announced; returns its place among the blobs."""
+        self._repository.mkdir(parents=True, exist_ok=True)
+        wrong: str | None = None
+        for _ in range(2):
+            if wrong:
+                _LOG.warning("%s: %s %s, so the file is fetched again", self._name, file, wrong)
+            with TemporaryDirectory(dir=self._repository, prefix=_UNFINISHED) as folder:
+                options = {"local_dir": folder, "cache_dir": folder, "tqdm_class": _Bar(announced, count)}
+                try:
+                    path = Path(self._hub.hf_hub_download(self._name, file, revision=self.hash, **options))
+                    wrong = mismatch(path, announced)
+                except OSError as problem:
+                    if problem.errno in (errno.ENOENT, errno.ENAMETOOLONG):
+                        why = f"{self._name}: the hub sends an ETag of {file} that cannot be part of a file name"
+                        raise HubError(why, hint=NO_HUB) from None
+                    if problem.errno is not None or type(problem) is not OSError:
+                        raise
+                    wrong = f"did not arrive as announced ({first_line(problem)})"
+                if wrong is None:
+                    blob = self._repository / "blobs" / (announced.hash or sha256(path))
+                    blob.parent.mkdir(exist_ok=True)
+                    os.replace(path, blob)
+                    return blob
+        raise HubError(f"{self._name}: {file} {wrong}", hint=NO_HUB)
+
+
+class _Bar:
+    """Takes the place of a bar of tqdm: counts the bytes of a file before they are written, and stops at its size."""
+
+    def __init__(self, announced: AnnouncedFile, count: Callable[[int], None]) -> None:
+        self._size, self._count, self._received = announced.size or 0, count, 0
+
+    def __call__(self, **options: Any) -> "_Bar":
+        """Returns this object in place of a new bar."""
+        return self
+
+    def __enter__(self) -> "_Bar":
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        pass
+
+    def update(self, more: int = 1) -> None:
+        """Counts bytes. A negative number means that bytes will be fetched again."""
+        self._received += more
+        if self._received > self._size:
+            raise OSError(f"more than {self._size:,} bytes")
+        self._count(self._received)
+
+    def close(self, *values: Any, **options: Any) -> None:
+        """Does nothing; neither do the other methods of a bar that are called for files in Xet."""
+
+    update_transfer = set_postfix_str = set_transfer_postfix_str = close
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Keeps other processes from downloading the same file, by the lock that huggingface_hub uses.
+
+    Nothing is damaged on a volume without locks: each process has its own folder.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        with suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _link(blob: Path, path: Path, *, moves: bool) -> None:
+    """Makes a file of a commit a link to a blob; or moves the blob, if asked to or on a volume without links."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=blob.parents[1], prefix=_UNFINISHED) as folder:
+        link = Path(folder) / path.name
+        if not moves:
+            try:
+                link.symlink_to(os.path.relpath(blob, path.parent))
+            except OSError:
+                moves = True
+        os.replace(blob if moves else link, path)
 
 
 def download(
@@ -192,28 +250,6 @@ def download(
         commit.fetch(commit.needed, on_progress, check=check)
         cache.record(name, revision, commit.hash, commit.listed)
         return commit.folder
-
-
-def _scan(hub: Any, repository: Path) -> Any:
-    """Scans the cache with huggingface_hub; returns a result that contains only one repository.
-
-    The result is used to remove commits by their hash. A fork can have a commit with the same hash, which must stay.
-
-    Returns `None` if huggingface_hub does not find the repository or considers it damaged.
-    """
-    scanned = hub.scan_cache_dir(cache.cache_folder())
-    for cached in scanned.repos:
-        if cached.repo_type == "model" and identity(cached.repo_path) == identity(repository):
-            return replace(scanned, repos=frozenset({cached}))
-    return None
-
-
-def _system_files(repository: Path) -> list[Path]:
-    """Finds the files that macOS wrote into a repository.
-
-    huggingface_hub considers a repository with such files (`._x`) damaged, and cannot remove its folders.
-    """
-    return [path for path in repository.rglob("*") if is_system_file(path.name) and not path.is_dir()]
 
 
 def _freed_bytes(removed: Iterable[cache.Snapshot], kept: Iterable[cache.Snapshot]) -> int:
@@ -244,26 +280,25 @@ class Removal:
         self.commits = [snapshot.commit for snapshot in removed]
         self._repository = cache.repository_folder(name)
         kept = [snapshot for snapshot in cache.snapshots(name) if snapshot.commit not in self.commits]
-        with library(name, revision) as hub:
-            strategy = None if _system_files(self._repository) else self._plan(hub)
-        self.size = _freed_bytes(removed, kept) if strategy is None else int(strategy.expected_freed_size)
+        self.size = _freed_bytes(removed, kept)
         self.folder = removed[0].folder if kept else self._repository
 
     def execute(self) -> None:
         """Removes the files."""
+        for path in self._repository.rglob("*"):
+            if is_system_file(path.name) and not path.is_dir():
+                path.unlink(missing_ok=True)  # huggingface_hub considers a repository with `._x` of macOS damaged
         with library(self.name, self.revision) as hub:
-            for path in _system_files(self._repository):
-                path.unlink(missing_ok=True)
-            self._plan(hub).execute()
-        remaining = [commit for commit in self.commits if cache.find_snapshot(self.name, commit)]
-        if remaining:
+            scanned = hub.scan_cache_dir(cache.cache_folder())
+            found = [
+                cached for cached in scanned.repos
+                if cached.repo_type == "model" and identity(cached.repo_path) == identity(self._repository)
+            ]  # fmt: skip
+            if not found:
+                raise HubError(
+                    f"{self.name}: huggingface_hub says that {self._repository} is damaged", hint="delete this folder"
+                )
+            # Without the other repositories: a fork can have a commit of the same hash, which must stay.
+            replace(scanned, repos=frozenset(found)).delete_revisions(*self.commits).execute()
+        if any(cache.find_snapshot(self.name, commit) for commit in self.commits):
             raise HubError(f"{self.folder}: cannot be removed", hint="check who owns the folder")
-
-    def _plan(self, hub: Any) -> Any:
-        """Returns huggingface_hub's plan of the removal."""
-        scanned = _scan(hub, self._repository)
-        if scanned is None:
-            raise HubError(
-                f"{self.name}: huggingface_hub says that {self._repository} is damaged", hint="delete this folder"
-            )
-        return scanned.delete_revisions(*self.commits)

@@ -9,7 +9,6 @@ from mlxbert.durable_files import sha256
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_ETAG = re.compile(r"[0-9A-Za-z+=_-]{1,128}")  # hexadecimal digits or similar to base64, without separators of paths
 _MAX_SIZE = 2**63 - 1  # bytes, the limit of file systems
 
 
@@ -31,11 +30,6 @@ def is_commit(commit: object) -> bool:
 def is_size(size: object) -> bool:
     """Whether a value can be the size of a file in bytes."""
     return type(size) is int and 0 <= size <= _MAX_SIZE
-
-
-def is_etag(etag: object) -> bool:
-    """Whether a value can be the ETag of a file, which huggingface_hub uses as a file name in the cache."""
-    return isinstance(etag, str) and _ETAG.fullmatch(etag) is not None
 
 
 def is_hash(value: object) -> bool:

@@ -1,11 +1,10 @@
 """Fetches the headers of weights on the hub, so that a model can be inspected without downloading its weights.
 
 huggingface_hub has a function for this, `parse_safetensors_file_metadata`. It is not used because it fetches 100 kB of
-every file, including weights, and does not return the length of the header, which is needed to check that the file is
-complete.
+every file, including weights, and the whole file from a server that cannot send a part; and it does not return the
+length of the header, which is needed to check that the file is complete.
 """
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,8 @@ from mlxbert.weights.formats.file_names import holds_weights
 from mlxbert.weights.formats.headers import Header
 from mlxbert.weights.formats.safetensors import parse_header
 from mlxbert.weights.hub import cache
-from mlxbert.weights.hub.download import Commit, library
-from mlxbert.weights.hub.guard import AnswerLimits, limited
-from mlxbert.weights.hub.transfer import UNCOMPRESSED
+from mlxbert.weights.hub.download import Commit
+from mlxbert.weights.hub.errors import library, page_error
 
 _PARTIAL = 206  # the status of a response with the requested range
 
@@ -36,19 +34,14 @@ def fetch_headers(
     with library(name, revision) as hub:
         commit = Commit(hub, name, revision)
         absent = [file for file in commit.needed if holds_weights(file) and not commit.has(file)]
-        _check_format(name, revision, absent)
+        for file in absent:
+            if not file.endswith(".safetensors"):
+                raise HubError(
+                    f"{name}: {file} is not in the cache, but only safetensors can be inspected without a download",
+                    hint=f"run `{cache.loading(name, revision)}`, then inspect the model",
+                )
         commit.fetch((file for file in commit.needed if not holds_weights(file)), on_progress)
         return commit.folder, {commit.folder / file: _read_header(hub, name, commit, file) for file in absent}
-
-
-def _check_format(name: str, revision: str | None, absent: Iterable[str]) -> None:
-    """Rejects weights in formats whose headers cannot be fetched separately."""
-    other = next((file for file in absent if not file.endswith(".safetensors")), None)
-    if other is not None:
-        raise HubError(
-            f"{name}: {other} is not in the cache, but only safetensors can be inspected without a download",
-            hint=f"run `{cache.loading(name, revision)}`, then inspect the model",
-        )
 
 
 def _read_header(hub: Any, name: str, commit: Commit, file: str) -> Header:
@@ -57,24 +50,28 @@ def _read_header(hub: Any, name: str, commit: Commit, file: str) -> Header:
     def read(count: int) -> bytes:
         nonlocal position
         first, position = position, position + count
-        return _read_bytes(hub, name, commit, file, first, count)
+        return _read_bytes(hub, name, commit.hash, file, first, count)
 
     return parse_header(Path(name) / file, commit.listed[file].size or 0, read)
 
 
-def _read_bytes(hub: Any, name: str, commit: Commit, file: str, first: int, count: int) -> bytes:
-    url, what = hub.hf_hub_url(name, file, revision=commit.hash), f"{name}: {file}"
-    headers = UNCOMPRESSED | {"Range": f"bytes={first}-{first + count - 1}"}
-    options = {"headers": hub.utils.build_hf_headers(headers=headers), "timeout": hub.constants.HF_HUB_DOWNLOAD_TIMEOUT}
-    # Streamed, so that a server that sends the whole file can be stopped before gigabytes have arrived.
-    with limited(hub, AnswerLimits(what, count)), hub.get_session().stream("GET", url, **options) as answer:
+def _read_bytes(hub: Any, name: str, commit: str, file: str, first: int, count: int) -> bytes:
+    """Reads a part of a file; streamed, so that not more arrives if a server sends more."""
+    url = hub.hf_hub_url(name, file, revision=commit)
+    part = {"Range": f"bytes={first}-{first + count - 1}", "Accept-Encoding": "identity"}
+    options = {"headers": hub.utils.build_hf_headers(headers=part), "timeout": hub.constants.HF_HUB_DOWNLOAD_TIMEOUT}
+    data = bytearray()
+    with hub.get_session().stream("GET", url, **options) as answer:
         hub.utils.hf_raise_for_status(answer)
         if answer.status_code != _PARTIAL:
-            raise HubError(
+            raise page_error(name, answer) or HubError(
                 f"{name}: the hub sends the whole file {file} (status {answer.status_code}), expected {count} bytes",
                 hint=f"run `mlxbert models download {name}`, then inspect the model",
             )
-        data: bytes = answer.read()
+        for piece in answer.iter_raw():
+            data += piece
+            if len(data) > count:
+                break
     if len(data) != count:
         raise HubError(f"{name}: the hub sent {len(data)} bytes of {file}, expected {count}", hint="try again")
-    return data
+    return bytes(data)

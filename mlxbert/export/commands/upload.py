@@ -51,7 +51,7 @@ def models_upload(
         _show_files(done)
         _confirm(done, yes)
         with progress.upload(done.name) as update:
-            done = plan.execute(update)
+            done = plan.execute(None if console.may_draw() else update)  # huggingface_hub draws bars
     facts = done.to_dict()
     session.show_object(facts, lambda: views.draw_upload(facts, listed=dry_run), out)
 

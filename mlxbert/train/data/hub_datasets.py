@@ -5,7 +5,6 @@ from typing import Any
 
 from mlxbert.errors import ArgumentError, HubError, MlxbertError
 from mlxbert.other_libraries import install_command
-from mlxbert.weights.hub.guard import guard_library
 
 HUB = "hub:"
 
@@ -44,7 +43,6 @@ def open_hub(name: str) -> Iterable[Mapping[str, Any]]:
             f"{name}: reading datasets from the hub needs the package datasets, which is not installed",
             hint=install_command("datasets"),
         ) from None
-    guard_library()
     try:
         return datasets.load_dataset(repository, config or None, split=split or "train")
     except Exception as problem:  # the errors of datasets have no common base class

@@ -308,6 +308,20 @@ def test_a_cache_that_cannot_be_written_is_named(machine: Machine) -> None:
     machine.run(*FILL, prelude=WITHOUT_PRIVILEGES).fails(1, "cannot be written", "HF_HOME")
 
 
+def test_a_cache_that_is_whole_need_not_be_written(warm: Machine) -> None:
+    for path in [warm.home, *warm.home.rglob("*")]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    for words in (FILL, ("models", "download", NAME)):
+        assert warm.run(*words, prelude=WITHOUT_PRIVILEGES).status == 0
+    assert warm.hub.fetched() == set()
+
+
+def test_a_proxy_is_asked(machine: Machine) -> None:
+    proxy = {"HF_ENDPOINT": "http://hub.example", "HTTP_PROXY": machine.hub.url, "http_proxy": machine.hub.url}
+    outcome = machine.run("models", "download", NAME, prelude="pass\n", NO_PROXY="", no_proxy="", **proxy)
+    assert outcome.status == 0 and machine.hub.fetched() == NEEDED
+
+
 def test_a_disk_that_fills_is_named(machine: Machine) -> None:
     full = (
         "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
