@@ -42,7 +42,7 @@ def download(name: str, before: Callable[[], None] = lambda: None) -> Iterator[O
     """Shows the progress of a download as a note and, in a terminal, a bar of bytes.
 
     Yields a function that takes the number of bytes done and the total; nothing is shown before its first call. An
-    interrupt prints how much is kept. `before` is called before anything is printed.
+    interrupt prints how much has arrived. `before` is called before anything is printed.
     """
     kept = total = 0
 
@@ -57,7 +57,7 @@ def download(name: str, before: Callable[[], None] = lambda: None) -> Iterator[O
         except KeyboardInterrupt:
             if 0 < kept < total:
                 amount = f"{console.size(kept)} of {console.size(total)}"
-                console.say("note", f"interrupted: {amount} are kept; the same command continues")
+                console.say("note", f"interrupted after {amount}; whole files are kept")
             raise
 
 

@@ -28,6 +28,7 @@ from mlxbert.weights.model_source import BUILTIN, check_source
 Change = Literal["new", "changed", "same"]
 _TEXTS = (".json", ".md", ".txt", ".jinja")
 _PATH = re.compile(r"(?<![\w.:/-])/[\w.-]+(?:/[\w.-]+)+")  # an absolute path without spaces
+_FRONT_MATTER = re.compile(r"\s*---[\r\n]+\S[\s\S]*?[\r\n]---\s*?(?:[\r\n]|$)")
 _CONVERT = "repeat the conversion"
 _EXPORTS = (".onnx", ".onnx_data")  # the suffixes of files next to `ONNX`
 _MAX_TEXT = 2**20  # bytes of a file that is searched for paths
@@ -238,15 +239,15 @@ def _listed(source: Path) -> list[str]:
 def _card_notes(source: Path) -> list[str]:
     """Returns a note if there is no card or no front matter; raises `ArgumentError` if front matter cannot be read."""
     from huggingface_hub import ModelCard
-    from huggingface_hub.repocard import metadata_load
 
     card, unseen = source / CARD, "so the hub shows neither a license nor the task"
     if not card.is_file():
         return [f"there is no {CARD}, {unseen}"]
     try:
-        if not metadata_load(card):  # `ModelCard` would log a warning
+        text = card.read_text(encoding="utf-8-sig")
+        if _FRONT_MATTER.match(text) is None:  # `ModelCard` would log a warning
             return [f"{CARD} has no front matter, {unseen}"]
-        ModelCard(card.read_text(encoding="utf-8-sig"))
+        ModelCard(text)
         return []
     except Exception as problem:  # errors of PyYAML, of huggingface_hub and of the system
         reason = " ".join(str(problem).split())[:200]
