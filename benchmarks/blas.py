@@ -21,11 +21,12 @@ OURS = ""  # the value of MLXBERT_BLAS
 def measure(model: str, texts: list[str]) -> dict[str, Any]:
     """GFLOP/s of matrix products, and the seconds and vectors of texts, in this process."""
     import mlxbert
+    from mlxbert.doctor.device_speed import measure_gflops
     from mlxbert.machine import device
 
     loaded = mlxbert.load(model, task="embed", device="cpu")
     mlxbert.embed(loaded, texts[:2])
-    gflops = device.measure_gflops()
+    gflops = measure_gflops()
     start = time.perf_counter()
     vectors = mlxbert.embed(loaded, texts)
     seconds = time.perf_counter() - start

@@ -22,8 +22,8 @@ from few_shot import SETS
 
 import mlxbert
 from mlxbert.explore import explain as explaining
+from mlxbert.explore.options import ExplainOptions
 from mlxbert.machine.device import mx
-from mlxbert.tasks.options import ExplainOptions
 
 DRAWS, FEWEST = 5, 5  # random choices of each text; words of the shortest text
 Spans = list[tuple[int, int, float]]  # the offsets of each word, and its share

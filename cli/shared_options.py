@@ -229,20 +229,6 @@ def _declared(group: Any) -> list[inspect.Parameter]:
     return options
 
 
-def with_changes(options: Sequence[inspect.Parameter], **changes: dict[str, Any]) -> list[inspect.Parameter]:
-    """Returns the options with changes.
-
-    `changes` maps the name of an option to a dict with new values for attributes of `Option`, or a new type as `kind`.
-    """
-
-    def changed(option: inspect.Parameter) -> inspect.Parameter:
-        kind, mark, *marks = typing.get_args(option.annotation)
-        new = {"kind": kind} | changes[option.name]
-        return option.replace(annotation=Annotated[new.pop("kind"), dataclasses.replace(mark, **new), *marks])
-
-    return [changed(option) if option.name in changes else option for option in options]
-
-
 def with_options(command: Callable[..., None], about: str, options: Sequence[inspect.Parameter]) -> Callable[..., None]:
     """Gives a command a help text and more options, which `flatten` passes to the command's `**values`."""
     command.__doc__ = about

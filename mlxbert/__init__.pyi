@@ -79,7 +79,6 @@ from mlxbert.results.embed import (
 )
 from mlxbert.results.result import Failure as Failure
 from mlxbert.results.text_relations import (
-    Mined as Mined,
     NextSentence as NextSentence,
     PairSimilarity as PairSimilarity,
     Reranked as Reranked,
@@ -120,6 +119,7 @@ from mlxbert.train.loop.events import (
     Step as Step,
     TrainingEvents as TrainingEvents,
 )
+from mlxbert.train.mine import Mined as Mined
 from mlxbert.train.objectives.objective import Example as Example, Objective as Objective, TrainBatch as TrainBatch
 from mlxbert.train.pretraining.evaluate_words import WordEvaluation as WordEvaluation, evaluate_words as evaluate_words
 from mlxbert.train.pretraining.pretrain import distill as distill, pretrain as pretrain

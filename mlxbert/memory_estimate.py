@@ -12,7 +12,7 @@ from mlxbert.text.batch import default_batch_tokens
 TEXTS, TEXT = 32, 128  # a training batch: its default number of texts, and the tokens of a paragraph
 _LONGEST = 512  # tokens of a text in an inference batch
 _ADAMW = 16  # bytes per trained parameter: weight, gradient and two moments, float32
-_KEPT_ON_CPU = 0.6  # of what a GPU keeps for gradients: a CPU computes several steps at once; measured: 0.57 to 0.68
+KEPT_ON_CPU = 0.6  # of what a GPU keeps for gradients: a CPU computes several steps at once; measured: 0.57 to 0.68
 _REPLACED = 12  # further bytes during an update on a GPU: the old weight and moments, until the new ones are computed
 
 
@@ -44,25 +44,12 @@ def _replaced() -> int:
 
 def of_training(config: EncoderConfig, parameters: int) -> int:
     """The memory in bytes for training all weights, with 32 texts of 128 tokens per batch."""
-    kept = _of_activations(config, TEXTS, TEXT, len(config.layer_schedule), devices.choose_dtype(training=True))
+    kept = of_activations(config, TEXTS, TEXT, len(config.layer_schedule), devices.choose_dtype(training=True))
     return of_trained(parameters) + max(kept - _replaced() * parameters, 0)  # activations are freed before the update
 
 
-def of_part(config: EncoderConfig, texts: int, length: int, layers: int, dtype: mx.Dtype) -> int:
-    """The memory in bytes, besides that of the weights, for the gradients of a batch, or of a part of it.
-
-    Args:
-        config: The configuration of the encoder.
-        texts: The number of texts.
-        length: The padded length of the texts in tokens.
-        layers: The number of layers whose arrays are kept for the backward pass.
-        dtype: The dtype of computation.
-    """
-    kept = _of_activations(config, texts, length, layers, dtype)
-    return kept if devices.on_gpu() else int(_KEPT_ON_CPU * kept)
-
-
-def _of_activations(config: EncoderConfig, texts: int, length: int, layers: int, dtype: mx.Dtype) -> int:
+def of_activations(config: EncoderConfig, texts: int, length: int, layers: int, dtype: mx.Dtype) -> int:
+    """Estimates the memory of the activations of some layers, in bytes."""
     return dtype.size * texts * length * (layers + 1) * _values_per_token(config, length)  # + 1: the current layer
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
     (stat.S_ISREG, "a file"),
     (stat.S_ISDIR, "a folder"),
@@ -63,29 +62,6 @@ def replace_file(new: str | Path, path: str | Path) -> None:
 def open_unlinked(path: str | Path, flags: int) -> int:
     """Like `open_regular`, but raises an error if the path itself is a link."""
     return open_regular(path, flags | os.O_NOFOLLOW)
-
-
-def open_below(root: str | Path, path: str | Path) -> int:
-    """Opens a regular file in a folder for reading, like `open_regular`, without following links below the folder.
-
-    Args:
-        root: The folder, or the file itself; links on the way to it are followed.
-        path: The file, spelled with `root` as its prefix.
-
-    Returns:
-        The descriptor.
-    """
-    *folders, name = os.path.relpath(path, root).split(os.sep)
-    if name == os.curdir:
-        return open_regular(path, os.O_RDONLY)
-    below = os.open(root, _FOLDER)
-    try:
-        for folder in folders:
-            above, below = below, os.open(folder, _FOLDER | os.O_NOFOLLOW, dir_fd=below)
-            os.close(above)
-        return open_regular(name, os.O_RDONLY | os.O_NOFOLLOW, folder=below)
-    finally:
-        os.close(below)
 
 
 def open_regular(path: str | Path, flags: int, *, folder: int | None = None) -> int:

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.config import EncoderConfig
-from mlxbert.doctor import worker
+from mlxbert.doctor import mac_state, worker
 from mlxbert.doctor.worker_job import OURS, PASSES, PEER, UPDATE, WorkerJob
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.folders.save import save
 from mlxbert.labels.labels import Labels
 from mlxbert.loading import load
-from mlxbert.machine import device as devices, mac
+from mlxbert.machine import device as devices
 from mlxbert.machine.device_errors import free_memory
 from mlxbert.option_declarations import ROUNDS
 from mlxbert.other_libraries import pip_install
@@ -92,7 +92,7 @@ def bench(
         _check_peer(against)
     ref, sides = ModelRef(model, adapter, revision, offline, dtype, device), (OURS, *([against] if against else []))
     parts: dict[str, dict[str, Any]] = {}
-    power = {"start": mac.power_state()}
+    power = {"start": mac_state.power_state()}
     with tempfile.TemporaryDirectory() as folder:
         # Training comes first, so that the files of all libraries are in the page cache when the start is measured.
         try:
@@ -107,7 +107,7 @@ def bench(
         about |= {name: part.pop(name) for name in about if name in part}
     return {
         "model": str(model), "layers": len(config.layer_schedule), "width": config.hidden_size, "mlxbert": __version__,
-        **about, "power": {**power, "end": mac.power_state()}, "encoding": parts["encoding"],
+        **about, "power": {**power, "end": mac_state.power_state()}, "encoding": parts["encoding"],
         "training": parts["training"],
     }  # fmt: skip
 

@@ -14,11 +14,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mlxbert.doctor import mac_state
 from mlxbert.doctor.torch_peer import torch_side
 from mlxbert.doctor.training_steps import Step, measured, our_classifier, our_step, token_ids
 from mlxbert.doctor.worker_job import OURS, MeasuredLibrary, Spent, Work, WorkerJob
 from mlxbert.errors import MlxbertError
-from mlxbert.machine import mac
 
 if TYPE_CHECKING:
     from mlxbert.config import EncoderConfig
@@ -144,6 +144,7 @@ def _facts(config: "EncoderConfig", weights: int, dtype: str, train: bool, kerne
     `weights` is the number of weights in the matrices of all stored layers.
     """
     from mlxbert.config import Rotary
+    from mlxbert.doctor import device_speed
     from mlxbert.machine import device as devices
     from mlxbert.machine.device import mx
     from mlxbert.nn.ops import backend
@@ -157,7 +158,7 @@ def _facts(config: "EncoderConfig", weights: int, dtype: str, train: bool, kerne
         "per_token": 2 * passes * weights / config.num_stored_layers,
         "per_score": 4 * passes * config.hidden_size,
         "spans": [window and 2 * window + 1 for window in windows], "dtype": devices.dtype_name(chosen),
-        "limit": devices.measure_gflops(_LIMIT_SIZE[str(machine["device"])], dtype=chosen),
+        "limit": device_speed.measure_gflops(_LIMIT_SIZE[str(machine["device"])], dtype=chosen),
         "machine": {**machine, "mlx": version("mlx")},
         "kernels_kept": kernels,
     }  # fmt: skip
@@ -182,7 +183,7 @@ def process_memory() -> dict[str, int]:
     """
     if sys.platform == "linux":
         return {"resident": _linux_memory("VmRSS")}
-    return mac.process_memory() if sys.platform == "darwin" else {}
+    return mac_state.process_memory() if sys.platform == "darwin" else {}
 
 
 def _linux_memory(name: str) -> int:

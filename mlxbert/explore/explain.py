@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from mlxbert.errors import ArgumentError, InputError, MissingHeadError
+from mlxbert.explore.options import ExplainOptions
 from mlxbert.explore.results import SIMILARITY, Explanation, Share
 from mlxbert.machine.device import mx, nn
 from mlxbert.machine.device_errors import device_errors
@@ -26,7 +27,6 @@ from mlxbert.tasks.argument_checks import check_model
 from mlxbert.tasks.catalogue import find_task
 from mlxbert.tasks.fill_mask import respell, target_ids
 from mlxbert.tasks.keywords import takes_keywords
-from mlxbert.tasks.options import ExplainOptions
 from mlxbert.tasks.prompted_task import choose_prompt
 from mlxbert.tasks.task import check_finite
 from mlxbert.text.encoding import Encoding

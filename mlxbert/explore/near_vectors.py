@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.model import Model
-from mlxbert.nn.unit_vectors import spherical_kmeans, unit_length
+from mlxbert.nn.unit_vectors import unit_length
 from mlxbert.progress import OnProgress, progress
 from mlxbert.tasks.argument_checks import check_inputs, check_model
 
@@ -271,3 +271,29 @@ def nearest_of_each(vectors: "Vectors", count: int) -> "tuple[Numbers, Vectors]"
         near[start : start + len(rows)] = nearest = np.take_along_axis(nearest, order, 1)
         scores[start : start + len(rows)] = np.take_along_axis(products, nearest, 1)
     return near, np.clip(scores, -1, 1)
+
+
+def spherical_kmeans(
+    vectors: "NDArray[np.float32]", centers: "NDArray[np.float32]", rounds: int
+) -> "NDArray[np.float32]":
+    """Moves each center to the mean direction of the vectors that are nearest to it, until no vector changes its group.
+
+    Args:
+        vectors: The vectors, (N, W), of length 1.
+        centers: The first centers, (K, W), of length 1. A center without vectors stays where it is.
+        rounds: The maximum number of rounds.
+
+    Returns:
+        The centers, (K, W).
+    """
+    import numpy as np
+
+    groups = np.full(len(vectors), -1)
+    for _ in range(rounds):
+        before, groups = groups, (vectors @ centers.T).argmax(1)
+        if (groups == before).all():
+            break
+        sums = np.zeros_like(centers)
+        np.add.at(sums, groups, vectors)
+        centers = np.where(sums.any(1, keepdims=True), unit_length(sums), centers)
+    return centers

@@ -4,9 +4,11 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from mlxbert.errors import ArgumentError
-from mlxbert.option_declarations import COUNT, SEED, Bounds, Option, check_fields
+from mlxbert.option_declarations import COUNT, POINTS, SEED, Bounds, Option, check_fields
+from mlxbert.tasks.options import WORD_LAYER, TaskOptions
 
 Projection = Literal["auto", "pca", "tsne"]
+Explained = Literal["classify", "tag", "fill-mask", "similarity", "rerank"]
 
 _COSINE = Bounds(0, 1)
 
@@ -83,6 +85,57 @@ class MapOptions:
         ),
     ] = "auto"
     seed: Annotated[int, Option("Seed of random numbers.", bounds=SEED)] = 0
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SensesOptions(TaskOptions):
+    """Options of `senses`."""
+
+    senses: Annotated[
+        int | None,
+        Option("Number of senses.", usual="the number whose groups are most distinct", bounds=Bounds(1, 100)),
+    ] = None
+    mask: Annotated[
+        bool | None,
+        Option(
+            "Put the mask in the place of the word. The vector then shows what could stand there.",
+            usual="if the model predicts words",
+            panel="Vectors",
+        ),
+    ] = None
+    layer: Annotated[int, WORD_LAYER] = -1
+    top_k: Annotated[int, Option("Number of words for each sense that could stand there.", bounds=COUNT)] = 8
+    typical: Annotated[int, Option("Number of typical lines for each sense.", bounds=COUNT)] = 3
+    match_case: Annotated[bool, Option("Distinguish upper and lower case in the word.")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainOptions:
+    """Options of `explain`."""
+
+    task: Annotated[
+        Explained | None,
+        Option("The task whose result is explained.", usual="the first that the model can do"),
+    ] = None
+    target: Annotated[
+        str | None,
+        Option(
+            "The label to explain. For fill-mask it is a word.",
+            "TEXT",
+            usual="the one that the model chooses",
+        ),
+    ] = None
+    at: Annotated[str | None, Option("The word of the text whose tag is explained.", "WORD")] = None
+    method: Annotated[
+        Literal["gradients", "occlusion"],
+        Option("How to find out. gradients are integrated; occlusion hides one word after another."),
+    ] = "gradients"
+    steps: Annotated[
+        int, Option("Points at which gradients are computed. More of them are slower and more exact.", bounds=POINTS)
+    ] = 50
 
     def __post_init__(self) -> None:
         check_fields(self)

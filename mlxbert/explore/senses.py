@@ -15,16 +15,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.explore.near_vectors import spherical_kmeans
+from mlxbert.explore.options import SensesOptions
 from mlxbert.explore.results import Occurrence, Sense, Senses, Substitute, TypicalLine
 from mlxbert.model import Model
-from mlxbert.nn.unit_vectors import spherical_kmeans, unit_length
+from mlxbert.nn.unit_vectors import unit_length
 from mlxbert.results.embed import Words, WordVector
 from mlxbert.results.text_results import FillMask
 from mlxbert.tasks.argument_checks import check_inputs, check_model
 from mlxbert.tasks.embed_words import EmbedWordsTask
 from mlxbert.tasks.fill_mask import COMMON_MASK, FillMaskTask
 from mlxbert.tasks.keywords import takes_keywords
-from mlxbert.tasks.options import EmbedWordsOptions, FillMaskOptions, SensesOptions
+from mlxbert.tasks.options import EmbedWordsOptions, FillMaskOptions
 from mlxbert.tasks.token_task import TokenJob
 
 if TYPE_CHECKING:

@@ -6,7 +6,9 @@ The folder is written under a temporary name and then renamed (see `mlxbert.fold
 import json
 import logging
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,13 +22,15 @@ from mlxbert.export.compare.outputs import more_bits
 from mlxbert.export.compare.reports import Conversion, Verification
 from mlxbert.export.verify import verify, verify_export
 from mlxbert.folders import copied_files, destination
-from mlxbert.folders.destination import MANIFEST
+from mlxbert.folders.copied_files import is_own
+from mlxbert.folders.destination import MANIFEST, written_files
 from mlxbert.frozen_dict import FrozenDict
 from mlxbert.machine import device as devices
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import HEADS, Network, has_own
 from mlxbert.other_libraries import not_one_of
 from mlxbert.progress import OnProgress
+from mlxbert.tasks.training_record import RECORD
 from mlxbert.text.sample_texts import sample
 from mlxbert.weights import save
 from mlxbert.weights.build import build_network
@@ -235,7 +239,7 @@ def _write(plan: _ConversionPlan, partial: Path, shard_limit: int, on_written: O
     read += copied_files.copy_files(folder, partial, inner, vectors=embeds or not folder.has_modules)
     # An adapter makes another model of its base: what is known of the training is in its own folder.
     described = folder.path if folder.adapter is None else folder.adapter
-    copied = [*copied_files.card_of(described), *([] if plan.export else copied_files.copy_record(described, partial))]
+    copied = [*copied_files.card_of(described), *([] if plan.export else copy_record(described, partial))]
     read += copied if folder.adapter is None else []
     (partial / inner).mkdir(parents=True, exist_ok=True)
     if plan.export is not None:
@@ -246,7 +250,7 @@ def _write(plan: _ConversionPlan, partial: Path, shard_limit: int, on_written: O
         checkpoint.weights.release()
     modules = list(copied_files.write_modules(folder, partial, plan.dtype)) if embeds or plan.export is None else []
     casing = copied_files.write_casing(plan.source.tokenizer.files, partial / inner)
-    with destination.loadable_view(partial) as view:
+    with loadable_view(partial) as view:
         changed = save.config_changes(checkpoint, plan.dtype, plan.quantization)
         changed |= {} if plan.export is None else plan.export.config_changes()
         config = save.write_config(checkpoint, view / inner, changed)
@@ -351,3 +355,40 @@ def _check_result(plan: _ConversionPlan, result: Path, exported: Path) -> Verifi
 
 def _hashes(folder: Path, paths: list[Path]) -> FrozenDict[str]:
     return FrozenDict({path.relative_to(folder).as_posix(): sha256(path) for path in paths})
+
+
+@contextmanager
+def loadable_view(partial: Path) -> Iterator[Path]:
+    """Makes a temporary folder with links to the files that were written so far.
+
+    Once the caller adds a configuration to it, it can be loaded like a finished model. A configuration in `partial`
+    itself would make that folder look finished to other programs. If the volume has no symbolic links (exFAT, some
+    network volumes), the links are made in the system's temporary folder.
+    """
+    files = written_files(partial)
+    with tempfile.TemporaryDirectory(dir=partial if _has_links(partial) else None, prefix=".") as name:
+        view = Path(name)
+        for path in files:
+            link = view / path.relative_to(partial)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(path)
+        yield view
+
+
+def _has_links(folder: Path) -> bool:
+    """Whether symbolic links can be created in this folder."""
+    link = folder / ".link"
+    try:
+        link.symlink_to(folder)
+    except OSError:
+        return False
+    link.unlink()
+    return True
+
+
+def copy_record(source: Path, folder: Path) -> list[Path]:
+    """Copies the file of a training's record, which `evaluate` reads; returns a list with its path, if any."""
+    if (path := source / RECORD).is_file() and is_own(path, source):
+        shutil.copyfile(path, folder / RECORD)
+        return [path]
+    return []

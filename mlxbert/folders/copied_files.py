@@ -9,7 +9,6 @@ from tokenizers.normalizers import BertNormalizer
 
 from mlxbert.errors import ConfigError
 from mlxbert.labels.labels import VECTOR_CLASSIFIER
-from mlxbert.tasks.training_record import RECORD
 from mlxbert.weights import save
 from mlxbert.weights.families.registry import family_of, read_architecture
 from mlxbert.weights.formats import safetensors
@@ -90,14 +89,6 @@ def copy_files(source: ModelFolder, folder: Path, inner: str, *, vectors: bool =
         prompts = settings.get("prompts") or source.config_json.get("task_instructions", {})
         default_prompt = {"default_prompt_name": source.own_adapter} if source.own_adapter in prompts else {}
         save.write_json(folder / ST_SETTINGS, {**settings, "prompts": prompts, **default_prompt})
-
-
-def copy_record(source: Path, folder: Path) -> list[Path]:
-    """Copies the file of a training's record, which `evaluate` reads; returns a list with its path, if any."""
-    if (path := source / RECORD).is_file() and is_own(path, source):
-        shutil.copyfile(path, folder / RECORD)
-        return [path]
-    return []
 
 
 def _files_of_queries(folder: Path) -> tuple[str, ...]:

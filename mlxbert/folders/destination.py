@@ -144,35 +144,6 @@ def partial_folder(target: Path, source: Path, overwrite: bool) -> Iterator[Path
         remove_empty(partial)
 
 
-@contextmanager
-def loadable_view(partial: Path) -> Iterator[Path]:
-    """Makes a temporary folder with links to the files that were written so far.
-
-    Once the caller adds a configuration to it, it can be loaded like a finished model. A configuration in `partial`
-    itself would make that folder look finished to other programs. If the volume has no symbolic links (exFAT, some
-    network volumes), the links are made in the system's temporary folder.
-    """
-    files = written_files(partial)
-    with tempfile.TemporaryDirectory(dir=partial if _has_links(partial) else None, prefix=".") as name:
-        view = Path(name)
-        for path in files:
-            link = view / path.relative_to(partial)
-            link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(path)
-        yield view
-
-
-def _has_links(folder: Path) -> bool:
-    """Whether symbolic links can be created in this folder."""
-    link = folder / ".link"
-    try:
-        link.symlink_to(folder)
-    except OSError:
-        return False
-    link.unlink()
-    return True
-
-
 def written_files(partial: Path) -> list[Path]:
     """Returns the sorted paths of the files written so far, without the file that marks the folder as unfinished."""
     inside = (path for path in partial.rglob("*") if path.name != MARKER and not is_system_file(path.name))

@@ -1,19 +1,17 @@
 """`mlxbert.save`: writes a model in memory as a folder for mlxbert, transformers and sentence-transformers."""
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from mlxbert.durable_files import check_space, sha256
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
 from mlxbert.folders import copied_files, destination
-from mlxbert.folders.destination import MARKER, SAVED
+from mlxbert.folders.destination import SAVED
 from mlxbert.frozen_dict import FrozenDict
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder, EmbeddingConfig, parse_poolings
 from mlxbert.nn.heads import OWN_LAYERS, has_own
-from mlxbert.nn.sparse_embedder import SparseEmbedder
-from mlxbert.nn.token_embedder import TokenEmbedder
 from mlxbert.other_libraries import not_one_of
 from mlxbert.version import __version__
 from mlxbert.weights import save as weights
@@ -24,7 +22,7 @@ from mlxbert.weights.rerankers import activation, gives_probabilities, has_decod
 from mlxbert.weights.sentence_transformers import read_embedder
 from mlxbert.weights.tokenizers.tokenizer_files import TOKENIZER_JSON, read_tokenizer
 from mlxbert.weights.vector_kinds import read_embedders
-from mlxbert.weights.write_sentence_transformers import write_embedder, write_sparse, write_token_embedder
+from mlxbert.weights.write_sentence_transformers import write_embedder
 
 
 def save(
@@ -76,66 +74,16 @@ def save(
         # from a decoder.
         from_decoder = has_decoder_classifier(architecture)
         same = architecture.parts is not None and not from_decoder
-        inner = copied_files.place_of_encoder(source if same else None, own=_has_own(model))
+        inner = copied_files.place_of_encoder(source if same else None, own=has_own_head(model))
         _copy(model, partial, inner, dtype, modules=same)
         keys = activation(probabilities=gives_probabilities(source)) if from_decoder else {}
-        _write(model, partial / inner, tensors, dtype, shard_limit, keys)
-        _seal(model, partial, modules=same)
+        write_checkpoint(model, partial / inner, tensors, dtype, shard_limit, keys)
+        seal(model, partial, modules=same)
         destination.move(partial, target)
     return target
 
 
-WriteWeights = Callable[[Path], None]
-
-
-def write_trained(
-    model: Model,
-    partial: Path,
-    describe: Callable[[Path], Mapping[str, str]],
-    keys: Mapping[str, object] = FrozenDict(),
-    embedder: Embedder | SparseEmbedder | TokenEmbedder | None = None,
-    adapter: WriteWeights | None = None,
-) -> None:
-    """Writes a trained model into a folder that is moved into place later.
-
-    Args:
-        partial: The folder to write, which must be empty.
-        describe: Called with the folder once it can be loaded. It returns the content of more files by name,
-            such as the model card and the record of the training.
-        keys: More keys for `config.json`; the value `None` removes a key.
-        embedder: How the model makes vectors, if it was trained for them; otherwise no modules are written.
-        adapter: A function that writes an adapter into the folder; it is called instead of writing all weights.
-    """
-    inner = copied_files.place_of_encoder(None, own=_has_own(model))
-    (partial / MARKER).touch()
-    (partial / inner).mkdir(exist_ok=True)
-    copied_files.copy_vocabulary(model.files, partial / inner)
-    copied_files.copy_licenses(model.files, partial)
-    copied_files.write_casing(model.tokenizer.files, partial / inner)
-    if adapter is None:
-        tensors = weights.plan_network(model.architecture, model.network)
-        _write(model, partial / inner, tensors, None, weights.parse_size("5GB"), keys)
-        static = model.config.is_static
-        if isinstance(embedder, SparseEmbedder):
-            limit = embedder.config.max_length or model.tokenizer.max_length
-            write_sparse(embedder, partial, limit, model.config.vocab_size)
-        elif isinstance(embedder, TokenEmbedder):
-            write_token_embedder(embedder, partial, inner)
-        elif embedder is not None or inner or static:
-            embedder = embedder or _embedder_of_head(model)
-            limit = embedder.config.max_length or model.tokenizer.max_length
-            write_embedder(embedder, partial, limit, inner, static=static)
-    else:
-        adapter(partial)
-        changed = weights.config_changes(model.architecture, None)
-        changed |= weights.network_changes(model.architecture, model.network)
-        weights.write_config(model.architecture, partial, changed | dict(keys))
-    for name, content in describe(partial).items():
-        (partial / name).write_text(content, encoding="utf-8")
-    _seal(model, partial, modules=False)
-
-
-def _write(
+def write_checkpoint(
     model: Model,
     inner: Path,
     tensors: list[weights.TensorToWrite],
@@ -155,7 +103,7 @@ def _write(
     weights.write_config(model.architecture, inner, changed | dict(keys))
 
 
-def _seal(model: Model, partial: Path, *, modules: bool) -> None:
+def seal(model: Model, partial: Path, *, modules: bool) -> None:
     """Checks a complete folder, and writes the manifest of its files."""
     _check_files(model, ModelFolder(partial), modules=modules)
     hashes = {path.relative_to(partial).as_posix(): sha256(path) for path in destination.written_files(partial)}
@@ -166,19 +114,19 @@ def _seal(model: Model, partial: Path, *, modules: bool) -> None:
     weights.write_json(partial / SAVED, saved)
 
 
-def _has_own(model: Model) -> bool:
+def has_own_head(model: Model) -> bool:
     """Whether the model has a head that does not exist in transformers."""
     return has_own(model.network.heads, model.network.encoder.config.labels)
 
 
-def _embedder_of_head(model: Model) -> Embedder:
+def embedder_of_head(model: Model) -> Embedder:
     """Returns an embedder that pools like the model's vector classifier.
 
     A model with such a classifier is saved with the modules of sentence-transformers, and these are written from an
     embedder.
     """
     labels = model.network.encoder.config.labels
-    if not _has_own(model):  # a static model, whose files also make vectors
+    if not has_own_head(model):  # a static model, whose files also make vectors
         return read_embedder(model.files, model.config.hidden_size)
     assert labels is not None and labels.head_pooling is not None
     return Embedder(EmbeddingConfig(parse_poolings(labels.head_pooling)), model.config.hidden_size)
@@ -201,9 +149,9 @@ def _copy(model: Model, partial: Path, inner: str, dtype: str | None, *, modules
         for _ in copied_files.write_modules(source, partial, weights.DTYPES[dtype] if dtype else None):
             pass
     copied_files.write_casing(model.tokenizer.files, partial / inner)
-    if _has_own(model) and not (partial / MODULES).is_file():
+    if has_own_head(model) and not (partial / MODULES).is_file():
         static = model.config.is_static
-        write_embedder(_embedder_of_head(model), partial, model.tokenizer.max_length, inner, static=static)
+        write_embedder(embedder_of_head(model), partial, model.tokenizer.max_length, inner, static=static)
 
 
 def _check_files(model: Model, saved: ModelFolder, *, modules: bool) -> None:

@@ -12,10 +12,8 @@ Words outside of entities have the tag `O`. A tag that breaks its scheme is read
 mode of seqeval: an entity begins where its type begins, whatever the letter.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
-from itertools import pairwise
 from typing import Literal, get_args
 
 from mlxbert.errors import ArgumentError
@@ -23,10 +21,9 @@ from mlxbert.errors import ArgumentError
 Scheme = Literal["iob1", "iob2", "bioes", "bilou", "plain"]
 SCHEMES: tuple[str, ...] = get_args(Scheme)
 OUTSIDE = "O"
-_UNTYPED = "_"  # seqeval's name for the type of a tag that is only a letter
-_LETTERS = {"iob1": "BI", "iob2": "BI", "bioes": "BIES", "bilou": "BILU"}
+UNTYPED = "_"  # seqeval's name for the type of a tag that is only a letter
+LETTERS = {"iob1": "BI", "iob2": "BI", "bioes": "BIES", "bilou": "BILU"}
 _AS_BIOES = str.maketrans("LU", "ES")
-_AS_BILOU = str.maketrans("ES", "LU")
 
 Entity = tuple[str, int, int]  # type, first word, and the end, exclusive
 
@@ -37,13 +34,13 @@ def parts(tag: str, scheme: str) -> tuple[str, str]:
     if tag == OUTSIDE:
         return OUTSIDE, ""
     letter, dash, kind = tag[:1], tag[1:2], tag[2:]
-    if not letter or letter not in _LETTERS[scheme] or dash not in ("", "-") or (dash and not kind):
-        *first, last = (f"{letter}-" for letter in _LETTERS[scheme])
+    if not letter or letter not in LETTERS[scheme] or dash not in ("", "-") or (dash and not kind):
+        *first, last = (f"{letter}-" for letter in LETTERS[scheme])
         expected = f"{', '.join(first)} or {last}"
         raise ArgumentError(
             f"tag is {tag!r:.60}, expected {OUTSIDE}, or {expected} followed by a type (scheme {scheme})"
         )
-    return letter.translate(_AS_BIOES) if scheme == "bilou" else letter, kind or _UNTYPED
+    return letter.translate(_AS_BIOES) if scheme == "bilou" else letter, kind or UNTYPED
 
 
 def spelled(name: str, scheme: str) -> str:
@@ -73,28 +70,6 @@ def scheme_of(names: Iterable[str]) -> str:
     return "iob2" if continued <= begun else "iob1"
 
 
-def recognize(tags: Iterable[Sequence[str]]) -> str:
-    """Returns the scheme of the tags of sentences, if it fits more than half of the words not tagged `O`; else `plain`.
-
-    If most entities that do not directly follow another entity of the same type begin with `I-`, the scheme is `iob1`,
-    otherwise `iob2`.
-    """
-    tags = [*tags]
-    counts = Counter(tag for sentence in tags for tag in sentence if tag != OUTSIDE)
-    fitting = [tag for tag in counts if scheme_of([tag]) != "plain"]
-    scheme = scheme_of(fitting) if 2 * sum(counts[tag] for tag in fitting) > counts.total() else "plain"
-    if scheme not in ("iob1", "iob2"):
-        return scheme
-    begun = {"B": 0, "I": 0}
-    for sentence in tags:
-        last = ""
-        for tag in sentence:
-            if tag[:1] in begun and tag[2:] != last:
-                begun[tag[0]] += 1
-            last = tag[2:] if tag[:1] in begun else ""
-    return "iob1" if begun["I"] > begun["B"] else "iob2"
-
-
 def decode(tags: Sequence[str], scheme: str) -> list[Entity]:
     """Returns the entities of a sentence, each as type, first word and end word (exclusive); none for `plain`."""
     if scheme == "plain":
@@ -112,42 +87,6 @@ def decode(tags: Sequence[str], scheme: str) -> list[Entity]:
     return entities
 
 
-def encode(entities: Iterable[Entity], length: int, scheme: str) -> list[str]:
-    """Returns the tags of a sentence of `length` words with these entities (in order). `plain` has no entities."""
-    tags, last = [OUTSIDE] * length, ("", 0, 0)
-    for kind, start, end in entities:
-        if scheme in ("iob1", "iob2"):
-            first = "B" if scheme == "iob2" or (kind, start) == (last[0], last[2]) else "I"
-            letters = first + "I" * (end - start - 1)
-        else:
-            letters = "S" if end - start == 1 else "B" + "I" * (end - start - 2) + "E"
-            letters = letters.translate(_AS_BILOU) if scheme == "bilou" else letters
-        tags[start:end] = [_tag(letter, kind) for letter in letters]
-        last = kind, start, end
-    return tags
-
-
-def _tag(letter: str, kind: str) -> str:
-    return letter if kind == _UNTYPED else f"{letter}-{kind}"
-
-
-def convert(tags: Sequence[str], from_scheme: str, to_scheme: str) -> list[str]:
-    """Converts tags to another scheme; tags that break their scheme are repaired, even if the scheme stays the same."""
-    if "plain" in (from_scheme, to_scheme):
-        if from_scheme != to_scheme:
-            raise ArgumentError(f"tags of the scheme {from_scheme} cannot be converted to the scheme {to_scheme}")
-        return [*tags]
-    return encode(decode(tags, from_scheme), len(tags), to_scheme)
-
-
-def names_of(tags: Iterable[str], scheme: str) -> tuple[str, ...]:
-    """All tags of a scheme for the types in `tags`: `O`, then the tags of each type, in alphabetical order."""
-    if scheme == "plain":
-        return tuple(sorted({*tags}))
-    kinds = sorted({parts(tag, scheme)[1] for tag in tags if tag != OUTSIDE})
-    return (OUTSIDE, *(_tag(letter, kind) for kind in kinds for letter in _LETTERS[scheme]))
-
-
 def types_of(names: Sequence[str]) -> tuple[str, ...]:
     """Returns the distinct entity types among a model's labels, or the labels themselves if they mark no entities."""
     scheme = scheme_of(names)
@@ -155,13 +94,6 @@ def types_of(names: Sequence[str]) -> tuple[str, ...]:
         return tuple(names)
     fitting = (parts(name, scheme)[1] for name in names if spelled(name, scheme) == name != OUTSIDE)
     return tuple(dict.fromkeys(fitting))
-
-
-def inside(tag: str, scheme: str) -> str:
-    """Returns the tag of a word's later sub-words if the first has `tag`: `B-PER` continues with `I-PER`."""
-    if scheme == "plain" or tag == OUTSIDE:
-        return tag
-    return "I" + tag[1:]
 
 
 def allowed(scheme: str, names: Sequence[str]) -> tuple[list[bool], list[list[bool]], list[bool]]:
@@ -180,25 +112,13 @@ def allowed(scheme: str, names: Sequence[str]) -> tuple[list[bool], list[list[bo
     split = [parts(name, scheme) for name in names]
     outside = (OUTSIDE, "")
     return (
-        [_follows(outside, tag, scheme) for tag in split],
-        [[_follows(before, tag, scheme) for tag in split] for before in split],
-        [_follows(tag, outside, scheme) for tag in split],
+        [follows(outside, tag, scheme) for tag in split],
+        [[follows(before, tag, scheme) for tag in split] for before in split],
+        [follows(tag, outside, scheme) for tag in split],
     )
 
 
-def breaks(tags: Sequence[str], scheme: str) -> int:
-    """The number of places in a sentence where its tags break the scheme; see `allowed`."""
-    if scheme == "plain":
-        return 0
-    return sum(1 for before, tag in _pairs(tags, scheme) if not _follows(before, tag, scheme))
-
-
-def _pairs(tags: Sequence[str], scheme: str) -> Iterator[tuple[tuple[str, str], tuple[str, str]]]:
-    split = [(OUTSIDE, ""), *(parts(tag, scheme) for tag in tags), (OUTSIDE, "")]
-    return pairwise(split)
-
-
-def _follows(before: tuple[str, str], tag: tuple[str, str], scheme: str) -> bool:
+def follows(before: tuple[str, str], tag: tuple[str, str], scheme: str) -> bool:
     """Whether a tag may follow another; a tag is a letter and a type. A sentence has an implicit `O` at both ends."""
     same = before[1] == tag[1]
     if scheme == "iob1":

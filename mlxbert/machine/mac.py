@@ -27,23 +27,8 @@ _LEAST_GAIN = 1.5
 _FIRST_DARWIN, _DARWIN_BY_YEAR = 20, 25  # the kernel versions of macOS 11 and 26
 _SMALL = 8 * 2**30  # bytes of memory
 _HOST_VM_INFO64, _VM_WORDS = 4, 38  # Mach's number of `struct vm_statistics64`, and its size in words of 32 bits
-_ENERGY_MODES = ("automatic", "low power", "high power")
-_THERMAL_PRESSURES = ("nominal", "moderate", "heavy", "trapping", "sleeping")  # OSThermalNotification.h of macOS
-_RUSAGE_INFO_V4 = 4
 
 GpuSize = Literal["small", "medium", "large"]
-
-
-class _ProcessUsage(ctypes.Structure):
-    """`rusage_info_v4` of `<sys/resource.h>`: a UUID and 35 numbers, of which two are read."""
-
-    _fields_ = (
-        ("uuid", ctypes.c_uint8 * 16),
-        ("times", ctypes.c_uint64 * 6),
-        ("resident", ctypes.c_uint64),
-        ("footprint", ctypes.c_uint64),
-        ("others", ctypes.c_uint64 * 27),
-    )
 
 
 @dataclass(frozen=True)
@@ -140,36 +125,13 @@ def _wheel() -> str | None:
     return tag[1] if tag else None
 
 
-def power_state() -> dict[str, str | None]:
-    """What decides how fast this Mac runs at the moment; empty on another system.
-
-    Returns:
-        `power_source` (`AC Power`, `Battery Power`, `UPS Power`), `energy_mode` (`automatic`, `low power` or `high
-        power`) and `thermal_pressure` (`nominal`, `moderate`, `heavy`, …); `None` for what the system does not say.
-    """
-    if sys.platform != "darwin":
-        return {}
-    # Macs that have a High Power Mode call the setting `powermode`.
-    mode = re.search(r"^\s*(?:low)?powermode\s+([0-2])\s*$", _output("/usr/bin/pmset", "-g"), re.MULTILINE)
-    # Not `pmset -g therm`: on Apple silicon it reports no throttling (exelban/stats#749, macmade/Hot#80).
-    pressure = re.search(
-        r"thermalpressurelevel\s+([0-4])\s*$",
-        _output("/usr/bin/notifyutil", "-g", "com.apple.system.thermalpressurelevel"),
-    )
-    return {
-        "power_source": power_source(),
-        "energy_mode": _ENERGY_MODES[int(mode[1])] if mode else None,
-        "thermal_pressure": _THERMAL_PRESSURES[int(pressure[1])] if pressure else None,
-    }
-
-
 def power_source() -> str | None:
     """Returns where this Mac draws its power from: `AC Power`, `Battery Power` or `UPS Power`."""
-    source = re.search(r"drawing from '(.+?)'", _output("/usr/bin/pmset", "-g", "batt"))
+    source = re.search(r"drawing from '(.+?)'", output_of("/usr/bin/pmset", "-g", "batt"))
     return source[1] if source else None
 
 
-def _output(*command: str) -> str:
+def output_of(*command: str) -> str:
     """Returns what a program of the system prints; nothing if it cannot be run."""
     import subprocess
 
@@ -177,18 +139,6 @@ def _output(*command: str) -> str:
         return subprocess.run(command, capture_output=True, timeout=10, check=False).stdout.decode("utf-8", "replace")
     except (OSError, subprocess.SubprocessError):
         return ""
-
-
-def process_memory() -> dict[str, int]:
-    """Returns the `resident` memory and the `footprint` of this process in bytes; nothing if the system refuses.
-
-    The footprint is what Activity Monitor shows and what the system limits. It includes the memory that Metal has
-    allocated for the process, of which next to nothing may be resident.
-    """
-    usage = _ProcessUsage()
-    if ctypes.CDLL(None).proc_pid_rusage(os.getpid(), _RUSAGE_INFO_V4, ctypes.byref(usage)):
-        return {}
-    return {"resident": usage.resident, "footprint": usage.footprint}
 
 
 def problems(mac: Mac, *, metal: bool, float16_gain: Callable[[], float] | None = None) -> list[str]:

@@ -91,7 +91,6 @@ def as_data(line: str) -> str:
 
 
 _LOG = logging.getLogger("mlxbert")
-_CANDIDATES = ",;\t|"  # for the separator
 _MAX_LOOKAHEAD = 2**20  # characters
 _SEPARATOR = re.compile(r"sep=.?,?", re.IGNORECASE)
 _Rows = Iterator[tuple[int, list[str] | InputError]]
@@ -107,28 +106,6 @@ class SurplusCellsError(InputError):
     def __init__(self, message: str, values: Mapping[str, str]) -> None:
         super().__init__(message)
         self.values = values
-
-
-def find_separator(lines: Sequence[str]) -> str:
-    """Finds the separator of the columns of a .csv.
-
-    It is the one that divides the most lines into as many cells as the header, or the header into the most cells if
-    several divide equally many; a comma if none divides the header. (`csv.Sniffer` takes quadratic time, and is wrong
-    about commas within quotes.)
-
-    Args:
-        lines: The first lines of the file.
-    """
-    best, most = ",", (0, 1)
-    for separator in _CANDIDATES:
-        try:
-            widths = [len(row) for row in csv.reader(lines, delimiter=separator) if row]
-        except csv.Error:
-            continue
-        header = widths[0] if widths else 0
-        if header > 1 and (widths.count(header), header) > most:
-            best, most = separator, (widths.count(header), header)
-    return best
 
 
 def read_csv(lines: Lines, wanted: ReadOptions) -> Iterator[Item]:

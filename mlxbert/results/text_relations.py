@@ -80,18 +80,3 @@ class Reranked(Result):
     text: str
     logit: float
     truncated: bool = field(default=False, metadata=NOT_IN_JSON)
-
-
-@dataclass(frozen=True)
-class Mined(Result):
-    """A query with the texts that belong to it, and hard negatives.
-
-    Attributes:
-        query: The query.
-        positives: The texts that belong to the query.
-        negatives: Texts that do not belong to the query, most similar first; possibly fewer than requested.
-    """
-
-    query: str
-    positives: tuple[str, ...]
-    negatives: tuple[str, ...]

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from mlxbert.durable_files import is_forbidden, is_system_file, to_path
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.paths import open_below, open_regular, open_unlinked
+from mlxbert.paths import open_regular, open_unlinked
 from mlxbert.search.file_systems import (
     FORBIDDEN,
     IN_THE_CLOUD,
@@ -216,6 +216,7 @@ def _spelled(text: str, naming: Naming) -> str:
 
 _OPTIONS = Naming(compose=True)  # for `include` and `exclude`
 _MAX_DEPTH = 128  # maximum depth of a folder: the time of a pattern with `**` grows with a power of the depth
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,3 +428,26 @@ def _option(name: str, patterns: Sequence[str]) -> Rules | None:
             expected = "expected a .gitignore pattern such as 'drafts/' or '*.md', with at most three stars in a name"
             raise ArgumentError(f"{name} has {pattern!r:.60}, {expected}")
     return compile_rules("\n".join(patterns), _OPTIONS, inside=True)
+
+
+def open_below(root: str | Path, path: str | Path) -> int:
+    """Opens a regular file in a folder for reading, like `open_regular`, without following links below the folder.
+
+    Args:
+        root: The folder, or the file itself; links on the way to it are followed.
+        path: The file, spelled with `root` as its prefix.
+
+    Returns:
+        The descriptor.
+    """
+    *folders, name = os.path.relpath(path, root).split(os.sep)
+    if name == os.curdir:
+        return open_regular(path, os.O_RDONLY)
+    below = os.open(root, _FOLDER)
+    try:
+        for folder in folders:
+            above, below = below, os.open(folder, _FOLDER | os.O_NOFOLLOW, dir_fd=below)
+            os.close(above)
+        return open_regular(name, os.O_RDONLY | os.O_NOFOLLOW, folder=below)
+    finally:
+        os.close(below)

@@ -8,7 +8,6 @@ from mlxbert.option_declarations import (
     COUNT,
     LENGTH,
     OVERLAP,
-    POINTS,
     POOLINGS,
     Bounds,
     Option,
@@ -20,7 +19,6 @@ Kind = Literal["query", "document"]
 OutputDType = Literal["float32", "float16", "int8", "binary"]
 Aggregation = Literal["none", "simple", "first", "average", "max"]  # as transformers calls them
 
-Explained = Literal["classify", "tag", "fill-mask", "similarity", "rerank"]
 Truncating = Literal["truncate", "window", "error"]
 
 
@@ -43,7 +41,7 @@ _UNWINDOWED = Option(
     "Overlong texts. truncate drops the end (of a pair: of the longer text); error refuses the text.",
     panel="Input",
 )
-_WORD_LAYER = Option(
+WORD_LAYER = Option(
     "Layer to take word vectors from. 0 is the embeddings, 1 the first layer, -1 the last.",
     usual="the last",
     panel="Vectors",
@@ -182,29 +180,7 @@ class RankingOptions(SimilarityOptions):
 class EmbedWordsOptions(TruncatingOptions):
     """Options of `embed_words`."""
 
-    layer: Annotated[int, _WORD_LAYER] = -1
-
-
-@dataclass(frozen=True, kw_only=True)
-class SensesOptions(TaskOptions):
-    """Options of `senses`."""
-
-    senses: Annotated[
-        int | None,
-        Option("Number of senses.", usual="the number whose groups are most distinct", bounds=Bounds(1, 100)),
-    ] = None
-    mask: Annotated[
-        bool | None,
-        Option(
-            "Put the mask in the place of the word. The vector then shows what could stand there.",
-            usual="if the model predicts words",
-            panel="Vectors",
-        ),
-    ] = None
-    layer: Annotated[int, _WORD_LAYER] = -1
-    top_k: Annotated[int, Option("Number of words for each sense that could stand there.", bounds=COUNT)] = 8
-    typical: Annotated[int, Option("Number of typical lines for each sense.", bounds=COUNT)] = 3
-    match_case: Annotated[bool, Option("Distinguish upper and lower case in the word.")] = False
+    layer: Annotated[int, WORD_LAYER] = -1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -330,24 +306,6 @@ class RerankOptions(TruncatingOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MiningOptions:
-    """Which texts `mine` chooses as negatives."""
-
-    negatives: Annotated[int, Option("Maximum number of negatives per query.", bounds=Bounds(1, 10_000))] = 5
-    margin: Annotated[
-        float,
-        Option(
-            "How much less similar negatives must be. Compared with the least similar positive of the query.",
-            bounds=Bounds(-1000, 1000),
-        ),
-    ] = 0.05
-    skip: Annotated[int, Option("Skip the N most similar texts.", bounds=Bounds(0, 1_000_000))] = 0
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-
-@dataclass(frozen=True, kw_only=True)
 class NextSentenceOptions(TaskOptions):
     """Options of `next_sentence`."""
 
@@ -365,35 +323,6 @@ class TokenizeOptions:
 
     pair: Annotated[str | None, Option("A second text, in segment B.", "TEXT")] = None
     overflow: Annotated[Literal["error", "truncate"], _UNWINDOWED] = "error"
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExplainOptions:
-    """Options of `explain`."""
-
-    task: Annotated[
-        Explained | None,
-        Option("The task whose result is explained.", usual="the first that the model can do"),
-    ] = None
-    target: Annotated[
-        str | None,
-        Option(
-            "The label to explain. For fill-mask it is a word.",
-            "TEXT",
-            usual="the one that the model chooses",
-        ),
-    ] = None
-    at: Annotated[str | None, Option("The word of the text whose tag is explained.", "WORD")] = None
-    method: Annotated[
-        Literal["gradients", "occlusion"],
-        Option("How to find out. gradients are integrated; occlusion hides one word after another."),
-    ] = "gradients"
-    steps: Annotated[
-        int, Option("Points at which gradients are computed. More of them are slower and more exact.", bounds=POINTS)
-    ] = 50
 
     def __post_init__(self) -> None:
         check_fields(self)

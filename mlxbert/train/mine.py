@@ -1,6 +1,7 @@
 """`mlxbert.mine`: finds texts that a model considers similar to a query although they do not belong to it."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -8,15 +9,31 @@ from mlxbert.errors import ArgumentError, InputError
 from mlxbert.model import Model
 from mlxbert.progress import OnProgress
 from mlxbert.readers.text_lines import UTF8
-from mlxbert.results.text_relations import Mined
+from mlxbert.results.result import Result
 from mlxbert.tasks.argument_checks import check_model
 from mlxbert.tasks.embed import stacked
 from mlxbert.tasks.keywords import takes_keywords
-from mlxbert.tasks.options import MiningOptions, SimilarityOptions, TaskOptions
+from mlxbert.tasks.options import SimilarityOptions, TaskOptions
 from mlxbert.tasks.query_ranking import nearest, scores_of_pairs
 from mlxbert.tasks.similarity import embed_tasks
 from mlxbert.train.data.labelled_rows import read_rows
 from mlxbert.train.data.related_texts import Related, find_related_columns, read_related
+from mlxbert.train.options.training_tasks import MiningOptions
+
+
+@dataclass(frozen=True)
+class Mined(Result):
+    """A query with the texts that belong to it, and hard negatives.
+
+    Attributes:
+        query: The query.
+        positives: The texts that belong to the query.
+        negatives: Texts that do not belong to the query, most similar first; possibly fewer than requested.
+    """
+
+    query: str
+    positives: tuple[str, ...]
+    negatives: tuple[str, ...]
 
 
 @takes_keywords

@@ -25,7 +25,6 @@ from mlxbert.durable_files import acquire_lock, check_hash, read_record, remove_
 from mlxbert.errors import ArgumentError
 from mlxbert.export import card
 from mlxbert.export.card import Scores
-from mlxbert.folders.save import write_trained
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import has_own
@@ -34,6 +33,7 @@ from mlxbert.nn.token_embedder import TokenEmbedder
 from mlxbert.partial_folder import LOCK, MANIFEST, PartialFolder, comparable
 from mlxbert.tasks.training_record import RECORD
 from mlxbert.train.base_model import BaseModel
+from mlxbert.train.files.trained_model import write_trained
 from mlxbert.train.loop.adamw import Arrays
 from mlxbert.train.loop.saved_run import RunStore, load_arrays, reading, save_arrays
 from mlxbert.train.lora_adapters import Adapters

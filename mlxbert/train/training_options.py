@@ -1,5 +1,6 @@
 """The options of training and evaluation commands that the library does not declare in its own option classes."""
 
+import dataclasses
 import inspect
 import typing
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import typer
 
-from mlxbert.cli.shared_options import Encoding, NoHeader, OutputOptions, TextFormat, options_of, with_changes
+from mlxbert.cli.shared_options import Encoding, NoHeader, OutputOptions, TextFormat, options_of
 from mlxbert.errors import ArgumentError
 from mlxbert.option_declarations import LENGTH, SHARE, SMALLEST, STEPS, Bounds, Option, OutputPath, choices_of, kinds_of
 from mlxbert.readers.text_lines import UTF8, check_encoding
@@ -247,3 +248,17 @@ def check_data(paths: Sequence[str], encoding: str) -> None:
     check_encoding(encoding)
     for path in paths:
         check_sources(path)
+
+
+def with_changes(options: Sequence[inspect.Parameter], **changes: dict[str, Any]) -> list[inspect.Parameter]:
+    """Returns the options with changes.
+
+    `changes` maps the name of an option to a dict with new values for attributes of `Option`, or a new type as `kind`.
+    """
+
+    def changed(option: inspect.Parameter) -> inspect.Parameter:
+        kind, mark, *marks = typing.get_args(option.annotation)
+        new = {"kind": kind} | changes[option.name]
+        return option.replace(annotation=Annotated[new.pop("kind"), dataclasses.replace(mark, **new), *marks])
+
+    return [changed(option) if option.name in changes else option for option in options]

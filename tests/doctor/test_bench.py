@@ -99,7 +99,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> dict[str, Fake]:
     found = {OURS: Fake(), PEER: Fake(5.0, peer={"torch": "2.13.0", "transformers": "5.23.0", "device": "mps"})}
     monkeypatch.setattr(measure, "_PAUSE", 0)
     heat = iter(("nominal", "heavy"))
-    monkeypatch.setattr("mlxbert.machine.mac.power_state", lambda: {"thermal_pressure": next(heat)})
+    monkeypatch.setattr("mlxbert.doctor.mac_state.power_state", lambda: {"thermal_pressure": next(heat)})
     monkeypatch.setattr(measure, "_workers", lambda job, sides: nullcontext({side: found[side] for side in sides}))
     return found
 

@@ -406,8 +406,8 @@ def found(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What any check finds."""
     found = result()
     monkeypatch.setattr(module, "check", lambda device, *, quick, on_step: {**found, "quick": quick})
-    monkeypatch.setattr("mlxbert.machine.device.measure_gflops", lambda: 100.0)
-    monkeypatch.setattr("mlxbert.machine.mac.power_state", lambda: {"thermal_pressure": "moderate"})
+    monkeypatch.setattr("mlxbert.doctor.device_speed.measure_gflops", lambda: 100.0)
+    monkeypatch.setattr("mlxbert.doctor.mac_state.power_state", lambda: {"thermal_pressure": "moderate"})
     return found
 
 
@@ -454,7 +454,7 @@ def test_the_facts_are_there_when_a_check_is_interrupted(monkeypatch: pytest.Mon
         raise KeyboardInterrupt
 
     monkeypatch.setattr(module, "check", interrupted)
-    monkeypatch.setattr("mlxbert.machine.mac.power_state", dict)
+    monkeypatch.setattr("mlxbert.doctor.mac_state.power_state", dict)
     outcome, shown = terminal("doctor", "--check")
     assert outcome.status == 130 and "GFLOP/s" in shown and "package mlx" in shown
 

@@ -165,16 +165,21 @@ def test_matrix_units_that_work_or_are_not_there_are_no_problem(
     assert problems(make(values, tag=tag), metal=True, float16_gain=None if gain is None else lambda: gain) == []
 
 
+@needs("doctor")
 def test_products_are_compared_on_a_gpu_that_does_not_round_float32(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from mlxbert.doctor import device_speed
+
     make(M5, tag=None)
-    monkeypatch.setattr(device, "measure_gflops", lambda size, runs, dtype: 3900.0 if dtype == mx.float32 else 4100.0)
+    monkeypatch.setattr(
+        device_speed, "measure_gflops", lambda size, runs, dtype: 3900.0 if dtype == mx.float32 else 4100.0
+    )
     monkeypatch.setattr(mx, "is_available", lambda kind: True)
     for on_gpu, tf32, count in ((True, "0", 1), (True, "1", 0), (False, "0", 0)):
-        monkeypatch.setattr(device, "on_gpu", lambda on_gpu=on_gpu: on_gpu)
+        monkeypatch.setattr(device_speed, "on_gpu", lambda on_gpu=on_gpu: on_gpu)
         monkeypatch.setenv("MLX_ENABLE_TF32", tf32)
-        assert ["1.1 times" in problem for problem in device.mac_problems()] == [True] * count
+        assert ["1.1 times" in problem for problem in device_speed.mac_problems()] == [True] * count
 
 
 @pytest.mark.parametrize(
@@ -245,6 +250,7 @@ SETTINGS = "System-wide power settings:\nCurrently in use:\n standby            
 HEAT = "com.apple.system.thermalpressurelevel {}\n"
 
 
+@needs("doctor")
 @pytest.mark.parametrize(
     ("battery", "settings", "heat", "expected"),
     [
@@ -262,6 +268,8 @@ def test_power_and_heat_are_what_the_system_says(
     heat: int | str,
     expected: tuple[str | None, ...],
 ) -> None:
+    from mlxbert.doctor import mac_state
+
     make(M2)
     said = {
         ("/usr/bin/pmset", "-g", "batt"): SOURCE.format(battery),
@@ -276,9 +284,9 @@ def test_power_and_heat_are_what_the_system_says(
 
     monkeypatch.setattr(subprocess, "run", run)
     keys = ("power_source", "energy_mode", "thermal_pressure")
-    assert mac.power_state() == dict(zip(keys, expected, strict=True))
+    assert mac_state.power_state() == dict(zip(keys, expected, strict=True))
     monkeypatch.setattr(sys, "platform", "linux")
-    assert mac.power_state() == {}
+    assert mac_state.power_state() == {}
 
 
 @needs("doctor")
@@ -356,9 +364,12 @@ def test_what_has_to_survive_a_power_cut_leaves_the_cache_of_the_disk(
     assert (tmp_path / "b").read_bytes() == b"y"
 
 
+@needs("doctor")
 def test_doctor_says_what_is_wrong(make: Make) -> None:
+    from mlxbert.doctor import device_speed
+
     make({**M2, "kern.hv_vmm_present": "1"})
-    (said,) = device.mac_problems()
+    (said,) = device_speed.mac_problems()
     assert "virtual machine" in said
     found = device.describe()
     assert found["dtype"] == "float32" and "CPU" in str(found["dtype_reason"])
@@ -390,14 +401,15 @@ def test_tf32_is_decided_once_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def unreported(make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """The cache of a Mac with a GPU, on which `doctor` finds nothing to mend."""
+    from mlxbert.doctor import device_speed
     from mlxbert.doctor.commands import doctor as machine
 
     make(M2)
     facts = {"device": "gpu", "gpu_found": True, "blas": "accelerate", "blas_hint": None, "chip": "Apple M2"}
     monkeypatch.setattr(device, "describe", lambda: {**facts, "macos": "15.6"})
-    monkeypatch.setattr(device, "mac_problems", list)
+    monkeypatch.setattr(device_speed, "mac_problems", list)
     monkeypatch.setattr(device, "use", lambda name: None)
-    monkeypatch.setattr(device, "measure_gflops", lambda: 100.0)
+    monkeypatch.setattr(device_speed, "measure_gflops", lambda: 100.0)
     monkeypatch.setattr(machine, "_version", {"mlx": "0.32.4", "mlx-metal": "0.32.4"}.get)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache"

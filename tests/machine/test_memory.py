@@ -57,7 +57,6 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> Limits:
     for name in ("memory", "cache"):
         monkeypatch.setattr(mx, f"set_{name}_limit", lambda limit, name=name: found.update({name: limit}))
     monkeypatch.setattr(mx, "get_memory_limit", lambda: found.get("memory", 2 * GIB))
-    monkeypatch.setattr(device, "measure_gflops", lambda: 50.0)
     return found
 
 

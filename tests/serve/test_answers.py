@@ -17,6 +17,7 @@ from starlette.testclient import TestClient
 import mlxbert
 from mlxbert.errors import TooLargeError
 from mlxbert.results.result import Failure
+from mlxbert.serve.all_token_vectors import EmbedTokensTask
 from mlxbert.serve.engine.answer_memory import AnswerMemory, Budget
 from mlxbert.serve.engine.serving_options import ServeOptions
 from mlxbert.serve.http.app import make_app
@@ -24,7 +25,6 @@ from mlxbert.serve.json_bodies import each, pieces
 from mlxbert.serve.service import Service
 from mlxbert.tasks.answer import AnswerTask
 from mlxbert.tasks.classify import ClassifyTask
-from mlxbert.tasks.embed_tokens import EmbedTokensTask
 from mlxbert.tasks.embed_words import EmbedWordsTask
 from mlxbert.tasks.fill_mask import FillMaskTask
 from mlxbert.tasks.options import (

@@ -12,7 +12,6 @@ import mlxbert
 from mlxbert.labels.labels import Labels
 from mlxbert.tasks import runner
 from mlxbert.tasks.embed import EmbedTask, embed_stream
-from mlxbert.tasks.embed_tokens import EmbedTokensTask
 from mlxbert.tasks.embed_words import EmbedWordsTask
 from mlxbert.tasks.fill_mask import FillMaskTask
 from mlxbert.tasks.options import ClassifyOptions, EmbedOptions, EmbedWordsOptions, FillMaskOptions
@@ -22,6 +21,7 @@ from mlxbert.text.batch import WINDOW, WINDOWS, padded_count
 from mlxbert.text.usage import Usage
 from tests.helpers.batches import as_on_a_gpu
 from tests.helpers.classifiers import NLI, save_classifier
+from tests.helpers.rooms import needs
 from tests.tasks.test_faults import close
 
 LARGE = WINDOWS["large"]
@@ -128,9 +128,12 @@ def test_many_texts_are_one_window_of_a_gpu_and_keep_their_order(
     assert sizes == [WINDOW, size - WINDOW, 40]
 
 
+@needs("serve")
 def test_tasks_with_large_outputs_keep_usual_windows(
     model: mlxbert.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from mlxbert.serve.all_token_vectors import EmbedTokensTask
+
     as_on_a_gpu(monkeypatch)
     monkeypatch.setattr("mlxbert.text.batch.OUTPUTS", 2**22)  # the tiny model's are small
     assert EmbedTask(model, EmbedOptions()).window == FillMaskTask(model, FillMaskOptions()).window == LARGE

@@ -9,10 +9,10 @@ import pytest
 
 import mlxbert
 from mlxbert.errors import ArgumentError, ConfigError
-from mlxbert.folders.save import write_trained
 from mlxbert.goldens.golden_outputs import Case, arrays as stored_arrays
 from mlxbert.machine.device import mx, nn
 from mlxbert.train.base_model import BaseModel
+from mlxbert.train.files.trained_model import write_trained
 from mlxbert.train.lora_adapters import adapt_model, choose
 from mlxbert.train.options.loop_options import TrainingOptions
 from mlxbert.weights.adapters.module_selection import Selection

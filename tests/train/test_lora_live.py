@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.folders.save import write_trained
 from mlxbert.machine.device import mx, scalar
 from mlxbert.nn.encoder import Batch
 from mlxbert.train.base_model import BaseModel
+from mlxbert.train.files.trained_model import write_trained
 from mlxbert.train.loop.gradients import Differentiator, dropout_key
 from mlxbert.train.lora_adapters import adapt_model, choose, write_adapter
 from mlxbert.train.nn.losses import cross_entropy

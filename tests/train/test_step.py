@@ -35,7 +35,7 @@ from mlxbert.train.loop.gradients import Gradients
 from mlxbert.train.loop.optimizer_steps import DeviceStep
 from mlxbert.train.loop.saved_run import Progress
 from mlxbert.train.loop.training_run import Run
-from mlxbert.train.loop.updater import Updater
+from mlxbert.train.loop.updater import Updater, of_part
 from mlxbert.train.objectives import make_objective
 from tests.helpers.cases import fast
 from tests.train import runs
@@ -315,7 +315,7 @@ def test_a_batch_that_does_not_fit_is_divided_and_has_the_same_gradients(
     trained, kept = sum(array.size for array in run.state.parameters.values()), 1 if options else 2
 
     def needed(texts: int, length: int) -> int:
-        part = memory_estimate.of_part(run.training.network.encoder.config, texts, length, kept, mx.float32)
+        part = of_part(run.training.network.encoder.config, texts, length, kept, mx.float32)
         return memory_estimate.of_trained(trained, run.parameters - trained) + streams * part
 
     def computed(memory: int | None) -> tuple[list[tuple[int, int]], Gradients]:

@@ -10,7 +10,7 @@ import pytest
 from mlxbert.errors import InputError
 from mlxbert.train.scores.evaluation_summary import weakest
 from mlxbert.train.scores.tag_scores import Prediction, metrics_of, tag_interval, tag_metrics, tagging, tally
-from tests.labels.test_schemes import ENTITY_SCHEMES, random_tags
+from tests.train.data.test_tag_schemes import ENTITY_SCHEMES, random_tags
 
 ABOUT: Any = {"model": "m", "data": ("d",)}
 

@@ -123,7 +123,7 @@ LONG: dict[str, tuple[str, Words, list[str]]] = {
         lambda folder: ["bench", "--model", str(folder / "tiny")],
         [],
     ),
-    "doctor": ("mlxbert.machine.device:measure_gflops", lambda folder: ["doctor"], []),
+    "doctor": ("mlxbert.doctor.device_speed:measure_gflops", lambda folder: ["doctor"], []),
 }  # fmt: skip
 
 

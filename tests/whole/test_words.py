@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mlxbert.cli.views.help import draw
+from mlxbert.doctor import device_speed
 from mlxbert.doctor.commands import doctor as machine
 from mlxbert.machine import device
 from tests.cli.test_terminal import plain
@@ -131,7 +132,7 @@ def test_inspect_has_a_short_form_of_ten_lines(tmp_path: Path) -> None:
 def test_doctor_gives_advice_where_the_blas_is_slow_and_says_when_there_is_nothing_to_fix(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(device, "measure_gflops", lambda: 200.0)
+    monkeypatch.setattr(device_speed, "measure_gflops", lambda: 200.0)
     monkeypatch.setattr(sys, "platform", "linux")
     versions = {"mlx": "1", "mlx-cpu": "2", "mlx-cuda-13": "3"}
     monkeypatch.setattr(machine, "_version", lambda name: {"mlx-cpu": "2"}.get(name))

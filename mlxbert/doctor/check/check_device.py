@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from mlxbert.config import EncoderConfig
+from mlxbert.doctor import device_speed
 from mlxbert.doctor.check import tiny_classifier
 from mlxbert.doctor.check.findings import Finding, summary
 from mlxbert.doctor.check.gradients import gradients
@@ -336,7 +337,7 @@ def vector(dtype: str) -> tuple[float, ...]:
 def _speed() -> dict[str, Any]:
     dtype = devices.choose_dtype()
     on_gpu = devices.on_gpu()
-    gflops = devices.measure_gflops(_SIZE if on_gpu else 1024, dtype=dtype)
+    gflops = device_speed.measure_gflops(_SIZE if on_gpu else 1024, dtype=dtype)
     block = _copy_source()
     seconds = min(_seconds(lambda: mx.eval(block + 1)) for _ in range(3))
     model = load("builtin", device="gpu" if on_gpu else "cpu")

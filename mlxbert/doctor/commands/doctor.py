@@ -12,9 +12,8 @@ from typing import Annotated, Any, Literal
 from mlxbert.cli import session
 from mlxbert.cli.shared_options import ComputingOptions, OutputOptions
 from mlxbert.cli.views import console, json_lines, progress
-from mlxbert.doctor import views
+from mlxbert.doctor import mac_state, views
 from mlxbert.errors import ArgumentError, MlxbertError
-from mlxbert.machine import mac
 from mlxbert.machine.missing_mlx import LINUX_WHEELS
 from mlxbert.option_declarations import ROUNDS, Device, Option
 from mlxbert.version import __version__
@@ -67,7 +66,7 @@ def doctor(
     facts = _report(device)
     checks = check or quick or report
     if checks:
-        facts |= mac.power_state()
+        facts |= mac_state.power_state()
     _show(facts, partial(_check, device, quick=quick) if checks else None, out, report=report)
     for problem in facts["problems"]:
         console.say("hint", problem)
@@ -201,13 +200,14 @@ def _measure(model: ComputingOptions, against: Peer | None, rounds: int) -> dict
 
 
 def _report(name: str) -> dict[str, Any]:
+    from mlxbert.doctor import device_speed
     from mlxbert.machine import device
     from mlxbert.text.batch import default_batch_tokens
 
     device.use(name)
     versions = {name: version for name in _PACKAGES if (version := _version(name))}
     facts = device.describe()
-    gflops = round(device.measure_gflops(), 1)
+    gflops = round(device_speed.measure_gflops(), 1)
     system = os.uname()
     return {
         "mlxbert": __version__,
@@ -221,7 +221,7 @@ def _report(name: str) -> dict[str, Any]:
         "python_path": sys.executable,
         "packages": versions,
         "problems": [
-            *device.mac_problems(), *filter(None, (_slow_blas(facts, gflops), _two_backends(versions))),
+            *device_speed.mac_problems(), *filter(None, (_slow_blas(facts, gflops), _two_backends(versions))),
             *_misread_variables(),
         ],
     }  # fmt: skip

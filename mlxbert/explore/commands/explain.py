@@ -9,9 +9,9 @@ from mlxbert.cli import session
 from mlxbert.cli.shared_options import ComputingOptions, OutputOptions
 from mlxbert.cli.views import console
 from mlxbert.explore import views
+from mlxbert.explore.options import ExplainOptions
 from mlxbert.explore.pages import explanation
 from mlxbert.option_declarations import Option, OutputPath
-from mlxbert.tasks.options import ExplainOptions
 
 
 def explain(

@@ -11,7 +11,7 @@ from mlxbert.cli.shared_options import InputOptions, ModelOptions, OutputOptions
 from mlxbert.cli.views import progress
 from mlxbert.errors import ArgumentError
 from mlxbert.explore import views
-from mlxbert.tasks.options import SensesOptions
+from mlxbert.explore.options import SensesOptions
 
 
 def senses(

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from mlxbert.cli import session
-from mlxbert.cli.shared_options import ComputingOptions, Encoding, OutputOptions, options_of, with_changes, with_options
+from mlxbert.cli.shared_options import ComputingOptions, Encoding, OutputOptions, options_of, with_options
 from mlxbert.cli.views import progress
 from mlxbert.option_declarations import COUNT, Option, OutputPath
 from mlxbert.readers.text_lines import UTF8
@@ -23,6 +23,7 @@ from mlxbert.train.training_options import (
     PretrainingOptions,
     SavingOptions,
     StudentOptions,
+    with_changes,
 )
 from mlxbert.train.views import report
 

@@ -14,13 +14,14 @@ from typing import Any
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.labels.labels import Labels
-from mlxbert.labels.schemes import OUTSIDE, breaks, decode, encode, parts, recognize, scheme_of, types_of
+from mlxbert.labels.schemes import OUTSIDE, decode, parts, scheme_of, types_of
 from mlxbert.readers.parsing import json_type
 from mlxbert.readers.stream import Record
 from mlxbert.text.words import Span, split_words
 from mlxbert.train.data.columns import ColumnNames, is_spans
 from mlxbert.train.data.data_report import UnknownLabels, find_unknown
 from mlxbert.train.data.labelled_texts import check_letters, read_each
+from mlxbert.train.data.tag_schemes import breaks, encode, recognize
 
 Offsets = tuple[Span, ...]
 

@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from mlxbert import memory_estimate
+from mlxbert.config import EncoderConfig
 from mlxbert.machine import device as devices, interrupts
 from mlxbert.machine.device import dispatch, mx
 from mlxbert.machine.device_errors import device_errors
+from mlxbert.memory_estimate import KEPT_ON_CPU, of_activations
 from mlxbert.text.batch import make_batch, padded_length
 from mlxbert.text.encoding import Encoding
 from mlxbert.train.loop import training_inputs
@@ -74,7 +76,7 @@ class BatchGradients:
         layers = sum(layer >= options.freeze for layer in config.layer_schedule)
         kept = min(layers, 1) if options.checkpointing else layers
         length = padded_length(length, config.max_length)
-        part = memory_estimate.of_part(config, texts, length, kept, training.dtype)
+        part = of_part(config, texts, length, kept, training.dtype)
         needed = memory_estimate.of_trained(trained, self._count - trained) + training.streams * part
         if self._memory is None or needed <= self._memory:
             return True
@@ -251,3 +253,17 @@ def less_memory(training: Training) -> str:
         "chunk=" if isinstance(training.objective, ContrastiveObjective) else "batch_size= with gradient_accumulation="
     )
     return f"use a smaller {batches}, or checkpointing=True, and overwrite=True to start over"
+
+
+def of_part(config: EncoderConfig, texts: int, length: int, layers: int, dtype: mx.Dtype) -> int:
+    """The memory in bytes, besides that of the weights, for the gradients of a batch, or of a part of it.
+
+    Args:
+        config: The configuration of the encoder.
+        texts: The number of texts.
+        length: The padded length of the texts in tokens.
+        layers: The number of layers whose arrays are kept for the backward pass.
+        dtype: The dtype of computation.
+    """
+    kept = of_activations(config, texts, length, layers, dtype)
+    return kept if devices.on_gpu() else int(KEPT_ON_CPU * kept)

@@ -20,6 +20,7 @@ from mlxbert.text.token_inputs import TokenInputs
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.train.data.labelled_rows import LabelledRows
 from mlxbert.train.data.related_texts import Related
+from mlxbert.train.files.token_vector_modules import check_writable
 from mlxbert.train.nn.vector_losses import late_interaction
 from mlxbert.train.objectives.embed import Embed
 from mlxbert.train.objectives.objective import Predictions, Split
@@ -27,7 +28,6 @@ from mlxbert.train.objectives.vector_loss import TextGroup
 from mlxbert.train.options.training_tasks import VectorLearning
 from mlxbert.train.scores import vector_scores as scoring
 from mlxbert.train.scores.evaluation_summary import Evaluation
-from mlxbert.weights.write_sentence_transformers import check_writable
 
 _SIZE = 128  # as in PyLate
 _QUERY, _DOCUMENT = 32, 180  # tokens, as in PyLate

@@ -16,7 +16,7 @@ import numpy as np
 
 from mlxbert.errors import ArgumentError
 from mlxbert.labels.labels import Labels
-from mlxbert.labels.schemes import decode, encode
+from mlxbert.labels.schemes import decode
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
@@ -27,6 +27,7 @@ from mlxbert.text.batch import make_batch
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.labelled_words import LabelledWordEncoder, words_of
 from mlxbert.text.words import Span
+from mlxbert.train.data.tag_schemes import encode
 from mlxbert.train.data.tagged_sentences import TaggedSentence
 from mlxbert.train.objectives.objective import Example, Predictions, Split, TrainBatch
 from mlxbert.train.objectives.tag import Tag

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.labels.labels import Labels
-from mlxbert.labels.schemes import OUTSIDE, convert, inside, names_of, scheme_of, spelled, types_of
+from mlxbert.labels.schemes import OUTSIDE, scheme_of, spelled, types_of
 from mlxbert.machine.device import mx, on_gpu
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
@@ -26,6 +26,7 @@ from mlxbert.text.words import Span, words_of_tokens
 from mlxbert.train.data.columns import ColumnNames, find_usual_columns
 from mlxbert.train.data.data_report import check_labels
 from mlxbert.train.data.labelled_rows import LabelledRows
+from mlxbert.train.data.tag_schemes import convert, inside, names_of
 from mlxbert.train.data.tagged_sentences import (
     TaggedSentence,
     TagReader,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, Literal
 
 from mlxbert.labels.schemes import Scheme
-from mlxbert.option_declarations import LENGTH, OVERLAP, RATE, SMALLEST, Bounds, Option, declared_options
+from mlxbert.option_declarations import LENGTH, OVERLAP, RATE, SMALLEST, Bounds, Option, check_fields, declared_options
 from mlxbert.tasks.options import AnswerOptions, VectorOptions
 from mlxbert.train.options.loop_options import TeacherOptions, TrainingOptions, VectorLossName
 
@@ -445,3 +445,21 @@ TASKS: Mapping[str, TaskSpec] = {
         """,
     ),
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class MiningOptions:
+    """Which texts `mine` chooses as negatives."""
+
+    negatives: Annotated[int, Option("Maximum number of negatives per query.", bounds=Bounds(1, 10_000))] = 5
+    margin: Annotated[
+        float,
+        Option(
+            "How much less similar negatives must be. Compared with the least similar positive of the query.",
+            bounds=Bounds(-1000, 1000),
+        ),
+    ] = 0.05
+    skip: Annotated[int, Option("Skip the N most similar texts.", bounds=Bounds(0, 1_000_000))] = 0
+
+    def __post_init__(self) -> None:
+        check_fields(self)

@@ -13,12 +13,12 @@ from typing import Any
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import CheckpointError
 from mlxbert.folders.destination import MARKER
-from mlxbert.folders.save import write_trained
 from mlxbert.loading import load, new_model
 from mlxbert.machine.device import mx, nn
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Embeddings
 from mlxbert.nn.heads import Network
+from mlxbert.train.files.trained_model import write_trained
 from mlxbert.train.pretraining.initial_model import InitialModel
 from mlxbert.weights.build import parameters
 from mlxbert.weights.hub.needed_files import CONFIG

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mlxbert.cli import app
-from mlxbert.doctor import views
+from mlxbert.doctor import device_speed, views
 from mlxbert.doctor.commands import doctor as machine
 from mlxbert.doctor.views import without_paths
 from mlxbert.machine import device, missing_mlx
@@ -113,7 +113,7 @@ def test_results_without_stdout_are_an_error_unless_they_go_to_a_file(
 def test_a_variable_that_is_no_whole_number_is_a_problem(
     name: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device, "measure_gflops", lambda: 200.0)
+    monkeypatch.setattr(device_speed, "measure_gflops", lambda: 200.0)
     monkeypatch.setenv(name, value)
     (problem,) = (one for one in call("doctor").lines[0]["problems"] if name in one)
     assert problem.startswith(f"{name} is {said}")

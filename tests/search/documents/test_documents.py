@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from mlxbert.errors import ArgumentError
-from mlxbert.readers.delimited import find_separator
 from mlxbert.search.documents.document import Document, UnreadableError
 from mlxbert.search.documents.document_kinds import KINDS, DocumentKind, kind_of, read_documents
-from mlxbert.search.documents.table_documents import DocumentColumns
+from mlxbert.search.documents.table_documents import DocumentColumns, find_separator
 from tests.helpers.cases import together
 from tests.helpers.papers import DOCUMENT, docx, paragraph, pdf, pdf_of
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.folders.save import write_trained
 from mlxbert.goldens.golden_outputs import load_network
 from mlxbert.machine.device import mx
+from mlxbert.train.files.trained_model import write_trained
 from mlxbert.train.objectives.objective import TrainBatch
 from mlxbert.train.pretraining.electra import GENERATOR, discriminator_of, generator_of, write_generator
 from mlxbert.train.pretraining.replaced_tokens import ElectraInputs

@@ -8,19 +8,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mlxbert.errors import ArgumentError
-from mlxbert.labels.schemes import (
-    SCHEMES,
-    Entity,
-    allowed,
-    breaks,
-    convert,
-    decode,
-    encode,
-    inside,
-    names_of,
-    recognize,
-    scheme_of,
-)
+from mlxbert.labels.schemes import SCHEMES, Entity, allowed, decode, scheme_of
+from mlxbert.train.data.tag_schemes import breaks, convert, encode, inside, names_of, recognize
 from tests.helpers.cells import quick
 
 ENTITY_SCHEMES = SCHEMES[:4]

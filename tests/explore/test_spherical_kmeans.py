@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from mlxbert.nn.unit_vectors import spherical_kmeans
+from mlxbert.explore.near_vectors import spherical_kmeans
 
 
 def test_centers_move_to_the_mean_direction_of_their_group() -> None:
