@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from mlxbert import rooms
-from mlxbert.cli import processes, signals
+from mlxbert.cli import signals
 from mlxbert.cli.program import Command, CommandGroup, explain, explain_command
 from mlxbert.cli.session import set_up_notes
 from mlxbert.cli.shared_options import flatten
@@ -49,7 +49,8 @@ _PANELS = {panel: modules | rooms.commands(panel) for panel, modules in _PANELS.
 _PANELS["Models and machine"]["help"] = ""  # made below
 _MODULES = {name: module for modules in _PANELS.values() for name, module in modules.items()}
 _NAMES = [name for name in _MODULES if " " not in name]
-
+# The variable with the number of this process, if `mlx.launch` started several, and the part of a room for them.
+_RANK, _PROCESSES = "MLX_RANK", "work for several processes"
 
 # The name of a second argument in an error of the library.
 _OTHER = re.compile(r"((?:works only with|cannot be combined with|is given without|, but) )(\w+)(?=$|[,;.]| is given)")
@@ -154,7 +155,8 @@ def options(
 def run(arguments: list[str] | None = None) -> int:
     """Runs the program; returns its exit status."""
     try:
-        status = processes.run(lambda: _run(arguments))
+        launched = _RANK in os.environ and rooms.has_part(_PROCESSES)
+        status = rooms.part(_PROCESSES).run(lambda: _run(arguments)) if launched else _run(arguments)
     except (KeyboardInterrupt, typer.Abort):
         return signals.status(130)
     return signals.status(status) if status else 0  # after a signal, a closed terminal is not reported as an error
@@ -170,7 +172,7 @@ def _run(arguments: list[str] | None) -> int:
         Shells.__str__ = str.__str__  # type: ignore[method-assign]  # typer prints it: Shells.bash
     app = make_app(typed[0] if typed else None)
     try:
-        processes.check_command(typed)
+        _check_launch(typed)
         with device_errors():
             status = app(arguments, prog_name="mlxbert", standalone_mode=False)
         if sys.stdout is not None:
@@ -179,8 +181,8 @@ def _run(arguments: list[str] | None) -> int:
     except typer.TyperException as problem:
         if problem.format_message():  # empty if typer has printed the help instead
             message, hint = explain(problem, typed)
-            console.say("error", _taskless(typed) or message)
-            if hint and not _taskless(typed):
+            console.say("error", _wordless(typed) or message)
+            if hint and not _wordless(typed):
                 console.say("hint", hint)
         return 2
     except MlxbertError as problem:
@@ -199,6 +201,12 @@ def _run(arguments: list[str] | None) -> int:
         return 1
 
 
+def _check_launch(typed: list[str]) -> None:
+    """Raises an error if `mlx.launch` started a command whose processes would all do the same."""
+    if _RANK in os.environ:
+        rooms.part(_PROCESSES).check_command(typed)
+
+
 def _say(problem: MlxbertError | OSError, message: str) -> None:
     """Prints an error and its hint. If macOS privacy settings caused the error, the hint says where to change them.
 
@@ -215,11 +223,12 @@ def _say(problem: MlxbertError | OSError, message: str) -> None:
         console.say("hint", hint)
 
 
-def _taskless(typed: list[str]) -> str | None:
-    """Returns an error message if an option was typed instead of the task, as in `finetune --train …`; else `None`."""
-    if typed[:1] not in (["finetune"], ["evaluate"]) or not typed[1:2] or not typed[1].startswith("-"):
+def _wordless(typed: list[str]) -> str | None:
+    """Returns an error message if an option was typed instead of a word, as in `finetune --train …`; else `None`."""
+    if len(typed) < 2 or not _MODULES.get(typed[0]) or not typed[1].startswith("-"):
         return None
-    return f"{typed[0]} needs the name of the task first, one of {', '.join(_module(typed[0]).COMMANDS)}"
+    words = getattr(_module(typed[0]), "COMMANDS", ())
+    return f"{typed[0]} needs another word before its options, one of {', '.join(words)}" if words else None
 
 
 def _name_option(text: str, app: typer.Typer) -> str:

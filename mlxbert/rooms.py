@@ -49,7 +49,7 @@ ROOMS: Mapping[str, Room] = FrozenDict({
                 "vocabulary": f"{_TRAIN}.pretrain", "mine": f"{_TRAIN}.mine",
             },
         },
-        {"columns": "mlxbert.train.data.columns"},
+        {"columns": "mlxbert.train.data.columns", "work for several processes": "mlxbert.train.processes"},
     ),
     "serve": Room(
         "Answers requests of other programs.",

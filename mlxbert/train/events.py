@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from mlxbert.cli import processes, session
+from mlxbert.cli import session
 from mlxbert.cli.output.resumable_file import check_path
 from mlxbert.cli.views import console, json_lines, progress
 from mlxbert.durable_files import atomic_write, identity
@@ -21,6 +21,7 @@ from mlxbert.folders.written_models import remember
 from mlxbert.other_libraries import install_command
 from mlxbert.paths import may_write, open_regular
 from mlxbert.results.json import to_json
+from mlxbert.train import processes
 from mlxbert.train.loop.events import Evaluated, Event, Finished, Started, Step
 from mlxbert.train.training_options import EventOptions
 from mlxbert.train.views.screen import SparseLines, TrainingScreen

@@ -161,6 +161,7 @@ def test_a_table_in_a_pipe_is_texts_and_says_so(small: str) -> None:
     assert [line["text"] for line in named.lines] == ["the [MASK]"] and "note" not in named.err
 
 
+@needs("train")
 def test_several_processes_do_not_wait_for_stdin(small: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mlxbert.cli.inputs.first_line", None)
     call("embed", "--model", small, stdin=b"the\n", MLX_RANK="0").fails(2, "mlx.launch", "hint: ")

@@ -271,7 +271,7 @@ def test_a_wrong_group_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 
 def test_other_processes_tell_only_errors_that_the_first_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mlxbert.cli.processes.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("mlxbert.train.processes.time.sleep", lambda seconds: None)
     command = ["finetune", "classify", "--train", "-", "--output", "x"]
     first, second = (call(*command, MLX_RANK=str(rank)) for rank in (0, 1))
     first.fails(2, "stdin")
