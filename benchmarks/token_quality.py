@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import mlxbert
+from mlxbert.search.late_interaction import restored_rows
 from mlxbert.tasks.query_ranking import nearest
-from mlxbert.tasks.vector_dtype import TOKEN_DTYPES, restored_rows, rows_as_dtype
+from mlxbert.tasks.vector_dtype import TOKEN_DTYPES, rows_as_dtype
 from mlxbert.train.data.retrieval import Retrieval, read_retrieval
 from mlxbert.train.scores.metrics import retrieval_scores
 

@@ -54,7 +54,7 @@ ROOMS: Mapping[str, Room] = FrozenDict({
     "serve": Room(
         "Answers requests of other programs.",
         {"Serve other programs": {"serve": "mlxbert.serve.commands.serve"}},
-        {"models of a server": "mlxbert.serve.server_models"},
+        {"models of a server": "mlxbert.serve.server_models", "HTTP client": "mlxbert.serve.http_client"},
     ),
     "export": Room(
         "Converts models from and for other programs, uploads them, and proves that they compute the same.",

@@ -23,7 +23,7 @@ FOLDERS = {"mlxbert": ROOT / "mlxbert", "mlxbert.cli": ROOT / "cli", "mlxbert.we
 LAYERS = (
     (
         *("mlxbert", "mlxbert.version", "mlxbert.errors", "mlxbert.option_declarations", "mlxbert.rooms"),
-        *("mlxbert.http_client", "mlxbert.other_libraries", "mlxbert.frozen_dict"),
+        *("mlxbert.other_libraries", "mlxbert.frozen_dict"),
         *("mlxbert.results", "mlxbert.paths", "mlxbert.durable_files", "mlxbert.partial_folder", "mlxbert.progress"),
     ),
     ("mlxbert.machine", "mlxbert.labels", "mlxbert.config"),

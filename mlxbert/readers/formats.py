@@ -7,14 +7,12 @@ of .jsonl files and empty rows of .csv and .tsv files are not records.
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from mlxbert.errors import ArgumentError, InputError
+from mlxbert.errors import ArgumentError
 from mlxbert.other_libraries import not_one_of
 from mlxbert.readers.conll import looks_like_conll, looks_like_conllu, read_conll, read_conllu
 from mlxbert.readers.delimited import read_csv, read_tsv
@@ -65,7 +63,6 @@ class RecordFormat:
     looks: Callable[[Sequence[str]], bool] | None = None
 
 
-_SAMPLE_LINES = 1000
 _WHOLE_FILE = 2**32  # bytes: the file may be a single line
 _SENTENCES = ("sentences of words", "use .txt, .jsonl or a table")
 _QUESTIONS = ("questions for training and evaluation", "use format='json' for an array of records")
@@ -132,19 +129,6 @@ def format_of(source: object, name: str, *, texts: bool = False) -> FormatName:
     except ArgumentError:
         check_there(source)
         raise
-
-
-def find_words(path: str | Path, encoding: str) -> FormatName | None:
-    """Returns CoNLL or CoNLL-U, whichever the content of a file looks like.
-
-    Returns `None` if it looks like neither, or if the extension already decides the format.
-    """
-    if named_format(str(path)) not in (None, FormatName.txt, FormatName.csv, FormatName.tsv):
-        return None
-    with suppress(InputError), open_source(path) as file:  # reading raises the error again
-        lines = [*islice(Lines(str(path), file, lenient=True, encoding=encoding), _SAMPLE_LINES)]
-        return next((name for name, format in FORMATS.items() if format.looks and format.looks(lines)), None)
-    return None
 
 
 def check_format(format: FormatName | str) -> FormatName:

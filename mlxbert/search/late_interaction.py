@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from mlxbert.nn.unit_vectors import unit_length
 from mlxbert.search.database import Database
 from mlxbert.search.rank_fusion import FusedChunk, Unrelated, reranked_by_maxsim
 from mlxbert.search.schema import damaged
@@ -127,7 +128,18 @@ def scores_of_tokens(
     """
     from mlxbert.nn.token_embedder import MEAN_MAXSIM
     from mlxbert.tasks.maxsim import maxsim
-    from mlxbert.tasks.vector_dtype import restored_rows
 
     restored = (restored_rows(tokens, token_dtype, token_size) for tokens in texts)
     return maxsim(query, restored, similarity=MEAN_MAXSIM)
+
+
+def restored_rows(stored: "NDArray[Any]", output_dtype: str, width: int) -> "NDArray[np.float32]":
+    """Converts stored unit vectors (T, …) back to float32 (T, D); each bit of `binary` becomes a value of ±1 / √D."""
+    import numpy as np
+
+    if output_dtype in ("float32", "float16"):
+        return stored.astype(np.float32)
+    if output_dtype == "binary":
+        bits = np.unpackbits((stored.astype(np.int16) + 128).astype(np.uint8), axis=1, count=width)
+        return (bits.astype(np.float32) * 2 - 1) * np.float32(width**-0.5)
+    return unit_length(stored.astype(np.float32))

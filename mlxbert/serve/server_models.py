@@ -7,10 +7,10 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.errors import ArgumentError, InputError, MissingHeadError, MlxbertError
-from mlxbert.http_client import KEY_HINT, SURROGATE, HttpClient
 from mlxbert.labels.labels import Labels
 from mlxbert.readers.stream import windows
 from mlxbert.results.result import Failure
+from mlxbert.serve.http_client import KEY_HINT, SURROGATE, HttpClient
 from mlxbert.tasks.catalogue import CATALOGUE, SIMILARITY, TaskEntry, imported
 from mlxbert.tasks.options import EmbedOptions
 from mlxbert.tasks.query_ranking import Scored, with_query

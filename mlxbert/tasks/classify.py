@@ -125,12 +125,6 @@ class ClassifyTask(LabelsTask[ClassifyJob, list[float]]):
         return Classification(text, labels, pair, job.truncated)
 
 
-class ClassifyLogitsTask(ClassifyTask):
-    """Classification with the logits of the model as scores."""
-
-    logits = True
-
-
 def make_task(
     model: Model, options: ClassifyOptions, *, usage: Usage | None = None
 ) -> Task[Item, Any, Any, Classification | Regression]:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.errors import ArgumentError
-from mlxbert.nn.unit_vectors import unit_length
 from mlxbert.other_libraries import not_one_of
 
 if TYPE_CHECKING:
@@ -63,15 +62,3 @@ def rows_as_dtype(vectors: "NDArray[np.float32]", output_dtype: str) -> "NDArray
         return (np.packbits(vectors > 0, axis=1).astype(np.int16) - 128).astype(np.int8)
     largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0)
     return np.rint(vectors * (_MAX_INT8 / np.where(largest, largest, 1))).astype(np.int8)
-
-
-def restored_rows(stored: "NDArray[Any]", output_dtype: str, width: int) -> "NDArray[np.float32]":
-    """Converts stored unit vectors (T, …) back to float32 (T, D); each bit of `binary` becomes a value of ±1 / √D."""
-    import numpy as np
-
-    if output_dtype in ("float32", "float16"):
-        return stored.astype(np.float32)
-    if output_dtype == "binary":
-        bits = np.unpackbits((stored.astype(np.int16) + 128).astype(np.uint8), axis=1, count=width)
-        return (bits.astype(np.float32) * 2 - 1) * np.float32(width**-0.5)
-    return unit_length(stored.astype(np.float32))

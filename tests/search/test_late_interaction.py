@@ -13,9 +13,11 @@ from mlxbert.errors import ArgumentError, StoreError
 from mlxbert.search import chunks
 from mlxbert.search.commands.indexed_texts import stored_passages
 from mlxbert.search.index import Index, open_index
+from mlxbert.search.late_interaction import restored_rows
 from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.store import SCHEMA, TOKENS_SCHEMA
 from mlxbert.tasks.maxsim import maxsim
+from mlxbert.tasks.vector_dtype import rows_as_dtype
 from tests.helpers import token_folders
 from tests.helpers.indexes import QUERIES, build, passage, write_files
 from tests.helpers.st_folder import write_json
@@ -278,3 +280,12 @@ def test_prompts_leave_no_token_vectors_and_the_log_says_so(tmp_path: Path, capl
         caplog.clear()
         with open_index(tmp_path / f"{number}.db", model=both, prompts=prompts) as index:
             assert index.about.token_size == kept and bool(caplog.records) != bool(kept)
+
+
+@pytest.mark.parametrize(("dtype", "least"), [("float32", 1.0), ("float16", 0.999), ("int8", 0.999), ("binary", 0.7)])
+def test_unit_vectors_survive_fewer_bits(dtype: str, least: float) -> None:
+    vectors = np.random.default_rng(0).normal(size=(50, 64)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    restored = restored_rows(rows_as_dtype(vectors, dtype), dtype, 64)
+    assert np.abs(np.linalg.norm(restored, axis=1) - 1).max() < 2e-3
+    assert (restored * vectors).sum(axis=1).min() > least - 1e-6

@@ -17,12 +17,12 @@ from starlette.testclient import TestClient
 import mlxbert
 from mlxbert.errors import TooLargeError
 from mlxbert.results.result import Failure
-from mlxbert.serve.all_token_vectors import EmbedTokensTask
 from mlxbert.serve.engine.answer_memory import AnswerMemory, Budget
 from mlxbert.serve.engine.serving_options import ServeOptions
 from mlxbert.serve.http.app import make_app
 from mlxbert.serve.json_bodies import each, pieces
 from mlxbert.serve.service import Service
+from mlxbert.serve.tei_tasks import EmbedTokensTask
 from mlxbert.tasks.answer import AnswerTask
 from mlxbert.tasks.classify import ClassifyTask
 from mlxbert.tasks.embed_words import EmbedWordsTask

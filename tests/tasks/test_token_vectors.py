@@ -13,7 +13,7 @@ from mlxbert.cli.output.formats import TOKENS
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.machine.device import mx
 from mlxbert.tasks import maxsim as blocks
-from mlxbert.tasks.vector_dtype import TOKEN_DTYPES, restored_rows, rows_as_dtype
+from mlxbert.tasks.vector_dtype import TOKEN_DTYPES
 from tests.helpers import token_folders
 from tests.helpers.program import call
 from tests.helpers.rooms import needs
@@ -63,15 +63,6 @@ def test_maxsim_refuses_other_shapes() -> None:
             mlxbert.maxsim(query, documents)
     with pytest.raises(ArgumentError, match="similarity"):
         mlxbert.maxsim(QUERY, DOCUMENTS, similarity="cosine")
-
-
-@pytest.mark.parametrize(("dtype", "least"), [("float32", 1.0), ("float16", 0.999), ("int8", 0.999), ("binary", 0.7)])
-def test_unit_vectors_survive_fewer_bits(dtype: str, least: float) -> None:
-    vectors = RANDOM.normal(size=(50, 64)).astype(np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    restored = restored_rows(rows_as_dtype(vectors, dtype), dtype, 64)
-    assert np.abs(np.linalg.norm(restored, axis=1) - 1).max() < 2e-3
-    assert (restored * vectors).sum(axis=1).min() > least - 1e-6
 
 
 def test_similarity_pairs_and_rerank_compare_by_maxsim(model: mlxbert.Model) -> None:

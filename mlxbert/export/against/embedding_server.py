@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from mlxbert import rooms
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
-from mlxbert.http_client import KEY_HINT, SURROGATE, HttpClient
 from mlxbert.progress import OnProgress
 
 if TYPE_CHECKING:
@@ -52,13 +52,14 @@ class EmbeddingServer:
             path, url = path.removesuffix("/v1"), url.rstrip("/").removesuffix("/v1")
         elif self._route is not None:
             url = url.rstrip("/").removesuffix(self._route)
-        self._client = HttpClient(url, hint=_ADDRESS_HINT, name="against")
+        self._http = rooms.part("HTTP client")
+        self._client = self._http.HttpClient(url, hint=_ADDRESS_HINT, name="against")
         self._model, self._source = model, source
         self.refused: dict[int, str] = {}
 
     @property
     def url(self) -> str:
-        return self._client.url + (self._route or "")
+        return str(self._client.url) + (self._route or "")
 
     def vectors(self, texts: Sequence[str], on_progress: OnProgress) -> "list[Floats | None]":
         """Returns the vectors of texts, (W,); `None` for a text that the server refuses."""
@@ -123,7 +124,7 @@ class EmbeddingServer:
         try:
             [text.encode() for text in texts]
         except UnicodeEncodeError:
-            raise InputError(f"a text {SURROGATE}") from None
+            raise InputError(f"a text {self._http.SURROGATE}") from None
         status, content = self._ask(texts)
         if status in _REFUSED and len(texts) > 1:
             half = len(texts) // 2
@@ -168,7 +169,7 @@ class EmbeddingServer:
 
     def _error(self, status: int, content: bytes) -> MlxbertError:
         if status in (401, 403):
-            return MlxbertError(f"{self.url}: the server refuses the key (status {status})", hint=KEY_HINT)
+            return MlxbertError(f"{self.url}: the server refuses the key (status {status})", hint=self._http.KEY_HINT)
         said = f": {message}" if (message := _message(content)) else ""
         hint = "server_model= names a model of the server" if status in (400, 404, 422) else _ADDRESS_HINT
         if 300 <= status < 400:

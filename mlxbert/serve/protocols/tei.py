@@ -34,8 +34,8 @@ _ERRORS = {
 
 _CLASSIFY, _EMBED_SPARSE = CATALOGUE["classify"], CATALOGUE["embed-sparse"]
 # Tasks of this protocol only, without a command or function: vectors of all tokens, and logits of classes.
-_EMBED_TOKENS = replace(EMBED, name="embed-all", task="mlxbert.serve.all_token_vectors:EmbedTokensTask")
-_CLASSIFY_LOGITS = replace(_CLASSIFY, name="classify-logits", task="mlxbert.tasks.classify:ClassifyLogitsTask")
+_EMBED_TOKENS = replace(EMBED, name="embed-all", task="mlxbert.serve.tei_tasks:EmbedTokensTask")
+_CLASSIFY_LOGITS = replace(_CLASSIFY, name="classify-logits", task="mlxbert.serve.tei_tasks:ClassifyLogitsTask")
 _TOKEN_BYTES = 300  # the memory of a `SimpleToken`
 _ID_BYTES = 30  # the memory of the text of an id
 

@@ -9,14 +9,15 @@ import json
 import os
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from mlxbert.durable_files import identity, is_system_file
 from mlxbert.errors import ArgumentError, InputError, shown
-from mlxbert.readers.formats import FormatName, check_format, find_words, format_of, read_records
+from mlxbert.readers.formats import FORMATS, FormatName, check_format, format_of, named_format, read_records
 from mlxbert.readers.input_files import STDIN, check_there, open_source, stdin
 from mlxbert.readers.parquet import name_classes
 from mlxbert.readers.parsing import Item
@@ -26,6 +27,7 @@ from mlxbert.readers.text_lines import UTF8, Lines
 from mlxbert.train.data.hub_datasets import HUB, class_names, open_hub
 
 _LAYOUT = "name the files LABEL/NAME.txt"
+_SAMPLE_LINES = 1000  # from which the format is guessed
 
 
 class LabelFolder(Opened):
@@ -276,3 +278,16 @@ class _Mappings:
 def _open_mappings(name: str, item_name: str, mappings: Iterable[Any]) -> RecordStream:
     items = _Mappings(item_name, mappings)
     return RecordStream([RecordSource(name, iter(items), file=items if items.again else None)])
+
+
+def find_words(path: str | Path, encoding: str) -> FormatName | None:
+    """Returns CoNLL or CoNLL-U, whichever the content of a file looks like.
+
+    Returns `None` if it looks like neither, or if the extension already decides the format.
+    """
+    if named_format(str(path)) not in (None, FormatName.txt, FormatName.csv, FormatName.tsv):
+        return None
+    with suppress(InputError), open_source(path) as file:  # reading raises the error again
+        lines = [*islice(Lines(str(path), file, lenient=True, encoding=encoding), _SAMPLE_LINES)]
+        return next((name for name, format in FORMATS.items() if format.looks and format.looks(lines)), None)
+    return None

@@ -10,7 +10,6 @@ import pytest
 from starlette.testclient import TestClient
 
 from mlxbert.errors import MlxbertError
-from mlxbert.http_client import HttpClient
 from mlxbert.labels.labels import Labels
 from mlxbert.serve import server_models
 from mlxbert.serve.access_log import Log
@@ -18,6 +17,7 @@ from mlxbert.serve.engine.serving_options import ServeOptions
 from mlxbert.serve.http.app import make_app
 from mlxbert.serve.http.request_guards import AccessPolicy
 from mlxbert.serve.http.server import make_guarded
+from mlxbert.serve.http_client import HttpClient
 from mlxbert.tasks.catalogue import TaskEntry
 from tests.helpers.classifiers import save_classifier, save_saturated
 from tests.helpers.program import Outcome, call, terminal
@@ -202,7 +202,7 @@ def test_more_than_a_server_takes_is_asked_for_in_parts(folders: dict[str, Path]
 
 def test_a_busy_server_is_asked_again(client: TestClient, monkeypatch: Any) -> None:
     waited: list[float] = []
-    monkeypatch.setattr("mlxbert.http_client.time.sleep", waited.append)
+    monkeypatch.setattr("mlxbert.serve.http_client.time.sleep", waited.append)
     answers = iter([(429, "3", b"{}"), (503, "", b"no JSON")])
     connect(monkeypatch, client, lambda: next(answers, None))
     assert call("embed", "cat", "--server", URL).status == 0

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from mlxbert.errors import MlxbertError
-from mlxbert.http_client import _trusted
+from mlxbert.serve.http_client import _trusted
 from mlxbert.serve.server_models import Server
 from tests.helpers.certificate import save_certificate
 from tests.helpers.fake_hub import QuietServer

@@ -1,4 +1,4 @@
-"""Computes token vectors of texts: the hidden states of the last layer, special tokens included."""
+"""Tasks that only the protocol of TEI has: hidden states of all tokens, and logits of a classifier."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
+from mlxbert.tasks.classify import ClassifyTask
 from mlxbert.tasks.embed import EmbedTask
 from mlxbert.tasks.options import EmbedOptions
 from mlxbert.tasks.task import RESULT_BYTES, PreparedItem, check_no_window
@@ -44,3 +45,9 @@ class EmbedTokensTask(EmbedTask):
         """Returns the token vectors of each row, without padding."""
         rows = super().read(arrays, parts)
         return [row[: len(job.encodings[number])] for row, (job, number) in zip(rows, parts, strict=True)]
+
+
+class ClassifyLogitsTask(ClassifyTask):
+    """Classification with the logits of the model as scores."""
+
+    logits = True
