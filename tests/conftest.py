@@ -72,9 +72,13 @@ def _guard(event: str, arguments: object) -> None:
 sys.addaudithook(_guard)
 
 
+def _leaves_out_slow(config: pytest.Config) -> bool:
+    return config.option.markexpr in ("not slow", "not slow and uses_rooms")
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Skips files that contain only slow tests in runs without slow tests; some of these files import torch."""
-    if config.option.markexpr != "not slow" or collection_path.suffix != ".py":
+    if not _leaves_out_slow(config) or collection_path.suffix != ".py":
         return None
     return True if _ALL_SLOW.search(collection_path.read_text(encoding="utf-8")) else None
 
@@ -101,7 +105,7 @@ def _fast_cases(function: Callable[..., object]) -> bool:
 @pytest.hookimpl(tryfirst=True)
 def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: object) -> list[pytest.Item] | None:
     """Creates no slow tests in runs without slow tests; there are half as many slow tests as fast ones."""
-    if collector.config.option.markexpr != "not slow" or not name.startswith("test") or not inspect.isfunction(obj):
+    if not _leaves_out_slow(collector.config) or not name.startswith("test") or not inspect.isfunction(obj):
         return None
     return [] if _is_slow(obj) or not _fast_cases(obj) else None
 
@@ -129,6 +133,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         dropped = {*map(id, deselected)}
         config.hook.pytest_deselected(items=deselected)
         items[:] = [item for item in items if id(item) not in dropped]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips a test if a room that it uses has been taken out (see `tests.helpers.rooms.needs`)."""
+    if gone := [room for mark in item.iter_markers("uses_rooms") for room in mark.args if room not in ROOMS]:
+        pytest.skip(f"there is no mlxbert/{', '.join(gone)}")
 
 
 def _compile_a_share(root: Path) -> None:

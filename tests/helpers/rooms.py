@@ -2,12 +2,9 @@
 
 import pytest
 
-from mlxbert.rooms import ROOMS
-
 _SEVERAL = ("search", "train", "serve", "export", "explore", "doctor", "scale")
 
 
 def needs(*rooms: str) -> pytest.MarkDecorator:
-    """Skips a test if a room that it uses has been taken out; without names, if any has."""
-    gone = [room for room in rooms or _SEVERAL if room not in ROOMS]
-    return pytest.mark.skipif(bool(gone), reason=f"there is no mlxbert/{', '.join(gone)}")
+    """Marks a test that uses rooms, without names all of them; it is skipped if one has been taken out."""
+    return pytest.mark.uses_rooms(*rooms or _SEVERAL)
