@@ -95,8 +95,7 @@ def _seen(model: Model, rows: LabelledRows) -> int:
     seen = sum(rows.counts[name] for name in files)
     if seen:
         _LOG.warning(
-            "%s of the %s rows are from %s, on which %s was trained or chosen, so the scores say little about "
-            "new texts",
-            f"{seen:,}", f"{len(rows):,}", ", ".join(files), model.source,
+            "rows are from %s, on which %s was trained or chosen, so the scores say little about new texts",
+            ", ".join(files), model.source,
         )  # fmt: skip
     return seen

@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import logging
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,6 +20,8 @@ from mlxbert.train.objectives import make_objective
 from mlxbert.train.objectives.objective import Objective, Split
 from mlxbert.train.objectives.task_objective import TaskObjective
 from mlxbert.train.options.training_tasks import options_of_variant
+
+_LOG = logging.getLogger("mlxbert")
 
 
 class FreshModels:
@@ -90,7 +93,11 @@ def make_plan(
         if (variant := objective.usual_variant([record for record, _ in placed], base)) is not None:
             objective = make_objective(objective.name, **objective.given | options_of_variant(variant))
             objective.start(base)
-            placed = _placed(objective, train)  # also sets its columns and the names of labels
+            _LOG.addFilter(_nothing)  # what the data lack was said when they were first read
+            try:
+                placed = _placed(objective, train)  # also sets its columns and the names of labels
+            finally:
+                _LOG.removeFilter(_nothing)
         objective.check([record for record, _ in placed])
     if valid is None:
         share = usual_share(len(placed)) if validation_fraction is None else validation_fraction
@@ -112,6 +119,11 @@ def make_plan(
         train_files=train.files, valid_files=(train if valid is None else valid).files,
         sha256=_hashes(train, valid),
     )  # fmt: skip
+
+
+def _nothing(record: logging.LogRecord) -> bool:
+    """The filter of a log that lets nothing pass."""
+    return False
 
 
 def _placed(objective: Objective[Any], rows: LabelledRows) -> list[tuple[Any, str]]:

@@ -76,12 +76,13 @@ def test_a_batch_without_pairs_of_a_kind_has_a_finite_gradient(classes: list[int
     ],
 )
 def test_few_labels_are_trained_on_pairs_without_being_asked(
-    folder: Path, tmp_path: Path, shots: int, options: dict[str, Any], used: bool
+    folder: Path, tmp_path: Path, shots: int, options: dict[str, Any], used: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     given = {"few_shot": None, "dry_run": True} | options
-    started = train(folder, records(2, shots), tmp_path / "out", **given)[0]
+    started = train(folder, [*records(2, shots), {"text": "no label", "label": ""}], tmp_path / "out", **given)[0]
     assert isinstance(started, Started) and isinstance(started.report, DataReport)
     assert ("method" in started.report.facts) == used
+    assert sum("have no 'label'" in record.getMessage() for record in caplog.records) == 1
 
 
 def test_names_of_labels_are_kept_where_pairs_are_trained_without_being_asked(folder: Path, tmp_path: Path) -> None:

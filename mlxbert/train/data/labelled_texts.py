@@ -20,6 +20,7 @@ KINDS = ("class", "classes", "number")
 _TARGETS = Bounds(-1e15, 1e15)  # targets of regression: the square fits a float32
 SEPARATORS = (",", ";", "|")
 _INTEGER = re.compile(r"(-?\d+)(\.0*)?")
+_NO_LABEL = "give data with labels, or the column of the labels with label_column="
 T = TypeVar("T")
 Label = str | tuple[str, ...] | float | None
 
@@ -183,7 +184,7 @@ def _name(value: Any, column: str) -> str:
     if isinstance(value, str):
         name = value.strip()
         if not name:
-            raise InputError(f"{column!r} is empty, expected a label")
+            raise InputError(f"{column!r} is empty, expected a label", hint=_NO_LABEL)
         check_letters(name, column)
         return name
     if isinstance(value, bool):
@@ -193,7 +194,7 @@ def _name(value: Any, column: str) -> str:
     if isinstance(value, float) and math.isfinite(value):
         return str(int(value)) if value.is_integer() else repr(value)
     description = shown(value) if isinstance(value, float | int) else json_type(value)
-    raise InputError(f"{column!r} is {description}, expected a label")
+    raise InputError(f"{column!r} is {description}, expected a label", hint=_NO_LABEL)
 
 
 def _separator(values: Iterable[Any]) -> str:

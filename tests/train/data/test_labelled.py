@@ -80,7 +80,9 @@ def test_rows_without_a_label_are_left_out_and_counted(kind: str, value: Any, ca
     assert [one.place for one in found] == [f"line {n}" for n in (1, 2, 3, 4, 5) if n % 2 or is_label]
     assert (f"{1 if is_label else 3} of 6 rows" in caplog.text) and ("line 6" if is_label else "line 2") in caplog.text
     if not is_label:
-        assert refused(kind, value, value).message.startswith("line 1: 'label' is ")
+        problem = refused(kind, value, value)
+        assert problem.message.startswith("line 1: 'label' is ")
+        assert kind == "number" or "label_column=" in str(problem.hint)
 
 
 class Missing:
