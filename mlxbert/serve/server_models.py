@@ -106,7 +106,9 @@ class ServerModel:
         if not capable:
             tasks = "; ".join(f"{model['name']} ({', '.join(model['tasks'])})" for model in models.values())
             subject = f"the model {name} cannot" if name in models else "no model of the server can"
-            raise MissingHeadError(f"{self._server.url}: {subject} do the task {task}", hint=f"the server has {tasks}")
+            able = ", ".join(model["name"] for model in _ENTRIES[task].capable(models.values(), labels=labels))
+            hint = f"of the models of the server, {able} can" if able else f"the server has {tasks}"
+            raise MissingHeadError(f"{self._server.url}: {subject} do the task {task}", hint=hint)
         self.facts: Mapping[str, Any] = capable[0]
         self.source: str = self.facts["name"]
         names, thresholds = tuple(self.facts["labels"]), tuple(self.facts["thresholds"])

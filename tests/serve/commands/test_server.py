@@ -248,6 +248,9 @@ def test_the_model_is_a_name_of_the_server(client: TestClient) -> None:
     assert found.status == 0 and "label" in found.out  # the first model that was made for it
     call("tag", "cat", "--model", "none", "--server", URL).fails(2, "--model", "fill-mask")
     call("tag", "cat", "--model", "embed", "--server", URL).fails(1, "tag", "hint: ")
+    refused = call("classify", "cat", "--model", "embed", "--server", URL)
+    refused.fails(1, "classify", "hint: ", "sentiment")
+    assert "fill-mask" not in refused.err  # only those that can
 
 
 @pytest.mark.parametrize(
