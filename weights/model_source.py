@@ -174,9 +174,7 @@ def _unfinished_hint(source: str) -> str | None:
 
 def _no_folder(source: str, problem: HubError, *, folders: bool) -> HubError:
     """Adds to a hub error that there is no such folder either, and suggests a similar name."""
-    nearby: list[str] = []
-    with suppress(OSError):
-        nearby = [path.parent.name for path in Path().glob("*/*config.json")] if folders else []
+    nearby = _nearby(Path(source)) if folders else []
     similar = difflib.get_close_matches(source, [BUILTIN, *nearby], n=1)
     full_name = _full_name(source)
     hint = problem.hint
@@ -195,11 +193,19 @@ def _no_folder(source: str, problem: HubError, *, folders: bool) -> HubError:
     return type(problem)(message, hint=hint)
 
 
+def _nearby(path: Path) -> list[str]:
+    """Returns the folders with a configuration that are in the same folder as a path."""
+    with suppress(OSError):
+        return [str(found.parent) for found in path.parent.glob("*/*config*.json")]
+    return []
+
+
 def _full_name(name: str) -> str | None:
-    """Returns the name with its organization, if such a model is in the cache or well known; otherwise `None`."""
-    cached = (full_name for full_name in cache.cached_names() if full_name.partition("/")[2].lower() == name.lower())
-    owners = (owner for prefix, owner in _ORGANIZATIONS.items() if name.lower().startswith(prefix))
-    return next(cached, None) or next((f"{owner}/{name}" for owner in owners), None)
+    """Returns the name with its organization, if it is in the cache or well known; or else a similar cached name."""
+    cached = {full_name.partition("/")[2].lower(): full_name for full_name in cache.cached_names()}
+    owners = (f"{owner}/{name}" for prefix, owner in _ORGANIZATIONS.items() if name.lower().startswith(prefix))
+    similar = (cached[near] for near in difflib.get_close_matches(name.lower(), cached, n=1))
+    return cached.get(name.lower()) or next(owners, None) or next(similar, None)
 
 
 def local_folder(source: str) -> Path | None:
@@ -232,9 +238,11 @@ def local_folder(source: str) -> Path | None:
         name, revision = address.groups()
         at = "" if revision in (None, _MAIN) else f" with revision={revision!r}"
         raise CheckpointError(f"{source}: is an address, expected a name", hint=f"use the name {name}{at}")
+    near = difflib.get_close_matches(str(folder), _nearby(folder), n=1)
     raise CheckpointError(
         f"{source}: no such folder",
         hint=_unfinished_hint(source)
+        or (f"there is a folder {near[0]}" if near else None)
         or f"use the folder of a checkpoint, a name on the Hugging Face hub (ORG/NAME), "
         f"or '{BUILTIN}' for the built-in model",
     )

@@ -23,6 +23,10 @@ def test_a_name_that_is_no_folder_and_no_model_suggests_a_folder(
     with pytest.raises(HubError) as caught:
         find_folder(ModelRef("my-model", offline=True))
     assert caught.value.hint and "my-model2" in caught.value.hint
+    for path in ("./my-model", str(tmp_path / "my-model")):
+        with pytest.raises(CheckpointError) as refused:
+            find_folder(ModelRef(path, offline=True))
+        assert refused.value.hint and "my-model2" in refused.value.hint
     with pytest.raises(HubError) as caught:
         find_folder(ModelRef("org/my-model", offline=True))
     assert "folder" not in caught.value.message
@@ -46,6 +50,7 @@ def test_an_unfinished_training_is_to_be_resumed(name: str, tmp_path: Path, monk
         ("all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2"),
         ("bge-small-en-v1.5", "BAAI/bge-small-en-v1.5"),
         ("own-model", "someone/Own-Model"),  # in the cache
+        ("ownmodel-v2", "someone/Own-Model"),  # is similar
         ("nobody-knows", None),
     ],
 )
