@@ -182,7 +182,11 @@ def _parse(condition: str) -> Condition:
             f"where is {condition!r:.60}, expected FIELD=PATTERN or FIELD>=VALUE",
             hint="quote conditions in the shell, as in 'date>=2026-01-01'",
         )
-    return Condition(parts["field"].strip(), parts["compare"], parts["value"].strip())
+    field, compare, value = (part.strip() for part in parts.groups())
+    if compare == "=" and value[:1] in ("<", ">"):
+        meant = f"{field}{value[0]}={value[1:]}"
+        raise ArgumentError(f"where is {condition!r:.60}, expected an operator", hint=f"write {meant!r:.60}")
+    return Condition(field, compare, value)
 
 
 def _literal(value: Any) -> str:

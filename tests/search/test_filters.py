@@ -25,7 +25,9 @@ def test_a_path_may_begin_with_the_home_folder(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(
-    "where", ["lang=de", {"n": ">3"}, {"n": "!=3"}, ["lang"], ["=de"], [""], ["!"], [3], [None]], ids=repr
+    "where",
+    ["lang=de", {"n": ">3"}, {"n": "!=3"}, ["lang"], ["=de"], ["n=>3"], ["n=<3"], [""], ["!"], [3], [None]],
+    ids=repr,
 )
 def test_what_is_no_condition_is_refused(where: list[str]) -> None:
     with pytest.raises(ArgumentError):
