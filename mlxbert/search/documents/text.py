@@ -174,7 +174,8 @@ _HEADLINE = re.compile(r"^(\*++) ++(?:(?:TO(?:DO)|DONE|NEXT|WAITING|CANCELLED) )
 _ORG_TAGS = re.compile(r":[\w@#%:]+:")
 _ORG_TITLE = re.compile(r"^#\+title:(.*)", re.MULTILINE | re.IGNORECASE)
 # Comments, settings, and drawers with properties: what is left of their lines is empty.
-_ORG_LINE = re.compile(r"[ \t]*+(?:#(?:\+.*|[ \t].*|)|:[\w-]+:(?:[ \t].*)?)")
+_ORG_LINE = re.compile(r"[ \t]*+(?:#(?:\+(?!(?i:filetags):).*|[ \t].*|)|:[\w-]+:(?:[ \t].*)?)")
+_ORG_FILE_TAGS = re.compile(r"^#\+filetags:[ \t]*", re.MULTILINE | re.IGNORECASE)
 _ORG_BLOCK = re.compile(r"[ \t]*+#\+(begin|end)_", re.IGNORECASE)  # code and quotations, whose lines stay
 _ORG_LINK = re.compile(r"\[\[([^][\n]*+)\](?:\[([^][\n]*+)\])?\]")
 _EMPHASIS = re.compile(r"(?<![\w*/=~+_])([*/=~+_])(?=\S)([^*/=~+_\n]{1,200})(?<=\S)\1(?![\w*/=~+_])")
@@ -190,7 +191,7 @@ def read_org(data: bytes, name: str, encoding: str | None = None) -> Iterator[Do
     """Reads the outline as one document, whose lines are those of the file."""
     text, problems = decode_lines(data, chosen=encoding)
     title = _ORG_TITLE.search(text)
-    text = "\n".join(_org_lines(text))
+    text = _ORG_FILE_TAGS.sub("", "\n".join(_org_lines(text)))
     text = _ORG_LINK.sub(lambda link: link[2] or link[1], text)
     text = _EMPHASIS.sub(r"\2", text)
     text = _HEADLINE.sub(lambda line: f"{line[1]} {' '.join(line[2].split())}", text)

@@ -451,7 +451,7 @@ def test_notebooks() -> None:
 
 
 ORG = (
-    "#+TITLE: My notes\n* DONE [#A] Buy *milk* :shop:home:\n  :PROPERTIES:\n  :ID: 12\n  :END:\n"
+    "#+TITLE: My notes\n#+FILETAGS: :private:\n* DONE [#A] Buy *milk* :shop:home:\n  :PROPERTIES:\n  :ID: 12\n  :END:\n"
     "  See [[https://x.org][the site]], [[file:a.org]] and =code= a*b*c.\n"
     "# comment\n** Low\n#+BEGIN_SRC\nhi\n#+END_SRC\n"
 )
@@ -467,10 +467,10 @@ VTT = "WEBVTT\n\nSTYLE\n::cue {}\n\nNOTE x\n\na\n00:01.000 --> 00:02.000 line:0\
 
 def test_outlines_calendars_and_subtitles_lose_their_markup() -> None:
     found = only("a.org", ORG)
-    words = "* Buy milk :shop:home: See the site, file:a.org and code a*b*c. ** Low hi"
+    words = ":private: * Buy milk :shop:home: See the site, file:a.org and code a*b*c. ** Low hi"
     assert " ".join(found.text.split()) == words
     assert (found.title, headings(found)) == ("My notes", [(1, "Buy milk"), (2, "Low")])
-    assert found.text.split("\n")[5].strip() == ORG.split("\n")[5].strip()[:4] + "the site, file:a.org and code a*b*c."
+    assert found.text.split("\n")[6].strip() == ORG.split("\n")[6].strip()[:4] + "the site, file:a.org and code a*b*c."
     code = "# note\n#+begin_src sh\n# install\n:name: x\n#+end_src\n# note\nb"
     assert only("a.org", code).text.split() == ["#", "install", ":name:", "x", "b"]
     event, task = read("a.ics", CALENDAR.encode())
