@@ -103,8 +103,8 @@ class SurplusCellsError(InputError):
         values: The values by column; the last column has the rest of the row.
     """
 
-    def __init__(self, message: str, values: Mapping[str, str]) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, values: Mapping[str, str], hint: str) -> None:
+        super().__init__(message, hint=hint)
         self.values = values
 
 
@@ -155,11 +155,12 @@ def _other_length(row: Sequence[str], header: Sequence[str], place: str, separat
     """Returns the error for a row with more or fewer cells than there are columns."""
     first = "header" if named else "first row"
     counts = f"the row has {counted_columns(len(row))}, but the {first} has {len(header)}"
+    hint = f"each row needs {len(header) - 1} {separator!r} between its values; enclose a value that has more in quotes"
     if len(row) < len(header):
-        return placed(InputError(counts), place)
+        return placed(InputError(counts, hint=hint), place)
     last = len(header) - 1
     values = dict(zip(header, [*row[:last], separator.join(row[last:])], strict=True))
-    return SurplusCellsError(f"{place}: {counts}", values)
+    return SurplusCellsError(f"{place}: {counts}", values, hint)
 
 
 class _RowLines:

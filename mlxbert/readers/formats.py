@@ -82,7 +82,10 @@ _SAVED_AS = {
     ending: "save the document as plain text (.txt)" for ending in (".doc", ".docx", ".odt", ".rtf", ".pdf", ".html")
 }
 _SAVED_AS |= {ending: "save the sheet as .csv" for ending in (".xls", ".xlsx", ".ods")}
-_SAVED_AS |= {ending: "use format='txt' to read each line as a text" for ending in (".md", ".rst", ".text", ".log")}
+_SAVED_AS |= {
+    ending: "use format='txt' to read each line as a text"
+    for ending in (".md", ".rst", ".org", ".tex", ".adoc", ".text", ".log")
+}
 _SAVED_AS |= {
     ".npy": "a .npy file has vectors, not texts",
     ".safetensors": "a .safetensors file has tensors, not texts",

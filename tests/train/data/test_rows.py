@@ -140,6 +140,8 @@ def test_a_folder_needs_labels_and_utf8(tmp_path: Path) -> None:
     [
         ("a.csv", b"text,label\na,b\nc\n", ", line 3: ", "the row has 1 column, but the header has 2"),
         ("a.csv", b'text,label\n"a\nb",c\nd,e,f\n', ", line 4: ", "3 columns"),
+        ("a.csv", b"text,label\na,b\nd,e,f\n", ", line 3: ", "quotes"),
+        ("a.csv", b"text,label\na,b\nc\n", ", line 3: ", "quotes"),
         ("a.csv", b'text,label\na,b\nc,"d\ne,f\n', ", line 3: ", "the row is not valid csv"),
         ("a.csv", b'text,label\n"a\nb",c\nd,\xe9\n', ", line 4: ", "byte 0xe9"),
         ("a.csv", b"text,label\nc\xe9,b\n", ", line 2: ", "encoding='latin-1'"),
