@@ -8,7 +8,7 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -22,7 +22,7 @@ from mlxbert.cli.views import console
 from mlxbert.cli.views.help import HelpRow
 from mlxbert.cli.views.json_lines import OutputClosedError
 from mlxbert.durable_files import PRIVACY, is_forbidden
-from mlxbert.errors import ArgumentError, DeviceError, MlxbertError
+from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.machine.device_errors import device_errors
 from mlxbert.tasks.catalogue import CATALOGUE
 from mlxbert.version import __version__
@@ -51,10 +51,6 @@ _MODULES = {name: module for modules in _PANELS.values() for name, module in mod
 _NAMES = [name for name in _MODULES if " " not in name]
 # The variable with the number of this process, if `mlx.launch` started several, and the part of a room for them.
 _RANK, _PROCESSES = "MLX_RANK", "work for several processes"
-
-# The name of a second argument in an error of the library.
-_OTHER = re.compile(r"((?:works only with|cannot be combined with|is given without|, but) )(\w+)(?=$|[,;.]| is given)")
-
 
 class _Program(CommandGroup):
     """The top-level command group; its help begins with `first_steps`."""
@@ -186,10 +182,8 @@ def _run(arguments: list[str] | None) -> int:
                 console.say("hint", hint)
         return 2
     except MlxbertError as problem:
-        wrong_usage = isinstance(problem, ArgumentError)
-        named = wrong_usage or isinstance(problem, DeviceError)  # errors that begin with an argument
-        _say(problem, _name_option(problem.message, app) if named else problem.message)
-        return 2 if wrong_usage else 1
+        _say(problem, problem.message)
+        return 2 if isinstance(problem, ArgumentError) else 1
     except (OutputClosedError, BrokenPipeError, SystemExit) as problem:  # the reader of our output has closed it
         if isinstance(problem, SystemExit) and not isinstance(problem.__context__, BrokenPipeError):
             raise
@@ -229,27 +223,6 @@ def _wordless(typed: list[str]) -> str | None:
         return None
     words = getattr(_module(typed[0]), "COMMANDS", ())
     return f"{typed[0]} needs another word before its options, one of {', '.join(words)}" if words else None
-
-
-def _name_option(text: str, app: typer.Typer) -> str:
-    """Replaces names of arguments in a library's error, such as `group_size is 7`, by names of options.
-
-    A name is one at the start, or one that another option needs or contradicts (see `_OTHER`).
-    """
-    parameters = _parameters(typer.main.get_command(app))
-    options = {parameter.name: parameter.opts[-1] for parameter in parameters if parameter.opts[-1].startswith("--")}
-    if "chunk_tokens" in options:
-        options["tokens"] = options["chunk_tokens"]  # the argument of `open_index`
-    names = re.match(r"\w+(?: and \w+)+(?= cannot be combined)|\S*", text)[0]  # type: ignore[index]
-    rest = _OTHER.sub(lambda match: f"{match[1]}{options.get(match[2], match[2])}", text[len(names) :])
-    return " and ".join(options.get(name, name) for name in names.split(" and ")) + rest
-
-
-def _parameters(command: Any) -> Iterator[Any]:
-    """Yields the parameters of a command and of all its subcommands."""
-    yield from command.params
-    for subcommand in getattr(command, "commands", {}).values():
-        yield from _parameters(subcommand)
 
 
 def _drop_output() -> None:

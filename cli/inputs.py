@@ -203,7 +203,7 @@ def refuse_reading_options(options: InputOptions, texts: str) -> None:
     """Raises an error for options that say how to read a file, if there is none; `texts` describes the texts."""
     for name in ("format", *_given_options(options)):
         if getattr(options, name) is not None:
-            raise ArgumentError(f"{_option(name)} works only with --input, not with {texts}")
+            raise ArgumentError(f"`{name}` works only with --input, not with {texts}")
 
 
 def _is_input_file(argument: str) -> bool:
@@ -242,7 +242,7 @@ def _from_files(
         if not set(formats) & set(_READING_OPTIONS[name]):
             expected = ", ".join(f".{format.value}" for format in _READING_OPTIONS[name])
             actual = ", ".join(dict.fromkeys(format.value for format in formats))
-            raise ArgumentError(f"{_option(name)} works only with {expected}, but the input is {actual}")
+            raise ArgumentError(f"`{name}` works only with {expected}, but the input is {actual}")
     if keep or replaced is not None:
         _check_fields([*zip(sources, formats, strict=True)], options, {*(keep or ())}, replaced)
     records: list[RecordSource] = []
@@ -295,21 +295,15 @@ def _check_fields(
         raise ArgumentError(f"--keep {missing[0]}: no record has this field", hint=hint)
 
 
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
 def _names(chosen: Mapping[str, str], names: str | Pair, format: FormatName) -> tuple[str, str | None, str]:
     """Returns the fields or columns that hold the text and the second text, and the options that choose them."""
     text_options = [name for name in ("field", "text_column") if name in chosen]
     if len(text_options) > 1:
-        raise ArgumentError(
-            f"{' and '.join(map(_option, text_options))} cannot be combined", hint="give only one of these options"
-        )
+        raise ArgumentError("`field` and `text_column` cannot be combined", hint="give only one of these options")
     pair_options = "--text-column and --pair-column"
     if isinstance(names, tuple) and text_options and text_options != ["text_column"]:
         raise ArgumentError(
-            f"{_option(text_options[0])} names one column, but this command needs the columns {' and '.join(names)}",
+            f"`{text_options[0]}` names one column, but this command needs the columns {' and '.join(names)}",
             hint=f"name the columns with {pair_options}",
         )
     default, pair = names if isinstance(names, tuple) else (names, None)

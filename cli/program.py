@@ -37,6 +37,7 @@ class Command(TyperCommand):
         """Parses options and arguments; attaches the context of the command to errors."""
         for word in args:
             _check_word(word)
+        console.set_options(option for parameter in self.params for option in parameter.opts)
         try:
             seen = [] if ctx.resilient_parsing else self.make_parser(ctx).parse_args(list(args))[2]
             rest = super().parse_args(ctx, args)

@@ -102,9 +102,7 @@ def load_or_ask(task: str, options: ServedOptions, chosen: TaskOptions | None = 
         return load(task, options, chosen=chosen)
     for field in dataclasses.fields(options):
         if field.name not in ("model", "server") and getattr(options, field.name) != field.default:
-            raise ArgumentError(
-                f"--{field.name.replace('_', '-')} cannot be combined with --server, which chooses this setting"
-            )
+            raise ArgumentError(f"`{field.name}` cannot be combined with --server, which chooses this setting")
     remote: RemoteModel = rooms.part("models of a server").ServerModel(
         options.server, options.model, task, labels=getattr(chosen, "labels", None) is not None
     )

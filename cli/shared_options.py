@@ -276,7 +276,7 @@ def _names(name: str, kinds: Collection[Any], default: Any, mark: Option) -> tup
 def _checked(option: inspect.Parameter, value: Any) -> Any:
     """Checks the value of an option; converts several numbers to a list, and several texts to a tuple."""
     if isinstance(value, float) and math.isnan(value):  # typer's comparison finds NaN within any range
-        raise ArgumentError(f"{option.name} is nan, expected a number")
+        raise ArgumentError(f"`{option.name}` is nan, expected a number")
     kinds = kinds_of((typing.get_args(option.annotation) or (option.annotation,))[0])
     if value is not None and TEXTS in kinds:
         return _split(option.name, value)
@@ -284,7 +284,9 @@ def _checked(option: inspect.Parameter, value: Any) -> Any:
         try:
             return [int(number) for number in value.split(",")]
         except ValueError:
-            raise ArgumentError(f"{option.name} is {value!r:.60}, expected whole numbers separated by commas") from None
+            raise ArgumentError(
+                f"`{option.name}` is {value!r:.60}, expected whole numbers separated by commas"
+            ) from None
     return value
 
 
@@ -293,8 +295,8 @@ def _split(name: str, typed: Sequence[str]) -> tuple[str, ...]:
     try:
         rows = [row or [""] for joined in typed for row in csv.reader([joined], skipinitialspace=True)]
     except csv.Error as problem:  # a line break outside quotes, or a field that is too long
-        raise ArgumentError(f"{name} is not a list of texts separated by commas ({problem})") from None
+        raise ArgumentError(f"`{name}` is not a list of texts separated by commas ({problem})") from None
     texts = tuple(text.strip() for row in rows for text in row)
     if not all(texts):
-        raise ArgumentError(f"{name} is {','.join(typed)!r:.60}, expected non-empty texts separated by commas")
+        raise ArgumentError(f"`{name}` is {','.join(typed)!r:.60}, expected non-empty texts separated by commas")
     return texts

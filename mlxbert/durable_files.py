@@ -62,7 +62,7 @@ def to_path(value: str | Path, name: str) -> Path:
         pass
     except (OSError, RuntimeError, ValueError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else problem
-        raise ArgumentError(f"{name} is {str(value)!r:.200}, which is not a valid path ({reason})") from None
+        raise ArgumentError(f"`{name}` is {str(value)!r:.200}, which is not a valid path ({reason})") from None
     return path
 
 

@@ -60,7 +60,7 @@ def _check_all(checkpoint: Checkpoint) -> None:
     if problem is None:
         return
     tasks = [
-        f"task={task!r}"
+        f"`task={task!r}`"
         for task in TASKS
         if not missing_parts(task, checkpoint.config, checkpoint.parts)
         and first_problem(checkpoint, task_parts(task, checkpoint.config)) is None
@@ -121,7 +121,7 @@ def load(
     if task is not None and task not in (tasks := dict.fromkeys((*TASKS, *VECTOR_TASKS, RERANK))):
         raise not_one_of("task", task, tasks)
     selections = {"task": task, "new_heads": new_heads, "heads": heads}
-    if len(named := [name for name, value in selections.items() if value is not None]) > 1:
+    if len(named := [f"`{name}`" for name, value in selections.items() if value is not None]) > 1:
         raise ArgumentError(f"{' and '.join(named)} cannot be combined")
     devices.use(ref.device)
     files = ModelFiles(ref, find_model(ref, on_progress))
@@ -270,7 +270,7 @@ def _ref(source: str | Path | ModelRef, *fields: Any) -> ModelRef:
         return ModelRef(source, *fields)
     if ModelRef(BUILTIN, *fields) != ModelRef():
         raise ArgumentError(
-            "source is a ModelRef, so adapter, revision, offline, dtype and device cannot be given as arguments",
+            "`source` is a ModelRef, so `adapter`, `revision`, `offline`, `dtype` and `device` cannot be arguments",
             hint="change these fields of the ModelRef with dataclasses.replace(ref, …)",
         )
     return source
@@ -307,13 +307,13 @@ def new_model(
         ArgumentError: A head is unknown, or does not fit the family or its labels.
     """
     if not isinstance(config, Mapping):
-        raise ArgumentError(f"config is {config!r:.60}, expected the content of a config.json")
+        raise ArgumentError(f"`config` is {config!r:.60}, expected the content of a config.json")
     check_source(vocabulary, "vocabulary")
     devices.use(device)
     try:  # a copy with the values that a file would hold
         values = from_json(json.dumps(dict(config), allow_nan=False, ensure_ascii=False).encode().decode())
     except (TypeError, ValueError) as problem:
-        raise ArgumentError(f"config cannot be written as a config.json ({problem})") from None
+        raise ArgumentError(f"`config` cannot be written as a config.json ({problem})") from None
     config_json = ConfigJson(Path("config.json"), values)
     folder = ModelFolder(find_folder(ModelRef(vocabulary)), described_by=config_json)
     architecture = read_architecture(config_json)

@@ -185,7 +185,7 @@ class Model(Brief):
     def _not_loaded(self, kind: str) -> CheckpointError:
         return CheckpointError(
             f"{self.source}: the model was loaded for another task",
-            hint=f"load the model with task={KINDS[kind].task!r} or without a task",
+            hint=f"load the model with `task={KINDS[kind].task!r}` or without a task",
         )
 
     @cached_property

@@ -33,14 +33,14 @@ class Bounds(NamedTuple):
         """Returns an argument as an int; raises an ArgumentError unless it is a whole number within the bounds."""
         least = math.ceil(self.least)
         if not is_whole(value) or not least <= value <= self.most:
-            raise ArgumentError(f"{name} is {shown(value)}, expected a whole number from {least:,} to {self.most:,}")
+            raise ArgumentError(f"`{name}` is {shown(value)}, expected a whole number from {least:,} to {self.most:,}")
         return int(value)
 
     def check_number(self, name: str, value: object) -> float:
         """Returns an argument as a number of Python; raises an ArgumentError unless it is finite and in the bounds."""
         number = isinstance(value, Real) and not isinstance(value, bool)
         if not number or not self.least <= value <= self.most:  # type: ignore[operator]
-            raise ArgumentError(f"{name} is {shown(value)}, expected a number from {self.least:,} to {self.most:,}")
+            raise ArgumentError(f"`{name}` is {shown(value)}, expected a number from {self.least:,} to {self.most:,}")
         return value if type(value) in (int, float) else float(value)  # type: ignore[arg-type, return-value]
 
 
@@ -145,23 +145,25 @@ def check_fields(options: Any) -> None:
 def check_listed(name: str, values: Sized) -> None:
     """Raises an ArgumentError if a list argument has more than `MAX_LISTED` numbers or names."""
     if len(values) > MAX_LISTED:
-        raise ArgumentError(f"{name} has {len(values):,} values, expected at most {MAX_LISTED:,}")
+        raise ArgumentError(f"`{name}` has {len(values):,} values, expected at most {MAX_LISTED:,}")
 
 
 def _check_flag(name: str, value: object, *, optional: bool) -> None:
     if not isinstance(value, bool):
-        raise ArgumentError(f"{name} is {shown(value)}, expected True{', False or None' if optional else ' or False'}")
+        raise ArgumentError(
+            f"`{name}` is {shown(value)}, expected True{', False or None' if optional else ' or False'}"
+        )
 
 
 def _texts(name: str, value: object) -> tuple[str, ...]:
     expected = "expected a list of at least one text"
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise ArgumentError(f"{name} is {shown(value)}, {expected}")
+        raise ArgumentError(f"`{name}` is {shown(value)}, {expected}")
     texts = tuple(value)
     if not texts:
-        raise ArgumentError(f"{name} is empty, {expected}")
+        raise ArgumentError(f"`{name}` is empty, {expected}")
     if wrong := [text for text in texts if not isinstance(text, str)]:
-        raise ArgumentError(f"{name} contains {shown(wrong[0])}, {expected}")
+        raise ArgumentError(f"`{name}` contains {shown(wrong[0])}, {expected}")
     return texts
 
 

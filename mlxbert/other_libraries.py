@@ -145,7 +145,7 @@ def not_one_of(name: str, value: object, choices: Iterable[object]) -> ArgumentE
     text = str(value) if isinstance(value, str) else ""
     near = [VALUES[text]] if VALUES.get(text) in names else difflib.get_close_matches(text, names, n=1)
     hint = f"did you mean {near[0]!r}?" if near else None
-    return ArgumentError(f"{name} is {shown(value)}, expected one of {', '.join(names)}", hint=hint)
+    return ArgumentError(f"`{name}` is {shown(value)}, expected one of {', '.join(names)}", hint=hint)
 
 
 def no_argument(name: str, known: Iterable[str], message: str) -> UnknownArgumentError:

@@ -66,11 +66,11 @@ def test_a_fill_mask_in_a_pipe_imports_neither_rich_nor_the_hub() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"dtype": "float64"}, "dtype is 'float64', expected one of auto, float32, float16, bfloat16"),
-        ({"device": "tpu"}, "device is 'tpu', expected one of auto, gpu, cpu"),
+        ({"dtype": "float64"}, "`dtype` is 'float64', expected one of auto, float32, float16, bfloat16"),
+        ({"device": "tpu"}, "`device` is 'tpu', expected one of auto, gpu, cpu"),
         (
             {"task": "translate"},
-            "task is 'translate', expected one of fill-mask, next-sentence, classify, tag, answer, replaced",
+            "`task` is 'translate', expected one of fill-mask, next-sentence, classify, tag, answer, replaced",
         ),
     ],
 )

@@ -2,7 +2,9 @@
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,6 +50,20 @@ def _texts(path: Path) -> list[tuple[int, str]]:
     ]
 
 
+def _options(command: Any) -> Iterator[str]:
+    return (option for parameter in command.params for option in parameter.opts if option.startswith("--"))
+
+
+def _messages(path: Path) -> Iterator[tuple[int, str]]:
+    """The beginnings of the messages of errors in a module, with their lines."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and node.args and ast.unparse(node.func).endswith("Error"):
+            text = node.args[0]
+            first = text.values[0] if isinstance(text, ast.JoinedStr) else text
+            if isinstance(first, ast.Constant) and ast.unparse(node.func) != "RequestError":  # names fields of JSON
+                yield node.lineno, str(first.value)
+
+
 @pytest.mark.slow
 def test_no_text_of_the_library_names_an_option_of_the_command_line() -> None:
     found = [
@@ -75,22 +91,38 @@ def test_no_hint_of_the_library_is_a_command_that_is_a_function_too() -> None:
     assert not found, "\n".join(found)
 
 
+@pytest.mark.slow
+def test_errors_of_the_library_mark_the_arguments_that_they_name() -> None:
+    names = {option[2:].replace("-", "_") for command in COMMAND_NAMES.values() for option in _options(command)}
+    assert {"top_k", "group_size"} <= names
+    argument = re.compile(rf"({'|'.join(sorted(names))})( and \w+)? (is|are|has|names|cannot be|works only|needs)\b")
+    found = [
+        f"{module}:{line}: {text}"
+        for module, path in MODULES.items()
+        if not module.startswith(COMMANDS)
+        for line, text in _messages(path)
+        if argument.match(text)
+    ]
+    assert not found, "\n".join(found)
+
+
 @pytest.mark.parametrize(("hint", "shown"), [
-    ("mlxbert.finetune('tag', train=FILE, output=FOLDER)", "mlxbert finetune tag --train FILE --output FOLDER"),
-    ("mlxbert.load('a/b', revision='v 1') while online", "mlxbert models download a/b --revision 'v 1' while online"),
-    ("mlxbert.classify(model, texts, labels=['A', 'B']) does", "mlxbert classify --labels A,B does"),
-    ("mlxbert.embed_tokens(model, texts) makes them", "mlxbert embed --vectors tokens makes them"),
-    ("mlxbert.open_index(path=FILE)", "mlxbert index --index FILE"),
-    ("mlxbert.open_index(paths=PATH) makes an index", "mlxbert index PATH makes an index"),
-    ("mlxbert.convert(BASE, FOLDER, adapter='x/y')", "mlxbert convert BASE FOLDER --adapter x/y"),
-    ("mlxbert.convert(BASE, FOLDER, adapter='x (1)')", "mlxbert convert BASE FOLDER --adapter 'x (1)'"),
-    ("mlxbert.finetune('tag', crf=True, merge=False)", "mlxbert finetune tag --crf --no-merge"),
-    ("mlxbert.embed(model, data.texts) does", "mlxbert.embed(model, data.texts) does"),
-    ("mlxbert.load(…) loads it", "mlxbert.load(…) loads it"),
-    ("mlxbert.convert(BASE, DIR, adapter='x (1)/y)') is", "mlxbert convert BASE DIR --adapter 'x (1)/y)' is"),
-    ("mlxbert.save(mlxbert.load(NAME, task='tag'), DIR)", "mlxbert.save(mlxbert.load(NAME, task='tag'), DIR)"),
-    ("mlxbert.load(a.b) or mlxbert.load(MODEL)", "mlxbert.load(a.b) or mlxbert models download MODEL"),
-    ("an option: dtype='float32'", "an option: --dtype float32"),
+    ("`mlxbert.finetune('tag', train=FILE, output=FOLDER)`", "mlxbert finetune tag --train FILE --output FOLDER"),
+    ("`mlxbert.load('a/b', revision='v 1')` while online", "mlxbert models download a/b --revision 'v 1' while online"),
+    ("`mlxbert.classify(model, texts, labels=['A', 'B'])` does", "mlxbert classify --labels A,B does"),
+    ("`mlxbert.embed_tokens(model, texts)` makes them", "mlxbert embed --vectors tokens makes them"),
+    ("`mlxbert.open_index(path=FILE)`", "mlxbert index --index FILE"),
+    ("`mlxbert.open_index(paths=PATH)` makes an index", "mlxbert index PATH makes an index"),
+    ("`mlxbert.convert(BASE, FOLDER, adapter='x/y')`", "mlxbert convert BASE FOLDER --adapter x/y"),
+    ("`mlxbert.convert(BASE, FOLDER, adapter='x (1)')`", "mlxbert convert BASE FOLDER --adapter 'x (1)'"),
+    ("`mlxbert.convert(BASE, FOLDER, adapter='x`y')`.", "mlxbert convert BASE FOLDER --adapter 'x`y'."),
+    ("`mlxbert.finetune('tag', crf=True, merge=False)`", "mlxbert finetune tag --crf --no-merge"),
+    ("`mlxbert.embed(model, data.texts)` does", "`mlxbert.embed(model, data.texts)` does"),
+    ("`mlxbert.load(…)` loads it", "`mlxbert.load(…)` loads it"),
+    ("`mlxbert.convert(BASE, DIR, adapter='x (1)/y)')` is", "mlxbert convert BASE DIR --adapter 'x (1)/y)' is"),
+    ("`mlxbert.save(mlxbert.load(NAME, task='tag'), DIR)`", "`mlxbert.save(mlxbert.load(NAME, task='tag'), DIR)`"),
+    ("`mlxbert.load(a.b)` or `mlxbert.load(MODEL)`", "`mlxbert.load(a.b)` or mlxbert models download MODEL"),
+    ("an option: `dtype='float32'`", "an option: --dtype float32"),
 ])  # fmt: skip
 def test_calls_become_commands(hint: str, shown: str) -> None:
     assert to_options(hint) == shown

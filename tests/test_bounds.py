@@ -51,7 +51,7 @@ def test_what_is_out_of_bounds_is_refused_and_the_ends_are_not(bounds: Bounds) -
     bad: list[Any] = [least - 1, most + 1, HUGE, -HUGE, math.nan, math.inf, -math.inf, True, "1", None]
     for value in bad:
         for check in (bounds.check_number, bounds.check_whole):
-            with pytest.raises(ArgumentError, match=r"^steps is "):
+            with pytest.raises(ArgumentError, match=r"^`steps` is "):
                 check("steps", value)
     with pytest.raises(ArgumentError):
         bounds.check_whole("steps", float(most))
@@ -94,11 +94,11 @@ def test_a_rank_above_the_width_of_a_layer_is_refused(tiny_folder: Path, tmp_pat
 
     rows = [{"text": word, "label": word[:1]} for word in ("cat", "dog", "city", "dot") * 5]
     how: dict[str, Any] = {"train": rows, "output": tmp_path / "out", "model": tiny_folder, "dry_run": True}
-    with pytest.raises(ArgumentError, match="lora is 25, expected at most 24"):
+    with pytest.raises(ArgumentError, match="`lora` is 25, expected at most 24"):
         mlxbert.finetune("classify", **how, lora=25)
     mlxbert.finetune("classify", **how, lora=24)
     corpus = text_file(tmp_path / "text.txt")
-    with pytest.raises(ArgumentError, match="lora is 25"):
+    with pytest.raises(ArgumentError, match="`lora` is 25"):
         mlxbert.pretrain(corpus, output=tmp_path / "out", model=tiny_folder, length="16", lora=25)
     with pytest.raises(ArgumentError, match="lora"):
         TrainingOptions(lora=10**7)
@@ -123,7 +123,7 @@ def test_the_library_has_the_bounds_of_the_command_line(tiny: mlxbert.Model, tin
         ("temperature", lambda: VectorLoss(None, temperature=math.inf)),
     ]
     for name, give in calls:
-        with pytest.raises(ArgumentError, match=f"^{name} is"):
+        with pytest.raises(ArgumentError, match=f"^`{name}` is"):
             give()
 
 
@@ -158,14 +158,14 @@ def test_lists_have_bounds() -> None:
         ("length", lambda: read_lengths(",".join([f"8:{1 / more}"] * more), 8)),
     ]
     for name, give in calls:
-        with pytest.raises(ArgumentError, match=f"{name} has 1,001 values"):
+        with pytest.raises(ArgumentError, match=f"`{name}` has 1,001 values"):
             give()
 
 
 @needs("train")
 @pytest.mark.parametrize("name", ["a\0b", "a\ud800", "a" * 300, "../" * 5000, "~nobody-of-that-name/x"])
 def test_paths_that_no_file_can_have_are_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="output is"):
+    with pytest.raises(ArgumentError, match="`output` is"):
         to_path(name, "output")
     for give in (
         lambda: mlxbert.pretrain(name, output=tmp_path / "out"),

@@ -147,7 +147,7 @@ def _with_new_heads(architecture: Architecture, parts: tuple[str, ...], new_head
     labels = config.labels
     if not isinstance(new_heads, Mapping):
         raise ArgumentError(
-            f"new_heads is {new_heads!r:.60}, expected a dict that maps names of heads to Labels or None"
+            f"`new_heads` is {new_heads!r:.60}, expected a dict that maps names of heads to Labels or None"
         )
     for head, head_labels in new_heads.items():
         if head not in architecture.family.parts or head not in HEADS:

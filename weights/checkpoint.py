@@ -189,7 +189,7 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
     if (folder / ADAPTER).is_file():
         raise CheckpointError(
             f"{folder}: {ADAPTER} and the weights of a model cannot be in the same folder",
-            hint="move the adapter into a folder of its own, and pass that folder with adapter='FOLDER'",
+            hint="move the adapter into a folder of its own, and pass that folder with `adapter='FOLDER'`",
         )
     family_of(config_json)  # rejects unknown families before it looks for weights
     weights = open_weights(folder, config_json.strings("architectures"), opened.headers)

@@ -99,5 +99,5 @@ def _tie_problems(checkpoint: Checkpoint) -> Iterator[PartProblem]:
                 yield PartProblem(
                     f"{copy!r} differs from {original!r} in its shape ({shapes[0]}, not {shapes[1]}), but mlxbert runs "
                     "only decoders for the tokens of the word embeddings",
-                    "use a task without the masked-LM head, for example task='embed'",
+                    "use a task without the masked-LM head, for example `task='embed'`",
                 )

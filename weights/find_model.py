@@ -116,7 +116,7 @@ def _with_base(folder: ModelFolder, ref: ModelRef, find: Callable[[ModelRef], Mo
     except MlxbertError as problem:
         raise type(problem)(
             f"{folder.path}: is an adapter for {name}, which cannot be found ({problem.message})",
-            hint=f"pass the base model, too: model='BASE', adapter={str(folder.path)!r}",
+            hint=f"pass the base model, too: `model='BASE'`, `adapter={str(folder.path)!r}`",
         ) from None
     if is_adapter(base.path):
         raise ArgumentError(

@@ -75,7 +75,7 @@ class ModelRef:
             check_source(self.adapter, "adapter")
         cache.check_revision(self.revision)
         if not isinstance(self.offline, bool):
-            raise ArgumentError(f"offline is {self.offline!r:.60}, expected True or False")
+            raise ArgumentError(f"`offline` is {self.offline!r:.60}, expected True or False")
         check_choice("device", self.device, Device)
         check_choice("dtype", self.dtype, DType)
 
@@ -112,7 +112,7 @@ def check_source(source: object, name: str = "source") -> None:
     """
     if not isinstance(source, str | Path):
         raise ArgumentError(
-            f"{name} is of type {type(source).__name__}, expected a hub name, the path of a folder, or 'builtin'"
+            f"`{name}` is of type {type(source).__name__}, expected a hub name, the path of a folder, or 'builtin'"
         )
 
 
@@ -148,7 +148,7 @@ def _find(ref: ModelRef, fetch: _Fetch) -> Path:
             return _hub_folder(source, ref.revision, ref.offline, fetch)
     if ref.revision is not None:
         raise ArgumentError(
-            f"revision is {ref.revision!r}, but {source} is a local model, which has no revisions",
+            f"`revision` is {ref.revision!r}, but {source} is a local model, which has no revisions",
             hint="omit the revision",
         )
     return folder
@@ -214,7 +214,7 @@ def local_folder(source: str) -> Path | None:
     Returns `None` if there is no such folder, but `source` is a valid name on the hub.
     """
     if not source:
-        raise CheckpointError("model is '', expected a hub name, a folder, or 'builtin'")
+        raise CheckpointError("`model` is '', expected a hub name, a folder, or 'builtin'")
     if source == BUILTIN:
         return builtin_folder()
     try:
@@ -236,7 +236,7 @@ def local_folder(source: str) -> Path | None:
         return None
     if (address := _ADDRESS.fullmatch(source)) is not None and cache.is_hub_name(address[1]):
         name, revision = address.groups()
-        at = "" if revision in (None, _MAIN) else f" with revision={revision!r}"
+        at = "" if revision in (None, _MAIN) else f" with `revision={revision!r}`"
         raise CheckpointError(f"{source}: is an address, expected a name", hint=f"use the name {name}{at}")
     near = difflib.get_close_matches(str(folder), _nearby(folder), n=1)
     raise CheckpointError(

@@ -123,7 +123,8 @@ def plan(
         )
     if quantization is not None and checkpoint.config.is_static:
         raise ArgumentError(
-            f"quantize is {quantization.bits}, but a static model has no layers to quantize", hint="use dtype='float16'"
+            f"`quantize` is {quantization.bits}, but a static model has no layers to quantize",
+            hint="use `dtype='float16'`",
         )
 
     def stored(plain: str) -> TensorToWrite:
@@ -146,7 +147,7 @@ def plan(
     tensors += map(stored, _unused_weights(checkpoint))
     if quantization is not None and not any(tensor.quantization for tensor in tensors):
         raise ArgumentError(
-            f"group_size is {quantization.group_size}, but no matrix of {checkpoint.folder} has a width divisible by "
+            f"`group_size` is {quantization.group_size}, but no matrix of {checkpoint.folder} has a width divisible by "
             f"{quantization.group_size}",
             hint="use a group size of 32" if quantization.group_size > min(GROUP_SIZES) else None,
         )
@@ -183,7 +184,7 @@ def plan_network(architecture: Architecture, network: Network, dtype: str | None
         raise CheckpointError(
             f"the network's parameter {other!r} has dtype {ours[other].dtype}, expected one of "
             f"{', '.join(NAMES.values())}",
-            hint="pass dtype='float32' to convert the parameter",
+            hint="pass `dtype='float32'` to convert the parameter",
         )
 
     def stored(entry: keymap.TensorName, plain: str) -> TensorToWrite:
@@ -439,9 +440,9 @@ def parse_size(text: str) -> int:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*((?:[KMG]i?)?B)?\s*", str(text), re.IGNORECASE)
     size = int(Decimal(match[1]) * _UNITS[(match[2] or "").upper()]) if match else 0
     if size < 1:
-        raise ArgumentError(f"max_shard_size is {text!r:.60}, expected a size such as 400MB, 5GB or 1GiB")
+        raise ArgumentError(f"`max_shard_size` is {text!r:.60}, expected a size such as 400MB, 5GB or 1GiB")
     if match and not match[2] and size < _UNITS["MB"]:  # surely a mistake: hundreds of files
         raise ArgumentError(
-            f"max_shard_size is {text!r:.60} bytes, expected at least a megabyte", hint=f"write {match[1]}MB"
+            f"`max_shard_size` is {text!r:.60} bytes, expected at least a megabyte", hint=f"write {match[1]}MB"
         )
     return size

@@ -80,7 +80,8 @@ def read_embedder(folder: Path | ModelFolder, width: int, *, with_weights: bool 
         layers = read_layers(folder, modules[2:], SENTENCE, with_weights=with_weights)
         return Embedder(config, width, [Normalize()] if in_code else layers)
     except ArgumentError as problem:
-        raise ConfigError(f"{folder.path / (MODULES if modules else SETTINGS)}: {problem.message}") from None
+        reason = problem.message.replace("`", "")  # of values in a file, which are no arguments
+        raise ConfigError(f"{folder.path / (MODULES if modules else SETTINGS)}: {reason}") from None
 
 
 def read_layers(
@@ -105,7 +106,7 @@ def _check_adapter(folder: ModelFolder) -> None:
         first, *rest = own_adapters(folder.config_json) or ("none",)
         raise ConfigError(
             f"{folder.path}: no adapter is chosen, but embedding needs one of {', '.join((first, *rest))}",
-            hint=f"choose an adapter of the model, for example adapter={first!r}",
+            hint=f"choose an adapter of the model, for example `adapter={first!r}`",
         )
 
 

@@ -39,7 +39,7 @@ def write_embedder(
     config = embedder.config
     if static and config.poolings != ("mean",):
         raise ArgumentError(
-            f"pooling is {'+'.join(config.poolings)!r}, but the files of a static model can only state 'mean'"
+            f"`pooling` is {'+'.join(config.poolings)!r}, but the files of a static model can only state 'mean'"
         )
     if not static:
         limits = {"max_seq_length": max_length, "do_lower_case": config.lower_case}

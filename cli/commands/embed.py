@@ -101,10 +101,9 @@ def options_of_kind(kind: str, given: Mapping[str, Any]) -> Any:
     for name, value in given.items():
         if name not in own and value != _DEFAULTS[name]:
             kinds = [other for other, options in _OPTIONS.items() if name in declared_options(options)]
-            option = f"--{name.replace('_', '-')}"
             raise ArgumentError(
-                f"{option} works only for {' and '.join(kinds)} vectors, but these vectors are {kind}",
-                hint=f"omit {option}",
+                f"`{name}` works only for {' and '.join(kinds)} vectors, but these vectors are {kind}",
+                hint=f"omit `{name}`",
             )
     return _OPTIONS[kind](**{name: value for name, value in given.items() if name in own})
 
@@ -117,7 +116,7 @@ def _check_words(words: bool, layer: int | None, chosen: EmbedOptions) -> None:
         name for name in vars(chosen) if name in text_options and getattr(chosen, name) != getattr(EmbedOptions, name)
     ]
     if words and changed:
-        raise ArgumentError(f"--{changed[0].replace('_', '-')} works only for vectors of texts, not with --words")
+        raise ArgumentError(f"`{changed[0]}` works only for vectors of texts, not with --words")
 
 
 def _views(kind: str, *, compare: bool) -> tuple[Any, Any]:

@@ -127,7 +127,7 @@ def _snapshots(name: str | None, revision: str | None) -> "list[Snapshot]":
     from mlxbert.weights.hub import cache
 
     if name is None and revision is not None:
-        raise ArgumentError(f"revision is {revision!r}, but no model is named")
+        raise ArgumentError(f"--revision is {revision!r}, but no model is named")
     if name is not None:
         _check_name(name)
     if name is not None and revision is not None:

@@ -28,17 +28,15 @@ _MAX_NOTE = 4000  # characters of a line on stderr, which may repeat a name of a
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _STYLES = {"error": "bold red", "hint": "cyan"}
 _LIMIT = 9999  # the most columns or lines that the environment may set
-# `name='value'`, `name=['a', 'b']`, `name=True`, `name=8` or `name=` as words of a sentence, not within a path.
-_ARGUMENT = re.compile(
-    r"""(?<![^\s(])([a-z]\w*)=(?:(True|False)|'([^']+)'|"([^"]+)"|(\d+(?:\.\d+)?)|(\[(?:'[^']*'(?:, )?)+\]))?"""
-    r"(?=[,;:)]|\.?(?:\s|$))"
-)
-_CALL = re.compile(r"mlxbert\.[a-z_]+\(")
+# Code in backticks, as words of a sentence. Within a path or a quoted value of the user, backticks mark nothing.
+_STRING = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
+_CODE = re.compile(rf"(?<!\w)(?:{_STRING})|(?<![^\s(])`((?:{_STRING}|[^`'\"])+)`(?=[,;:)]|\.?(?:\s|$))", re.DOTALL)
 _COMMANDS = {  # functions whose commands have other names
     "load": "models download", "open_index": "index", "embed_sparse": "embed --vectors sparse",
     "embed_tokens": "embed --vectors tokens",
 }  # fmt: skip
-_OPTIONS = {"path": "--index", "paths": ""}
+_OPTIONS = {"path": "--index", "paths": "", "tokens": "--chunk-tokens"}  # arguments whose options have other names
+_known: frozenset[str] = frozenset()  # the options of the command that runs
 _quiet = False
 _live: "rich.Console | None" = None
 
@@ -105,6 +103,12 @@ def set_quiet(quiet: bool) -> None:
     _quiet = quiet
 
 
+def set_options(options: Iterable[str]) -> None:
+    """Says which options the command that runs has."""
+    global _known
+    _known = frozenset(options)
+
+
 def can_ask() -> bool:
     """Whether a user can be asked, which requires that stdin and stderr are terminals."""
     return sys.stdin is not None and sys.stderr is not None and sys.stdin.isatty() and sys.stderr.isatty()
@@ -127,77 +131,61 @@ def say(kind: str, text: str, command: str = "") -> None:
     In a terminal, the line is wrapped between words. A `command` that follows the text is meant to be copied; it is
     never wrapped, and gets its own line if it is long.
 
-    Hints of the library name arguments in Python; they are printed as options of the command line.
+    Errors and hints of the library name arguments in Python; they are printed as options of the command line.
     """
     if not is_heard(kind):
         return
     if len(text) > _MAX_NOTE:
         text = f"{text[: _MAX_NOTE // 2]} … {text[-_MAX_NOTE // 2 :]}"
-    message, command = visible(to_options(text) if kind == "hint" else text), visible(command)
+    message, command = visible(to_options(text)), visible(command)
     with suppress(OSError):  # a closed terminal must not change how the program ends
         _print(kind, message, command)
 
 
 def to_options(text: str) -> str:
-    """Converts a hint of the library to a hint for the command line.
+    """Says the code in an error or a hint of the library, which is in backticks, in the words of the command line.
 
-    `dtype='float32'` becomes `--dtype float32`, `overwrite=True` becomes `--overwrite`, `top_k=` becomes `--top-k`.
-    A call becomes a command: `mlxbert.finetune('tag', train=FILE)` becomes `mlxbert finetune tag --train FILE`. A call
-    that no command can express, such as one with a call among its arguments, remains unchanged.
+    `dtype='float32'` becomes `--dtype float32`, `overwrite=True` becomes `--overwrite`, `top_k=` becomes `--top-k`, and
+    so does `top_k` if the command that runs has this option. A call becomes a command:
+    `mlxbert.finetune('tag', train=FILE)` becomes `mlxbert finetune tag --train FILE`. Other code remains as it is.
     """
-    if (match := _CALL.search(text)) is None:
-        return _ARGUMENT.sub(_option, text)
-    command, rest = _command(match[0], text[match.end() :])
-    return _ARGUMENT.sub(_option, text[: match.start()]) + command + to_options(rest)
+    return _CODE.sub(_typed, text)
 
 
-def _option(match: re.Match[str]) -> str:
-    name, truth, *values, listed = match.groups()
-    no = "no-" if truth == "False" else ""
-    value = _list(re.findall("'([^']*)'", listed)) if listed else next(filter(None, values), "")
-    option = f"--{no}{name.replace('_', '-')}"
-    return f"{option} {shlex.quote(value)}" if value else option
-
-
-def _command(start: str, rest: str) -> tuple[str, str]:
-    """Converts a call of one of the package's functions to a command; omits arguments that are lowercase variables.
-
-    Args:
-        start: The name of the function with the opening parenthesis.
-        rest: The text after the parenthesis.
-
-    Returns:
-        The command and the text after the call.
-    """
-    for bracket in re.finditer(r"\)", rest):  # the first one may be inside a string
-        call = start + rest[: bracket.end()]
-        with suppress(SyntaxError, ValueError):
-            return _words(ast.parse(call, mode="eval").body) or call, rest[bracket.end() :]
-    return start, rest  # an ellipsis
-
-
-def _words(call: ast.expr) -> str | None:
-    """Returns the words of the command for a call, or `None` if no command can express it."""
-    assert isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
-    name = call.func.attr
-    try:
-        words = ["mlxbert", _COMMANDS.get(name, name.replace("_", "-")), *map(_word, call.args)]
-        for keyword in call.keywords:
+def _typed(match: re.Match[str]) -> str:
+    """Returns what a user of the command line types instead of code; omits arguments that are lowercase variables."""
+    code = match[1]
+    if code is None or not code[0].islower():  # a value, or an environment variable
+        return match[0]
+    if code.isidentifier():
+        return option if (option := _option(code)) in _known else match[0]
+    call = code if code.startswith("mlxbert.") else f"_({code}{'...' * code.endswith('=')})"
+    with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+        match ast.parse(call, mode="eval").body:
+            case ast.Call(ast.Name("_"), [], keywords):
+                words = []
+            case ast.Call(ast.Attribute(ast.Name("mlxbert"), name), arguments, keywords):
+                words = ["mlxbert", _COMMANDS.get(name, name.replace("_", "-")), *map(_word, arguments)]
+            case _:
+                return match[0]
+        for keyword in keywords:
             words += _flag_or_option(keyword.arg or "", keyword.value)
-    except ValueError:  # not a name or a literal
-        return None
-    return " ".join(filter(None, words))
+        return " ".join(filter(None, words))
+    return match[0]  # not names or literals
+
+
+def _option(name: str) -> str:
+    return _OPTIONS.get(name, f"--{name.replace('_', '-')}")
 
 
 def _flag_or_option(name: str, value: ast.expr) -> list[str]:
-    """Returns the option for an argument with its value; a flag has no value."""
-    flag = name.replace("_", "-")
+    """Returns the option for an argument with its value; a flag, and an argument whose value is left out, have none."""
     match value:
-        case ast.Constant(value=True):
-            return [f"--{flag}"]
+        case ast.Constant(value=given) if given is True or given is ...:
+            return [_option(name)]
         case ast.Constant(value=False):
-            return [f"--no-{flag}"]
-    return [_OPTIONS.get(name, f"--{flag}"), _word(value)]
+            return [_option(f"no_{name}")]
+    return [_option(name), _word(value)]
 
 
 def _word(value: ast.expr) -> str:

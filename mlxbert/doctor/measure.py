@@ -114,11 +114,11 @@ def bench(
 
 def _check_peer(name: str) -> None:
     if name not in PEERS:
-        raise ArgumentError(f"against is {name!r:.60}, expected {' or '.join(PEERS)}")
+        raise ArgumentError(f"`against` is {name!r:.60}, expected {' or '.join(PEERS)}")
     for package in ("torch", "transformers"):
         if find_spec(package) is None:
             raise MlxbertError(
-                f"against is 'torch', but {package} is not installed", hint=pip_install("torch transformers")
+                f"`against` is 'torch', but {package} is not installed", hint=pip_install("torch transformers")
             )
 
 

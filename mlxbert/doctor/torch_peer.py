@@ -52,7 +52,7 @@ def device_name(torch: Any, device: str) -> str:
         return "cuda"
     raise MlxbertError(
         f"mlxbert computes on the GPU here, but torch {torch.__version__} finds no GPU (neither MPS nor CUDA)",
-        hint="install a torch for this GPU, or compare both on the CPU with device='cpu'",
+        hint="install a torch for this GPU, or compare both on the CPU with `device='cpu'`",
     )
 
 
@@ -98,7 +98,9 @@ def check_training(torch: Any, device: str, dtype: str) -> None:
     if problem:
         raise MlxbertError(
             f"torch {torch.__version__} cannot train in {dtype} on {device} ({problem:.200})",
-            hint="try a newer torch" if dtype == "float32" else "try a newer torch, or train both with dtype='float32'",
+            hint="try a newer torch"
+            if dtype == "float32"
+            else "try a newer torch, or train both with `dtype='float32'`",
         )
 
 

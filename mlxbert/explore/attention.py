@@ -54,14 +54,16 @@ def attention(
     check_model(model, text)
     model.require("embed")
     if not isinstance(text, str):
-        raise InputError(f"text is {text!r:.60}, expected a string")
+        raise InputError(f"`text` is {text!r:.60}, expected a string")
     config = model.config
     if config.is_static:
         raise ArgumentError(f"{model.source} is a static model, which has no attention")
     layer_ids = _numbers("layers", layers, len(config.layer_schedule))
     head_ids = _numbers("heads", heads, config.num_attention_heads)
     if rollout and heads is not None:
-        raise ArgumentError("heads and rollout cannot be combined: a rollout is computed from the mean of all heads")
+        raise ArgumentError(
+            "`heads` and `rollout` cannot be combined: a rollout is computed from the mean of all heads"
+        )
     encoding = model.tokenizer.encode(text, options.pair, overflow=options.overflow)
     batch, length = make_batch([encoding], config), len(encoding)
     _check_size(len(config.layer_schedule) if rollout else len(layer_ids), 1 if rollout else len(head_ids), length)
@@ -112,5 +114,5 @@ def _numbers(name: str, value: int | Sequence[int] | None, count: int) -> tuple[
     numbers = tuple(values) if isinstance(values, Sequence) and not isinstance(values, str) else ()
     if not numbers or not all(is_whole(number) and -count <= number < count for number in numbers):
         name, expected = (name[:-1], "a number") if isinstance(value, int) else (name, "numbers")
-        raise ArgumentError(f"{name} is {value!r:.60}, expected {expected} from {-count} to {count - 1}")
+        raise ArgumentError(f"`{name}` is {value!r:.60}, expected {expected} from {-count} to {count - 1}")
     return tuple(int(number) % count for number in numbers)

@@ -143,9 +143,9 @@ def _check_unused(task: str, pair: str | None, options: ExplainOptions) -> None:
     }
     for name, is_unused in unused.items():
         if is_unused:
-            hint = "omit the second text" if name == "pair" else f"omit {name}="
+            hint = "omit the second text" if name == "pair" else f"omit `{name}=`"
             user = options.method if name == "steps" else task
-            raise ArgumentError(f"{name} is given, but {user} does not use it", hint=hint)
+            raise ArgumentError(f"`{name}` is given, but {user} does not use it", hint=hint)
 
 
 def _task_of(model: Model, pair: str | None) -> str:
@@ -230,14 +230,14 @@ def _find_tag(model: Model, text: str, pair: str | None, options: ExplainOptions
         raise ArgumentError("the model finds entities of any types, which cannot be explained")
     encoding, at = _one_input(model, text, None), options.at
     if at is None:
-        raise ArgumentError("there is no word whose tag is explained", hint="add at='WORD', a word of the text")
+        raise ArgumentError("there is no word whose tag is explained", hint="add `at='WORD'`, a word of the text")
     match = re.search(rf"(?<!\w){re.escape(at)}(?!\w)", text) if at else None
     start = match.start() if match else text.find(at) if at else -1
     if start < 0:
-        raise ArgumentError(f"at is {at!r:.60}, expected a word of the text")
+        raise ArgumentError(f"`at` is {at!r:.60}, expected a word of the text")
     token = next((number for number, span in enumerate(encoding.offsets) if span[0] <= start < span[1]), None)
     if token is None:
-        raise ArgumentError(f"at is {at!r:.60}, which is beyond the tokens that the model reads")
+        raise ArgumentError(f"`at` is {at!r:.60}, which is beyond the tokens that the model reads")
     logits = model.network.logits("token_classifier", _run(model, encoding))[0, token]
     number = _label(model.labels.names, options.target, logits)
     score = _head_score(model, "token_classifier", number, token)

@@ -70,7 +70,7 @@ def unit_vectors(
         if usage.truncated:
             _LOG.warning(
                 "%s of %s texts are longer than %s tokens, so only their beginnings are compared; all of a text counts "
-                "with vectors= that were made with overflow='window'",
+                "with `vectors=` that were made with `overflow='window'`",
                 *(f"{number:,}" for number in (usage.truncated, len(texts), task.tokenizer.max_length)),
             )
     else:
@@ -78,10 +78,10 @@ def unit_vectors(
             with np.errstate(over="ignore"):  # infinite numbers are refused below
                 rows = np.array(vectors, np.float32)
         except (ValueError, TypeError):
-            raise ArgumentError(f"vectors is {type(vectors).__name__}, expected numbers (N, W)") from None
+            raise ArgumentError(f"`vectors` is {type(vectors).__name__}, expected numbers (N, W)") from None
         if rows.ndim != 2 or len(rows) != len(texts):
             raise ArgumentError(
-                f"vectors has the shape {rows.shape}, expected one vector for each of {len(texts):,} texts"
+                f"`vectors` has the shape {rows.shape}, expected one vector for each of {len(texts):,} texts"
             )
     if not np.isfinite(rows).all():
         place = int(np.flatnonzero(~np.isfinite(rows).all(1))[0])

@@ -34,7 +34,7 @@ class DedupeOptions:
         check_fields(self)
         for name in ("threshold", "all_pairs"):
             if self.exact and getattr(self, name) != getattr(DedupeOptions, name):
-                raise ArgumentError(f"exact and {name} cannot be combined", hint=f"omit {name}=, or exact=True")
+                raise ArgumentError(f"`exact` and `{name}` cannot be combined", hint=f"omit `{name}=`, or `exact=True`")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ class ClusterOptions:
     def __post_init__(self) -> None:
         check_fields(self)
         if self.clusters is not None and self.min_size != ClusterOptions.min_size:
-            raise ArgumentError("clusters and min_size cannot be combined", hint="omit clusters=, or min_size=")
+            raise ArgumentError("`clusters` and `min_size` cannot be combined", hint="omit `clusters=`, or `min_size=`")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -129,7 +129,7 @@ def senses(
 
     check_model(model)
     if not isinstance(word, str) or not word.strip():
-        raise ArgumentError(f"word is {word!r:.60}, expected a word")
+        raise ArgumentError(f"`word` is {word!r:.60}, expected a word")
     pattern = re.compile(rf"(?<!\w){re.escape(word.strip())}(?!\w)", 0 if options.match_case else re.IGNORECASE)
     mask = _mask_of(model, options.mask)
     task = _PlacesTask(model, options, pattern if mask is None else re.compile(re.escape(mask)))
@@ -166,7 +166,7 @@ def _mask_of(model: Model, wanted: bool | None) -> str | None:
     """Returns the mask that stands in the place of the word; `None` if the word itself is read."""
     mask = model.tokenizer.mask_token
     if wanted and mask is None:
-        raise ArgumentError("mask is True, but the model's vocabulary has no mask token")
+        raise ArgumentError("`mask` is True, but the model's vocabulary has no mask token")
     return mask if wanted or (wanted is None and "masked_lm" in model.network.heads) else None
 
 
@@ -180,7 +180,7 @@ def _check_count(word: str, occurrences: int, texts: int, options: SensesOptions
             hint="only whole words are found",
         )
     if options.senses is not None and options.senses > occurrences:
-        raise ArgumentError(f"senses is {options.senses}, but the word {word!r:.60} occurs {occurrences:,} times")
+        raise ArgumentError(f"`senses` is {options.senses}, but the word {word!r:.60} occurs {occurrences:,} times")
     if occurrences < 2 and options.senses is None:
         among = "one text" if texts == 1 else f"{texts:,} texts"
         raise InputError(

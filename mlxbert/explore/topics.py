@@ -89,7 +89,7 @@ def check_clusters(options: ClusterOptions, texts: int | None = None) -> None:
     if (missing := missing_package(options)) is not None:
         raise MlxbertError(f"finding topics needs {missing}, which is not installed", hint=install_command("cluster"))
     if texts and options.clusters is not None and options.clusters > texts:
-        raise ArgumentError(f"clusters is {options.clusters:,}, expected at most the number of texts, {texts:,}")
+        raise ArgumentError(f"`clusters` is {options.clusters:,}, expected at most the number of texts, {texts:,}")
 
 
 def find_clusters(vectors: "Vectors", options: ClusterOptions) -> "Numbers":

@@ -204,8 +204,8 @@ def convert(
     destination.check_link_targets(target, [*checkpoint.weights.files, checkpoint.config_json.path])
     if to == "onnx" and checkpoint.config.is_static:
         raise ArgumentError(
-            f"to is 'onnx', but {source} is a static model, which has no layers to export",
-            hint="omit to=, or use to='safetensors'",
+            f"`to` is 'onnx', but {source} is a static model, which has no layers to export",
+            hint="omit `to=`, or use `to='safetensors'`",
         )
     export = _export(opened, task) if to == "onnx" else None
     tensors = save.plan(checkpoint, "F32" if export else stored, quantization, LayerInputs(opened).take)
@@ -304,11 +304,13 @@ def _check_export(to: str, task: str | None, others: dict[str, object]) -> None:
     if to not in ("safetensors", "onnx"):
         raise not_one_of("to", to, ["safetensors", "onnx"])
     if to != "onnx" and task is not None:
-        raise ArgumentError(f"task is {task!r:.60}, but only a file in ONNX is made for a task", hint="add to='onnx'")
+        raise ArgumentError(
+            f"`task` is {task!r:.60}, but only a file in ONNX is made for a task", hint="add `to='onnx'`"
+        )
     given = [name for name, value in others.items() if value not in (None, _SHARD_SIZE)]
     if to == "onnx" and given:
         raise ArgumentError(
-            f"{given[0]} is {others[given[0]]!r:.60}, but a file in ONNX has float32 weights, which are not split"
+            f"`{given[0]}` is {others[given[0]]!r:.60}, but a file in ONNX has float32 weights, which are not split"
         )
 
 
@@ -316,10 +318,10 @@ def _options(dtype: str | None, quantize: int | None, group_size: int | None) ->
     if dtype is not None and dtype not in [*save.DTYPES]:
         raise not_one_of("dtype", dtype, save.DTYPES)
     if quantize is not None and (type(quantize) is not int or quantize not in BITS):
-        raise ArgumentError(f"quantize is {quantize!r:.60}, expected 4 or 8 bits")
+        raise ArgumentError(f"`quantize` is {quantize!r:.60}, expected 4 or 8 bits")
     if group_size is not None and quantize is None:
         raise ArgumentError(
-            f"group_size is {group_size!r:.60}, but quantize is not given", hint="add quantize=4 or quantize=8"
+            f"`group_size` is {group_size!r:.60}, but `quantize` is not given", hint="add `quantize=4` or `quantize=8`"
         )
     if group_size is not None and (type(group_size) is not int or group_size not in GROUP_SIZES):
         raise not_one_of("group_size", group_size, GROUP_SIZES)

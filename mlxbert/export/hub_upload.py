@@ -53,10 +53,10 @@ class UploadTarget:
 def check_name(name: object, revision: str | None) -> None:
     """Raises `ArgumentError` if a repository cannot have this name, or if the revision cannot be a branch."""
     if not isinstance(name, str) or not cache.is_hub_name(name):
-        raise ArgumentError(f"name is {name!r:.100}, expected the name of a repository on the hub: NAMESPACE/NAME")
+        raise ArgumentError(f"`name` is {name!r:.100}, expected the name of a repository on the hub: NAMESPACE/NAME")
     cache.check_revision(revision)
     if is_commit(revision):
-        raise ArgumentError(f"revision is {revision!r}, a commit, expected a branch")
+        raise ArgumentError(f"`revision` is {revision!r}, a commit, expected a branch")
 
 
 @contextmanager
@@ -123,7 +123,7 @@ def _refusal(problem: Any, name: str) -> HubError | None:
         case 413:
             return HubError(
                 f"{name}: the hub refuses a file because it is too large ({reason})",
-                hint="write the model in smaller files: mlxbert.convert(FOLDER, NEW, max_shard_size='5GB')",
+                hint="write the model in smaller files: `mlxbert.convert(FOLDER, NEW, max_shard_size='5GB')`",
             )
         case 400 | 402 | 422:
             return HubError(f"{name}: the hub refuses the upload ({reason})")

@@ -149,7 +149,7 @@ def plan_upload(
     """Checks a folder and asks the hub what the repository has; nothing is sent. See `upload` for the arguments."""
     check_name(name, revision)
     if message is not None and (not isinstance(message, str) or not message.strip()):
-        raise ArgumentError(f"message is {message!r:.60}, expected a sentence about the upload")
+        raise ArgumentError(f"`message` is {message!r:.60}, expected a sentence about the upload")
     source = _finished_folder(folder)
     paths = _files(source)
     notes = (*_card_notes(source), *_path_notes(source, paths))
@@ -172,7 +172,7 @@ def _finished_folder(folder: str | Path) -> Path:
     check_source(folder, "folder")
     source = to_path(folder, "folder")
     if str(folder) == BUILTIN and not source.is_dir():
-        raise ArgumentError(f"folder is {BUILTIN!r}, the built-in model, expected the folder of a model of yours")
+        raise ArgumentError(f"`folder` is {BUILTIN!r}, the built-in model, expected the folder of a model of yours")
     if not source.is_dir():
         raise ArgumentError(f"{source}: is not a folder, expected the folder of a model")
     if (source / MARKER).exists() or (source.name.endswith(".partial") and (source / "runs").is_dir()):
@@ -258,12 +258,12 @@ def _check_visibility(target: UploadTarget, public: bool) -> None:
     if target.public and not public:
         raise ArgumentError(
             f"{target.name}: everybody can read this repository, expected a private one",
-            hint="public=True uploads to a public repository",
+            hint="`public=True` uploads to a public repository",
         )
     if public and target.public is False:
         raise ArgumentError(
             f"{target.name}: is private, and an upload does not change that",
-            hint=f"change it in {target.url}/settings, or upload without public=True",
+            hint=f"change it in {target.url}/settings, or upload without `public=True`",
         )
 
 

@@ -42,7 +42,7 @@ def check_target(target: str | Path, source: Path | None, overwrite: bool) -> Pa
         The path of the target with links resolved.
     """
     if not isinstance(target, str | Path):
-        raise ArgumentError(f"folder is {target!r:.60}, expected the path of a folder to write")
+        raise ArgumentError(f"`folder` is {target!r:.60}, expected the path of a folder to write")
     try:
         target = to_path(target, "folder")
         exists = target.is_symlink() or target.exists()
@@ -55,7 +55,7 @@ def check_target(target: str | Path, source: Path | None, overwrite: bool) -> Pa
             if _manifest(target) is None:
                 raise ArgumentError(f"{target}: already exists and was not written by mlxbert", hint=_HINT)
             if not overwrite:
-                raise ArgumentError(f"{target}: already exists", hint="overwrite=True replaces the folder")
+                raise ArgumentError(f"{target}: already exists", hint="`overwrite=True` replaces the folder")
             _check_unchanged(target, target)
         return target.resolve()
     except OSError as problem:

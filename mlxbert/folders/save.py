@@ -59,7 +59,7 @@ def save(
         MlxbertError: The folder cannot be written.
     """
     if not isinstance(model, Model):
-        raise ArgumentError(f"model is {model!r:.60}, expected the result of mlxbert.load")
+        raise ArgumentError(f"`model` is {model!r:.60}, expected the result of mlxbert.load")
     if dtype is not None and dtype not in [*weights.DTYPES]:
         raise not_one_of("dtype", dtype, weights.DTYPES)
     shard_limit = weights.parse_size(max_shard_size)

@@ -52,20 +52,22 @@ class Labels(Brief):
                 the names.
         """
         if not isinstance(self.names, tuple) or not all(isinstance(name, str) for name in self.names):
-            raise ArgumentError(f"label names are {self.names!r:.60}, expected a tuple of strings")
+            raise ArgumentError(f"the label names are {self.names!r:.60}, expected a tuple of strings")
         if any("\ud800" <= letter <= "\udfff" for name in self.names for letter in name):
-            raise ArgumentError(f"label names are {self.names!r:.60}, expected names without half of a surrogate pair")
+            raise ArgumentError(
+                f"the label names are {self.names!r:.60}, expected names without half of a surrogate pair"
+            )
         if not self.names or len({*self.names}) < len(self.names):
-            raise ArgumentError(f"label names are {self.names!r:.60}, expected one or more different names")
+            raise ArgumentError(f"the label names are {self.names!r:.60}, expected one or more different names")
         if self.problem_type not in (None, *PROBLEM_TYPES):
             raise not_one_of("problem_type", self.problem_type, PROBLEM_TYPES)
         if problem := self.crf_problem():
-            raise ArgumentError(f"crf is {self.crf!r:.60}, expected {problem}")
+            raise ArgumentError(f"`crf` is {self.crf!r:.60}, expected {problem}")
         if problem := self.thresholds_problem():
-            raise ArgumentError(f"thresholds are {self.thresholds!r:.60}, expected {problem}")
+            raise ArgumentError(f"`thresholds` are {self.thresholds!r:.60}, expected {problem}")
         if self.no_answer_threshold is not None and not _is_probability(self.no_answer_threshold):
             raise ArgumentError(
-                f"no_answer_threshold is {self.no_answer_threshold!r:.60}, expected a number from 0 to 1"
+                f"`no_answer_threshold` is {self.no_answer_threshold!r:.60}, expected a number from 0 to 1"
             )
 
     def thresholds_problem(self) -> str | None:
@@ -97,7 +99,7 @@ class Labels(Brief):
             ArgumentError: No class has this name.
         """
         if name not in self.names:
-            raise ArgumentError(f"label is {name!r:.60}, expected one of {', '.join(self.names[:20])}")
+            raise ArgumentError(f"the label is {name!r:.60}, expected one of {', '.join(self.names[:20])}")
         return self.names.index(name)
 
     def decode(self, index: int) -> str:

@@ -97,8 +97,8 @@ def use(device: str = "auto", *, fast_float32: bool = False) -> mx.Device:
     if device == "gpu" and not gpu:
         advice = '; with an NVIDIA GPU, uninstall mlx-cpu, then install "mlx[cuda13]"' * (sys.platform == "linux")
         raise DeviceError(
-            f"{argument} is 'gpu', but MLX finds no GPU here",
-            hint=f"{argument}='auto' uses the CPU if there is no GPU{advice}",
+            f"`{argument}` is 'gpu', but MLX finds no GPU here",
+            hint=f"`{argument}='auto'` uses the CPU if there is no GPU{advice}",
         )
     mx.set_default_device(mx.Device(mx.gpu if gpu and device != "cpu" else mx.cpu))
     if (limit := memory_limit()) is not None:
@@ -188,8 +188,8 @@ def _choose_tf32(fast: bool, *, gpu: bool) -> None:
     """
     if fast and gpu and _tf32_chosen == [False]:
         raise ArgumentError(
-            "fast_float32 is True, but TF32 is already switched off in this process",
-            hint="use fast_float32=True in a new process, or set MLX_ENABLE_TF32=1",
+            "`fast_float32` is True, but TF32 is already switched off in this process",
+            hint="use `fast_float32=True` in a new process, or set MLX_ENABLE_TF32=1",
         )
     if fast:
         os.environ["MLX_ENABLE_TF32"] = "1"

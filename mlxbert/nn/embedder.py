@@ -81,7 +81,9 @@ class Embedder(nn.Module):
         self.layers = list(layers)
         full = self._check_widths()
         if config.dimensions is not None and (type(config.dimensions) is not int or not 1 <= config.dimensions <= full):
-            raise ArgumentError(f"dimensions is {shown(config.dimensions)}, but the model's vectors have {full} values")
+            raise ArgumentError(
+                f"`dimensions` is {shown(config.dimensions)}, but the model's vectors have {full} values"
+            )
         self.size = config.dimensions or full
         self._truncated = self.size < full
 
@@ -157,7 +159,7 @@ def parse_poolings(text: str) -> tuple[str, ...]:
     names = tuple(text.split(_JOIN)) if isinstance(text, str) else ()
     if not names or not all(name in POOLINGS for name in names):
         raise ArgumentError(
-            f"pooling is {text!r:.60}, expected one of {', '.join(POOLINGS)}, or several joined by '{_JOIN}'"
+            f"`pooling` is {text!r:.60}, expected one of {', '.join(POOLINGS)}, or several joined by '{_JOIN}'"
         )
     check_listed("pooling", names)
     return names

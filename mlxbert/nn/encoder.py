@@ -104,7 +104,7 @@ class KnownIds:
 def check_rows(name: str, low: int, high: int, rows: int, table: str) -> None:
     """Raises an InputError unless a table of `rows` rows has every id from `low` to `high`."""
     if not 0 <= low <= high < rows:
-        raise InputError(f"{name} has ids from {low} to {high}, but the {table} has ids from 0 to {rows - 1}")
+        raise InputError(f"`{name}` has ids from {low} to {high}, but the {table} has ids from 0 to {rows - 1}")
 
 
 def real_tokens(mask: mx.array) -> mx.array:

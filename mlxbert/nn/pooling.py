@@ -50,7 +50,7 @@ def _attention(hidden: mx.array, real: mx.array, output: EncoderOutput) -> mx.ar
     """
     if output.attentions is None:
         raise ArgumentError(
-            "pooling 'attention' needs the attention weights", hint="pass output_attentions=True to the network"
+            "pooling 'attention' needs the attention weights", hint="pass `output_attentions=True` to the network"
         )
     if not output.attentions:
         raise ArgumentError("pooling 'attention' needs layers with attention, which a static model does not have")
@@ -84,11 +84,11 @@ def pool(mode: str, output: EncoderOutput, attention_mask: mx.array | None = Non
     if mode not in POOLINGS:
         raise not_one_of("pooling", mode, POOLINGS)
     if not isinstance(output, EncoderOutput):
-        raise ArgumentError(f"output is {type(output).__name__}, expected an EncoderOutput")
+        raise ArgumentError(f"`output` is {type(output).__name__}, expected an EncoderOutput")
     hidden = output.last_hidden_state.astype(mx.float32)
     attention_mask = output.attention_mask if attention_mask is None else attention_mask
     if attention_mask is not None and attention_mask.shape != hidden.shape[:2]:
-        raise ArgumentError(f"attention_mask has shape {attention_mask.shape}, expected {hidden.shape[:2]}")
+        raise ArgumentError(f"`attention_mask` has shape {attention_mask.shape}, expected {hidden.shape[:2]}")
     if attention_mask is None:
         real = mx.ones((*hidden.shape[:2], 1))
     else:

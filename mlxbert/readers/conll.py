@@ -76,7 +76,7 @@ def read_conllu(lines: Lines, wanted: ReadOptions) -> Iterator[Item]:
                 raise InputError(
                     f"{lines.name}, line {number}: the line has {counted_columns(len(values))}, expected {len(CONLLU)} "
                     "columns separated by tabs",
-                    hint="format='conll' reads files with other columns",
+                    hint="`format='conll'` reads files with other columns",
                 )
             if _WORD.fullmatch(values[0]):
                 start = start if words else f"line {number}"

@@ -65,7 +65,7 @@ class RecordFormat:
 
 _WHOLE_FILE = 2**32  # bytes: the file may be a single line
 _SENTENCES = ("sentences of words", "use .txt, .jsonl or a table")
-_QUESTIONS = ("questions for training and evaluation", "use format='json' for an array of records")
+_QUESTIONS = ("questions for training and evaluation", "use `format='json'` for an array of records")
 FORMATS = {
     FormatName.txt: RecordFormat(read_txt, (".txt",)),
     FormatName.jsonl: RecordFormat(read_jsonl, (".jsonl", ".ndjson"), "field"),
@@ -83,7 +83,7 @@ _SAVED_AS = {
 }
 _SAVED_AS |= {ending: "save the sheet as .csv" for ending in (".xls", ".xlsx", ".ods")}
 _SAVED_AS |= {
-    ending: "use format='txt' to read each line as a text"
+    ending: "use `format='txt'` to read each line as a text"
     for ending in (".md", ".rst", ".org", ".tex", ".adoc", ".text", ".log")
 }
 _SAVED_AS |= {
@@ -115,13 +115,13 @@ def find_format(name: str, *, texts: bool = False) -> FormatName:
     if os.path.isdir(name):  # a text may be too long for a path
         raise ArgumentError(
             f"{name}: is a folder, expected a file",
-            hint="name a file in the folder, or search the whole folder with mlxbert.open_index(paths=FOLDER)",
+            hint="name a file in the folder, or search the whole folder with `mlxbert.open_index(paths=FOLDER)`",
         )
     endings = [ending for entry in FORMATS.values() if not (texts and entry.refused) for ending in entry.endings]
     raise ArgumentError(
         f"{name}: the extension is {Path(name).suffix!r}, expected one of {', '.join(endings)}, or a text format with "
         ".gz or .xz",
-        hint=_SAVED_AS.get(_ending(name), "name the format of the file, for example format='jsonl'"),
+        hint=_SAVED_AS.get(_ending(name), "name the format of the file, for example `format='jsonl'`"),
     )
 
 
@@ -152,7 +152,7 @@ def read_records(
     header: bool = True,
     keep: Sequence[str] | None = (),
     with_id: bool = False,
-    choose: str = "text= and pair=",
+    choose: str = "`text=` and `pair=`",
     most: int = LONGEST,
     encoding: str = UTF8,
     lenient: bool = False,

@@ -9,7 +9,7 @@ from mlxbert.errors import InputError
 from mlxbert.readers.parsing import Item, ReadOptions, json_type, placed
 from mlxbert.readers.text_lines import Lines
 
-_ONE_PER_LINE = "write one JSON object per line, or use format='json' for a list of objects"
+_ONE_PER_LINE = "write one JSON object per line, or use `format='json'` for a list of objects"
 
 
 def read_jsonl(lines: Lines, wanted: ReadOptions) -> Iterator[Item]:
@@ -32,7 +32,7 @@ def _object(line: str) -> Mapping[str, Any] | InputError:
 
 
 _MAX_SIZE = 2**29  # characters
-_LINES = "for larger files, write one object per line (jq -c '.[]') and use format='jsonl'"
+_LINES = "for larger files, write one object per line (jq -c '.[]') and use `format='jsonl'`"
 _LAYOUT = (
     'a SQuAD file has the form {"data": [{"paragraphs": [{"context": …, "qas": [{"question": …, "answers": […]}]}]}]}'
 )
@@ -50,7 +50,7 @@ def read_json(lines: Lines, wanted: ReadOptions) -> Iterator[Item]:
     except ValueError as problem:
         raise InputError(
             f"{lines.name}: the input is not valid JSON ({problem})",
-            hint="use format='jsonl' if each line is an object",
+            hint="use `format='jsonl'` if each line is an object",
         ) from None
     if isinstance(content, list):
         for number, value in enumerate(content, 1):

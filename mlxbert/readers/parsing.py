@@ -29,7 +29,7 @@ class ReadOptions:
     keep: Sequence[str] | None = None  # other fields or columns to keep, of any type; `None` keeps all
     with_id: bool = False  # whether to keep `id` as well, if there is one
     header: bool = True  # whether the first row of a table names its columns; otherwise they are called `1`, `2`, …
-    choose: str = "text="  # the name, in hints, of the argument or option that chooses `texts`
+    choose: str = "`text=`"  # the name, in hints, of the argument or option that chooses `texts`
     most: int = LONGEST  # maximum size of a line in bytes
     encoding: str = UTF8  # the encoding of a text file
     lenient: bool = False  # whether only the record has the error of a damaged line, even if there are no `texts`

@@ -22,7 +22,7 @@ _OTHER_FORMATS = {
     b"PK\x03\x04": ("a zip archive, such as a .docx or .xlsx", "save the document as .txt or .csv"),
     b"%PDF-": ("PDF", "convert the PDF to .txt"),
     b"\x1f\x8b": ("gzip", "give the file a name that ends with .gz, or unpack it with: gzip -dc"),
-    b"PAR1": ("a Parquet table", "name the format: format='parquet'"),
+    b"PAR1": ("a Parquet table", "name the format: `format='parquet'`"),
     b"\xfd7zXZ\0": ("xz", "give the file a name that ends with .xz, or unpack it with: xz -dc"),
 }
 
@@ -44,11 +44,11 @@ def check_encoding(name: str) -> str:
         contains_ascii, encoding = "..\n".encode(name).removeprefix(_BOM) == b"..\n", codecs.lookup(name).name
     except (LookupError, ValueError, TypeError):
         raise ArgumentError(
-            f"encoding is {name!r:.60}, expected the name of an encoding",
-            hint="use for example encoding='latin-1', or cp1252, koi8-r, shift_jis, gb18030",
+            f"`encoding` is {name!r:.60}, expected the name of an encoding",
+            hint="use for example `encoding='latin-1'`, or cp1252, koi8-r, shift_jis, gb18030",
         ) from None
     if not contains_ascii:
-        raise ArgumentError(f"encoding is {name!r}, expected an encoding that extends ASCII", hint=_TO_UTF8)
+        raise ArgumentError(f"`encoding` is {name!r}, expected an encoding that extends ASCII", hint=_TO_UTF8)
     return encoding
 
 
@@ -199,7 +199,7 @@ def _decode(raw: bytes, place: str, start: int, encoding: str) -> str:
         place += f", line {line + 1}" if line else ""
         raise InputError(
             f"{place}: byte 0x{byte:02x} at offset {start + problem.start} is not {encoding.upper()}",
-            hint=f"name the encoding of the file, for example encoding='{likely}'",
+            hint=f"name the encoding of the file, for example `encoding='{likely}'`",
         ) from None
 
 

@@ -75,7 +75,7 @@ def read_texts(path: Path, keep: Sequence[str] | None = ()) -> RecordSource:
     Args:
         keep: The columns to keep; `None` keeps `id`, if there is one.
     """
-    wanted = ReadOptions(("text",), keep or (), with_id=keep is None, choose="keep=")
+    wanted = ReadOptions(("text",), keep or (), with_id=keep is None, choose="`keep=`")
     with reading_vectors(path), closing(connect_read_only(path)) as database:
         rows = database.execute("SELECT * FROM embed NOT INDEXED")  # in the order of writing
         names = [name for name, *_ in rows.description]

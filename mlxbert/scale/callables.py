@@ -82,8 +82,8 @@ class _TextColumns(ABC):
             table = batch if isinstance(batch, pa.Table) else pa.table(dict(batch))
         except (TypeError, ValueError, pa.ArrowException) as problem:
             raise ArgumentError(
-                f"batch is a {type(batch).__name__} that is not a table of Arrow ({problem})",
-                hint='pass batch_format="pyarrow" to map_batches',
+                f"`batch` is a {type(batch).__name__} that is not a table of Arrow ({problem})",
+                hint='pass `batch_format="pyarrow"` to map_batches',
             ) from None
         if taken := {*self.schema.names} & {*table.schema.names}:
             raise ArgumentError(f"the batch already has a column {min(taken)!r}", hint="rename or drop the column")
@@ -284,7 +284,7 @@ class Reranker(_TextColumns):
         self, model: str | Path | ModelRef = BUILTIN, *, query: str = "query", text: str = "text", **options: Any
     ) -> None:
         if options.get("top_k") is not None:
-            raise ArgumentError("top_k works only with mlxbert.rerank", hint="sort and filter the rows by score")
+            raise ArgumentError("`top_k` works only with mlxbert.rerank", hint="sort and filter the rows by score")
         self._load(model, (query, text), options)
 
     def _fields(self, model: "Model") -> list[tuple[str, Any]]:

@@ -71,7 +71,7 @@ def _check_address(address: str) -> None:
     """Raises an error if nothing listens at an address: Ray would try for a minute, and print its log."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or "/" in host:
-        raise ArgumentError(f"cluster is {address!r:.60}, expected local, auto or HOST:PORT")
+        raise ArgumentError(f"`cluster` is {address!r:.60}, expected local, auto or HOST:PORT")
     try:
         socket.create_connection((host, int(port)), _WAIT).close()
     except (OSError, OverflowError) as problem:
@@ -96,7 +96,7 @@ def run(job: Job, parts: Sequence[JobPart], address: str, cpus: int | None, on_p
         cpus = cpus or _default_cpus(job, sizes)
         if max(sizes, default=0) < cpus:
             raise ArgumentError(
-                f"cpus is {cpus}, but the largest machine of the cluster has {max(sizes, default=0)} CPUs, so that "
+                f"`cpus` is {cpus}, but the largest machine of the cluster has {max(sizes, default=0)} CPUs, so that "
                 "no part would ever begin"
             )
         on_progress(0, total)

@@ -145,13 +145,13 @@ class PlannedJob:
     def _refused(self, manifest: Mapping[str, Any] | None) -> ArgumentError:
         what = f"{self.job.output}:"
         if manifest is None:
-            return ArgumentError(f"{what} the folder has parts, but no manifest", hint="overwrite=True removes them")
+            return ArgumentError(f"{what} the folder has parts, but no manifest", hint="`overwrite=True` removes them")
         if manifest["key"] == self.job.key:
-            return ArgumentError(f"{what} already exists and is complete", hint="overwrite=True replaces it")
+            return ArgumentError(f"{what} already exists and is complete", hint="`overwrite=True` replaces it")
         names = [name for name, value in self._identity.items() if manifest["job"].get(name) != value]
         return ArgumentError(
             f"{what} belongs to another job, with other values of: {', '.join(names)}",
-            hint="repeat that job as it was, or overwrite=True replaces its output",
+            hint="repeat that job as it was, or `overwrite=True` replaces its output",
         )
 
     def finished(self) -> dict[int, PartCounts]:

@@ -116,7 +116,7 @@ class LanceStore:
         if not exists(self.path):
             if about is None:
                 raise StoreError(
-                    f"{self.path}: the index does not exist", hint="mlxbert.open_index(paths=PATH) makes an index"
+                    f"{self.path}: the index does not exist", hint="`mlxbert.open_index(paths=PATH)` makes an index"
                 )
             if "://" not in uri and os.path.exists(uri) and not os.path.isdir(uri):  # Lance would try for seconds
                 raise StoreError(f"{self.path}: is a file, expected a folder", hint="choose another place")

@@ -62,7 +62,7 @@ _OF_FOLDERS = (
     (
         "Permission denied|Read-only file system|os error 13|os error 30|PermissionDenied",
         "the index cannot be written",
-        "mlxbert.open_index(path=FILE) opens an index at another place",
+        "`mlxbert.open_index(path=FILE)` opens an index at another place",
     ),
 )
 # A file that is there, but has another content than Lance has written. A missing file may be transient: another process

@@ -92,7 +92,9 @@ class Splitter:
             )
         self.tokens = min(room, _TOKENS) if tokens is None else tokens
         if not is_whole(self.tokens) or not _MIN_TOKENS <= self.tokens <= room:
-            raise ArgumentError(f"tokens is {self.tokens!r:.60}, expected a whole number from {_MIN_TOKENS} to {room}")
+            raise ArgumentError(
+                f"`tokens` is {self.tokens!r:.60}, expected a whole number from {_MIN_TOKENS} to {room}"
+            )
         self.tokens = int(self.tokens)
         self._window = min(_WINDOW, self.tokens)
         self.tokenizer, self.prompt, self.titles = tokenizer, prompt, titles

@@ -264,7 +264,7 @@ def walk(paths: Sequence[str | Path], options: WalkOptions = WalkOptions()) -> I
     the folder with `.git`. The given paths are always walked. Links to folders are not followed. On a Mac, files in the
     cloud are never opened, even if they are given.
     """
-    roots = [os.path.abspath(to_path(os.fsdecode(path), "path")) for path in paths]
+    roots = [os.path.abspath(to_path(os.fsdecode(path), "paths")) for path in paths]
     for root, path in zip(roots, paths, strict=True):
         try:
             os.stat(root)
@@ -426,7 +426,7 @@ def _option(name: str, patterns: Sequence[str]) -> Rules | None:
     for pattern in patterns:
         if compile_rules(pattern, _OPTIONS, inside=True) is None:
             expected = "expected a .gitignore pattern such as 'drafts/' or '*.md', with at most three stars in a name"
-            raise ArgumentError(f"{name} has {pattern!r:.60}, {expected}")
+            raise ArgumentError(f"`{name}` has {pattern!r:.60}, {expected}")
     return compile_rules("\n".join(patterns), _OPTIONS, inside=True)
 
 

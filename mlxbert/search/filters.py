@@ -104,7 +104,7 @@ def as_paths(values: str | Path | Sequence[str | Path]) -> Sequence[str | Path]:
     """Returns paths as a list, even a single path. Raises ArgumentError for a path that no file can have."""
     paths = as_list(values)
     if not isinstance(paths, Sequence):
-        raise ArgumentError(f"paths is {paths!r:.60}, expected the names of files and folders")
+        raise ArgumentError(f"`paths` is {paths!r:.60}, expected the names of files and folders")
     for path in paths:
         if not isinstance(path, str | os.PathLike):
             raise ArgumentError(f"a path is {path!r:.60}, expected the name of a file or folder")
@@ -112,7 +112,7 @@ def as_paths(values: str | Path | Sequence[str | Path]) -> Sequence[str | Path]:
             os.fsencode(path)
         except UnicodeEncodeError:
             raise ArgumentError(
-                f"path is {str(path)!a:.200}, which has half of a surrogate pair, expected whole characters"
+                f"a path is {str(path)!a:.200}, which has half of a surrogate pair, expected whole characters"
             ) from None
     return paths
 
@@ -120,17 +120,17 @@ def as_paths(values: str | Path | Sequence[str | Path]) -> Sequence[str | Path]:
 def make_filter(where: Mapping[str, Any] | Sequence[str], paths: str | Path | Sequence[str | Path] = ()) -> Filter:
     """Makes a filter from conditions: `["lang=de", "date>=2026-01-01"]`, or `{"lang": "de"}` for equality."""
     if isinstance(where, str):
-        hint = f"give a list: where={[where]!r:.80}"
-        raise ArgumentError(f"where is {where!r:.60}, expected a list of conditions or a dict", hint=hint)
+        hint = f"give a list: `where={[where]!r:.80}`"
+        raise ArgumentError(f"`where` is {where!r:.60}, expected a list of conditions or a dict", hint=hint)
     paths = as_list(paths)
     for name, values in (("where", where), ("paths", paths)):
         if len(values) > _MAX_VALUES:
-            raise ArgumentError(f"{name} has {len(values):,} values, expected at most {_MAX_VALUES:,}")
+            raise ArgumentError(f"`{name}` has {len(values):,} values, expected at most {_MAX_VALUES:,}")
     if isinstance(where, Mapping):
         for field, value in where.items():
             if isinstance(value, str) and value.startswith(_COMPARISONS):
-                message = f"where has {value!r:.60} for {field!r:.60}, but a dict only tests for equality"
-                raise ArgumentError(message, hint=f"give a list of conditions: where={[f'{field}{value}']!r:.80}")
+                message = f"`where` has {value!r:.60} for {field!r:.60}, but a dict only tests for equality"
+                raise ArgumentError(message, hint=f"give a list of conditions: `where={[f'{field}{value}']!r:.80}`")
         conditions = [Condition(str(field), "=", _literal(value)) for field, value in where.items()]
     else:
         conditions = [_parse(condition) for condition in where]
@@ -140,7 +140,7 @@ def make_filter(where: Mapping[str, Any] | Sequence[str], paths: str | Path | Se
         ("conditions with a total of", sum(lengths), _MAX_TOTAL),
     ):
         if length > limit:
-            raise ArgumentError(f"where has {what} {length:,} characters, expected at most {limit:,}")
+            raise ArgumentError(f"`where` has {what} {length:,} characters, expected at most {limit:,}")
     return Filter(tuple(conditions), tuple(os.path.abspath(path) for path in paths))
 
 
@@ -179,7 +179,7 @@ def _parse(condition: str) -> Condition:
     parts = _CONDITION.fullmatch(condition) if isinstance(condition, str) else None
     if parts is None:
         raise ArgumentError(
-            f"where is {condition!r:.60}, expected FIELD=PATTERN or FIELD>=VALUE",
+            f"`where` is {condition!r:.60}, expected FIELD=PATTERN or FIELD>=VALUE",
             hint="quote conditions in the shell, as in 'date>=2026-01-01'",
         )
     field, compare, value = (part.strip() for part in parts.groups())

@@ -225,7 +225,7 @@ class Index:
             BusyError: Another process is updating the index.
         """
         if isinstance(records, str | bytes | Mapping) or not isinstance(records, Iterable):
-            raise InputError(f"records is {records!r:.60}, expected a list of mappings")
+            raise InputError(f"`records` is {records!r:.60}, expected a list of mappings")
         count, documents = 0, (_document(record, text) for record in records)
         with self._locked():
             writer = self._writer()
@@ -380,17 +380,17 @@ class Index:
     def _explain(self, only: Filter, hits: Sequence[Hit]) -> None:
         """Logs why there are no hits if conditions or the minimum score excluded them."""
         if hits:
-            _LOG.warning("the best score is %.3g, which is below min_score=", max(hit.score for hit in hits))
+            _LOG.warning("the best score is %.3g, which is below `min_score=`", max(hit.score for hit in hits))
         elif unknown := self.unknown_field(only):
             _LOG.warning("%s", unknown)
         elif only.under and not self.store.count(replace(only, where=())):
-            _LOG.warning("no document lies in paths=%s", ", ".join(only.under))
+            _LOG.warning("no document lies in %s", ", ".join(only.under))
         elif only.where:
             matching, total = self.store.count(only), self.store.count(replace(only, where=()))
             values = [condition.value for condition in only.where if condition.compare == "="]
             is_exact = not matching and any(not re.search(r"[*?[]", value) for value in values)
             exact = "; values must match exactly, including upper and lower case" * is_exact
-            _LOG.warning("where= matches %s of %s documents%s", f"{matching:,}", f"{total:,}", exact)
+            _LOG.warning("`where=` matches %s of %s documents%s", f"{matching:,}", f"{total:,}", exact)
 
     def unknown_field(self, only: Filter) -> str | None:
         """Returns a message if a filter uses a field that no document has, otherwise `None`."""
@@ -414,7 +414,7 @@ class Index:
         rows = self.store.around(int(chunk), around, around) if is_whole(chunk) and 0 <= chunk < 2**63 else []
         if not rows:
             raise ArgumentError(
-                f"chunk is {chunk!r:.60}, but the index has no chunk with this number",
+                f"`chunk` is {chunk!r:.60}, but the index has no chunk with this number",
                 hint="search again, because numbers change with the files",
             )
         first, chunks = rows[0], [row.chunk for row in rows]
@@ -520,7 +520,7 @@ class Index:
         if not len(vector):
             raise InputError(
                 f"no token of the query {query!r:.60} has a weight for {self.about.model}",
-                hint="search with mode='words'",
+                hint="search with `mode='words'`",
             )
         return vector, vectors.tokens(result)
 
@@ -637,7 +637,9 @@ def open_index(
     path = None if path is None else index_stores.to_location(path)
     if path is None:
         if not paths:
-            raise ArgumentError("path is None and paths is empty, expected the file of an index or the paths to search")
+            raise ArgumentError(
+                "`path` is None and `paths` is empty, expected the file of an index or the paths to search"
+            )
         path = find_index(paths) or index_file(paths)
     if index_stores.exists(path):
         return _open_existing(path, model)
@@ -645,7 +647,7 @@ def open_index(
         raise InputError(f"{missing[0]}: no such file or folder", hint="check the spelling of the path")
     encoding = check_chosen_encoding(encoding)
     if not isinstance(text, str | None):
-        raise ArgumentError(f"text is {text!r:.60}, expected the name of a field")
+        raise ArgumentError(f"`text` is {text!r:.60}, expected the name of a field")
     _check_texts(include=include, exclude=exclude, fields=() if fields is None else fields)
     embedder = _loaded(model if model is not None else BUILTIN)
     prompts = _checked_prompts(prompts)
@@ -682,14 +684,14 @@ def _check_texts(**given: str | Sequence[str]) -> None:
     for name, value in given.items():
         values = as_list(value)
         if not isinstance(values, Sequence) or not all(isinstance(one, str) for one in values):
-            raise ArgumentError(f"{name} is {value!r:.60}, expected a text or a list of texts")
+            raise ArgumentError(f"`{name}` is {value!r:.60}, expected a text or a list of texts")
 
 
 def _checked_prompts(prompts: Sequence[str | None]) -> tuple[str | None, str | None]:
     """Returns the prompts of queries and of texts; raises ArgumentError if they are not two texts."""
     listed = isinstance(prompts, tuple | list) and len(prompts) == 2
     if not listed or not all(isinstance(one, str | None) for one in prompts):
-        raise ArgumentError(f"prompts is {prompts!r:.60}, expected two texts, for queries and for passages")
+        raise ArgumentError(f"`prompts` is {prompts!r:.60}, expected two texts, for queries and for passages")
     return prompts[0], prompts[1]
 
 
@@ -702,7 +704,7 @@ def _vectors_of_new_index(
     if vectors.only_tokens and not keep_tokens:
         raise ArgumentError(
             f"{model.source}: the model makes only token vectors, so the index must keep them",
-            hint="omit token_vectors=False",
+            hint="omit `token_vectors=False`",
         )
     if vectors.only_tokens and any(prompt is not None for prompt in prompts):
         raise ArgumentError(
@@ -775,8 +777,8 @@ def _reranked_passages(candidates: int | None, top_k: int, *, by_tokens: bool) -
     """Returns the number of passages to rerank; raises an error if fewer are wanted than are returned."""
     if candidates is not None and candidates < top_k:
         raise ArgumentError(
-            f"candidates is {candidates:,}, expected at least the number of passages to return, {top_k:,}",
-            hint="lower top_k=, or raise candidates=",
+            f"`candidates` is {candidates:,}, expected at least the number of passages to return, {top_k:,}",
+            hint="lower `top_k=`, or raise `candidates=`",
         )
     return candidates or max(top_k, _CANDIDATES[by_tokens])
 
@@ -784,16 +786,16 @@ def _reranked_passages(candidates: int | None, top_k: int, *, by_tokens: bool) -
 def _nothing_to_rerank(candidates: int | None, *, off: bool, keeps_tokens: bool) -> ArgumentError:
     """Returns the error for a search that shall rerank, but has neither a model nor token vectors for it."""
     if off:
-        return ArgumentError("candidates and rerank=False cannot be combined", hint="omit one of them")
-    omit = "rerank=True" if candidates is None else "candidates="
+        return ArgumentError("`candidates` and `rerank=False` cannot be combined", hint="omit one of them")
+    omit = "`rerank=True`" if candidates is None else "`candidates=`"
     if keeps_tokens:
         return ArgumentError(
             "nothing would be reranked, because a search by words does not use the token vectors",
-            hint=f"choose another mode, name a model with rerank=, or omit {omit}",
+            hint=f"choose another mode, name a model with `rerank=`, or omit {omit}",
         )
     return ArgumentError(
         "nothing would be reranked, because the index has no token vectors",
-        hint=f"name a model with rerank=, or omit {omit}",
+        hint=f"name a model with `rerank=`, or omit {omit}",
     )
 
 

@@ -44,7 +44,7 @@ def to_location(location: str | Path) -> str | Path:
     """Returns a checked location. Raises ArgumentError if it is a folder or no valid path."""
     if is_lance(location):
         if not str(location).removeprefix(LANCE).removeprefix(S3).strip("/"):
-            raise ArgumentError(f"path is {str(location)!r}, expected lance:FOLDER or s3://BUCKET/PATH")
+            raise ArgumentError(f"`path` is {str(location)!r}, expected lance:FOLDER or s3://BUCKET/PATH")
         return str(location)
     path = to_path(location, "path")
     if os.path.isdir(path):

@@ -198,17 +198,19 @@ class IndexTools:
         around = _AROUND.check_whole("around", around)
         line = _LINE.check_whole("line", line)
         if (chunk is None) == (path is None):
-            raise ArgumentError(f"chunk is {chunk!r:.60} and path is {path!r:.60}, expected either a chunk or a path")
+            raise ArgumentError(
+                f"`chunk` is {chunk!r:.60} and `path` is {path!r:.60}, expected either a chunk or a path"
+            )
         if path is not None:
             files = self._files()
             files = {composed(name): stored for name, stored in files.items()} | files
             matches = [files[name] for part in self._inside(path) for name in (part, composed(part)) if name in files]
             chunk = self._index.store.chunk_at(matches[0], line) if matches else None
         if chunk is None:
-            raise ArgumentError(f"path is {path!r:.200}, expected a path that `list` returns")
+            raise ArgumentError(f"`path` is {path!r:.200}, expected a path that `list` returns")
         passage = self._index.read(chunk, around=around)
         if not self._is_visible(passage.path):
-            raise ArgumentError(f"chunk is {chunk}, expected a number that `search` returns")
+            raise ArgumentError(f"`chunk` is {chunk}, expected a number that `search` returns")
         return FoundPassages([Excerpt(**vars(passage), chunk=chunk)])
 
     def list(self, glob: str = "*", limit: int = 100) -> Files:
@@ -237,13 +239,13 @@ class IndexTools:
         if inside := [spelling for spelling in (_below(path, roots) for path in candidates) if spelling is not None]:
             return inside
         raise ArgumentError(
-            f"path is {path!r:.200}, expected a path under {' or '.join(roots[:3]) or 'an indexed folder'}"
+            f"`path` is {path!r:.200}, expected a path under {' or '.join(roots[:3]) or 'an indexed folder'}"
         )
 
 
 def _check_length(name: str, value: Texts, limit: int) -> None:
     if len(value) > limit:
-        raise ArgumentError(f"{name} is {value!r:.60} with a length of {len(value):,}, expected at most {limit:,}")
+        raise ArgumentError(f"`{name}` is {value!r:.60} with a length of {len(value):,}, expected at most {limit:,}")
 
 
 def _check_halves(arguments: Mapping[str, Any]) -> None:
@@ -251,7 +253,7 @@ def _check_halves(arguments: Mapping[str, Any]) -> None:
     for name, value in arguments.items():
         texts = value if isinstance(value, list | tuple) else [value]
         if any(_HALVES.search(text) for text in texts if isinstance(text, str)):
-            raise ArgumentError(f"{name} has half of a surrogate pair, expected whole characters")
+            raise ArgumentError(f"`{name}` has half of a surrogate pair, expected whole characters")
 
 
 def _below(path: str, roots: Texts) -> str | None:

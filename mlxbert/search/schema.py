@@ -100,7 +100,7 @@ def error_of(path: str, problem: apsw.Error) -> StoreError:
         case apsw.FullError():
             return StoreError(f"{path}: no space left on the disk", hint="the index still has its earlier content")
         case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError() | apsw.AuthError():
-            hint = "mlxbert.open_index(path=FILE) opens an index at another place"
+            hint = "`mlxbert.open_index(path=FILE)` opens an index at another place"
             return StoreError(f"{path}: the index cannot be opened for writing ({problem})", hint=hint)
         case apsw.NotADBError():
             return StoreError(f"{path}: the file is not an index of mlxbert", hint=_INDEXES)
@@ -173,7 +173,7 @@ def locked(path: str) -> Iterator[None]:
     except OSError as problem:
         raise StoreError(
             f"{path}: the index cannot be written ({problem.strerror})",
-            hint="mlxbert.open_index(path=FILE) opens an index at another place",
+            hint="`mlxbert.open_index(path=FILE)` opens an index at another place",
         ) from None
     with lock:
         yield

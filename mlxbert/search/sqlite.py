@@ -112,7 +112,7 @@ class SqliteStore:
         if not schema.exists(self.path):
             if about is None:
                 raise StoreError(
-                    f"{self.path}: the index does not exist", hint="mlxbert.open_index(paths=PATH) makes an index"
+                    f"{self.path}: the index does not exist", hint="`mlxbert.open_index(paths=PATH)` makes an index"
                 )
             Path(self.path).parent.mkdir(parents=True, exist_ok=True)
             self._create_or_wait(about)

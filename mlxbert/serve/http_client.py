@@ -40,7 +40,7 @@ class HttpClient:
 
     def __init__(self, url: str, *, hint: str, name: str = "server") -> None:
         if "@" in url:
-            raise ArgumentError(f"{name} contains a user name or a password, expected only an address", hint=KEY_HINT)
+            raise ArgumentError(f"`{name}` contains a user name or a password, expected only an address", hint=KEY_HINT)
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
@@ -49,7 +49,7 @@ class HttpClient:
         if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
             shown = url.partition("?")[0]  # what follows may be a key
             raise ArgumentError(
-                f"{name} is {shown!r:.100}, expected an address such as http://127.0.0.1:8484", hint=hint
+                f"`{name}` is {shown!r:.100}, expected an address such as http://127.0.0.1:8484", hint=hint
             )
         self.url, self._path, self._hint = url.rstrip("/"), parts.path.rstrip("/"), hint
         self._connection = (

@@ -61,7 +61,7 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
     """
 
     name = "answer"
-    smaller = "use a smaller top_k="
+    smaller = "use a smaller `top_k=`"
     options: AnswerOptions
 
     def __init__(
@@ -117,7 +117,7 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
     def _split(self, item: Item) -> tuple[str, str]:
         if isinstance(item, str):
             if self.context is None:
-                raise InputError("the question has no context", hint="give context=, or a pair (question, context)")
+                raise InputError("the question has no context", hint="give `context=`, or a pair (question, context)")
             return item, self.context
         if not isinstance(item, tuple | list) or len(item) != 2 or not all(isinstance(text, str) for text in item):
             raise InputError(
@@ -216,7 +216,7 @@ def window_tokenizer(tokenizer: Tokenizer, max_length: int | None) -> Tokenizer:
     if max_length is None:
         return tokenizer.adapted(max_length=min(MAX_LENGTH, tokenizer.max_length))
     if max_length > tokenizer.max_length:
-        raise ArgumentError(f"max_length is {max_length}, but the model takes at most {tokenizer.max_length} tokens")
+        raise ArgumentError(f"`max_length` is {max_length}, but the model takes at most {tokenizer.max_length} tokens")
     return tokenizer.adapted(max_length=max_length)
 
 

@@ -17,12 +17,12 @@ def check_model(model: object, *others: object, place: str = "first") -> None:
     """
     if isinstance(model, Model):
         return
-    hint = "model = mlxbert.load() loads the built-in model"
+    hint = "`model = mlxbert.load()` loads the built-in model"
     if any(isinstance(other, Model) for other in others):
         hint = f"the model is the {place} argument"
     elif isinstance(model, str):
-        hint = f"model = mlxbert.load({model!r:.60}) loads a model by name"
-    raise ArgumentError(f"model is {_shown(model)}, expected the result of mlxbert.load", hint=hint)
+        hint = f"`model = mlxbert.load({model!r:.60})` loads a model by name"
+    raise ArgumentError(f"`model` is {_shown(model)}, expected the result of mlxbert.load", hint=hint)
 
 
 def check_inputs(given: object, name: str, expected: str) -> Iterable[Any]:
@@ -36,14 +36,14 @@ def check_inputs(given: object, name: str, expected: str) -> Iterable[Any]:
     if holds_numbers(given):
         hint = OF_VECTORS
     elif hasattr(given, "columns"):
-        hint = f"give a column of the table: {name}={name}['…']"
+        hint = f"give a column of the table: `{name}={name}['…']`"
     elif isinstance(given, Mapping):
-        hint = f"give the values of the mapping: {name}={name}.values()"
+        hint = f"give the values of the mapping: `{name}={name}.values()`"
     elif isinstance(given, set | frozenset):
-        hint = f"sort the set, which has no order: {name}=sorted({name})"
+        hint = f"sort the set, which has no order: `{name}=sorted({name})`"
     elif isinstance(given, Iterable) and not isinstance(given, str | bytes):
         return given
-    raise ArgumentError(f"{name} is {_shown(given)}, expected {expected}", hint=hint)
+    raise ArgumentError(f"`{name}` is {_shown(given)}, expected {expected}", hint=hint)
 
 
 def holds_numbers(value: object) -> bool:

@@ -148,7 +148,7 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
             name="tag", task="mlxbert.tasks.tag:make_task", options=task_options.TagOptions, items=item_kinds.TEXT,
             result="mlxbert.results.text_results:Tagged", summary="Entities of texts, or tags of words",
             pipeline="token-classification",
-            hint_with_labels="labels= needs a GLiNER model, for example urchade/gliner_medium-v2.1",
+            hint_with_labels="`labels=` needs a GLiNER model, for example urchade/gliner_medium-v2.1",
             about="""Find entities in texts, or tag words: with a fine-tuned model, or entities of any --labels.
 
             The model decides what is found: names of persons and places, or the part of speech of every word. --labels

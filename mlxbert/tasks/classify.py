@@ -59,7 +59,7 @@ class ClassifyTask(LabelsTask[ClassifyJob, list[float]]):
         super().__init__(model, options, usage=usage)
         for name, value in (("hypothesis", options.hypothesis), ("multi", options.multi or None)):
             if value is not None:
-                raise ArgumentError(f"{name} works only with labels")
+                raise ArgumentError(f"`{name}` works only with `labels`")
         assert model.labels is not None  # a model with the head has labels
         self.labels = model.labels
         self._pairs = "pair" in trained_columns(model.folder)

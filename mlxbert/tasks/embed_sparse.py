@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("mlxbert")
 _ENTRY_BYTES = 16  # the memory of a weight: its id, its number, and a reference to its token
-_TOO_LONG = "overflow='truncate' truncates the text"
+_TOO_LONG = "`overflow='truncate'` truncates the text"
 
 
 class EmbedSparseTask(PromptedTask["Weights", SparseEmbedding]):
@@ -41,7 +41,7 @@ class EmbedSparseTask(PromptedTask["Weights", SparseEmbedding]):
     """
 
     options: SparseOptions
-    smaller = "use top_k= to keep fewer tokens"
+    smaller = "use `top_k=` to keep fewer tokens"
 
     def __init__(
         self, model: Model, options: SparseOptions, *, usage: Usage | None = None, kind: Kind | None = None

@@ -33,7 +33,7 @@ class EmbedWordsTask(TokenTask[Words]):
         layers = len(model.config.layer_schedule)
         if not -layers - 1 <= options.layer <= layers:
             raise ArgumentError(
-                f"layer is {options.layer}, expected a number from {-layers - 1} to {layers}",
+                f"`layer` is {options.layer}, expected a number from {-layers - 1} to {layers}",
                 hint="0 is the embeddings, 1 the first layer",
             )
 

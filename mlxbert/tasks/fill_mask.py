@@ -55,7 +55,7 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
 
     name = "fill-mask"
     options: FillMaskOptions
-    smaller = "use a smaller top_k=, targets=, or text=False"
+    smaller = "use a smaller `top_k=`, `targets=`, or `text=False`"
     by_row = False
 
     def __init__(self, model: Model, options: FillMaskOptions, *, usage: Usage | None = None) -> None:
@@ -65,7 +65,7 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
         available = model.tokenizer.vocab_size if targets is None else len(targets)
         top_k = options.top_k
         if top_k is not None and targets is None and top_k > available:
-            raise ArgumentError(f"top_k is {top_k}, but the vocabulary has {available} tokens")
+            raise ArgumentError(f"`top_k` is {top_k}, but the vocabulary has {available} tokens")
         self.candidates = model.tokenizer.known_ids() if targets is None else targets
         self.count = min(top_k or (DEFAULT_TOP_K if targets is None else available), available)
 
@@ -107,7 +107,7 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
             put = f"put {COMMON_MASK} where a word is missing"
             raise InputError(
                 f"the text {_shortened(item)} has no {names}{within}",
-                hint=f"overflow='window' reads all of the text, or {put}" if within else put,
+                hint=f"`overflow='window'` reads all of the text, or {put}" if within else put,
             )
         masks: list[list[MaskedPlace]] = [[] for _ in encodings]
         for number, token in places:

@@ -52,7 +52,7 @@ def maxsim(query: "Vectors", documents: "Iterable[Vectors]", *, similarity: str 
     if query.ndim != 2 or not query.size:
         raise InputError(f"the query has shape {query.shape}, expected (tokens, size)")
     if isinstance(documents, str) or not isinstance(documents, Iterable):
-        raise InputError(f"documents is {documents!r:.60}, expected an iterable of arrays")
+        raise InputError(f"`documents` is {documents!r:.60}, expected an iterable of arrays")
     scores = [_scores(query, block) for block in _blocks(documents, query.shape[1])]
     total = np.concatenate([np.zeros(0, np.float32), *scores])
     return np.asarray(total / len(query) if similarity == MEAN_MAXSIM else total, np.float32)

@@ -58,8 +58,8 @@ class OpenTagTask(Task[Item, OpenTagJob, list[Found], Tagged]):
         super().__init__(model, options, usage=usage)
         if options.aggregation is not None:
             raise ArgumentError(
-                f"aggregation is {options.aggregation!r}, but {model.source} scores spans of words",
-                hint="omit aggregation=",
+                f"`aggregation` is {options.aggregation!r}, but {model.source} scores spans of words",
+                hint="omit `aggregation=`",
             )
         self.threshold = THRESHOLD if options.threshold is None else options.threshold
         self._facts = cast(OpenEntityFacts, model.config.heads[HEAD])
@@ -96,7 +96,7 @@ class OpenTagTask(Task[Item, OpenTagJob, list[Found], Tagged]):
         if not self._groups:
             raise ArgumentError(
                 f"{self.model.source} finds entities of any types, but no labels are given",
-                hint="say what to find: labels=['person', 'research institute']",
+                hint="say what to find: `labels=['person', 'research institute']`",
             )
         text = joined(item)
         words = [*words_of(text)] if isinstance(item, str) else [*coordinates_of(item)]

@@ -126,7 +126,7 @@ def similarity_matrix(
     check_model(model, queries, texts)
     query_texts = list(check_texts(queries, "queries"))
     if texts is None and (options.query_prompt is not None or options.query_prompt_name is not None):
-        raise ArgumentError("a prompt for queries needs texts=, the texts to compare the queries with")
+        raise ArgumentError("a prompt for queries needs `texts`, the texts to compare the queries with")
     if texts is None and options.prompt is None and options.prompt_name is None:
         options = replace(options, prompt=choose_prompt(model.source, model.embedder.config, None, None))
     first, second = embed_tasks(model, options, call.usage)

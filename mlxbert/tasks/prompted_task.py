@@ -124,22 +124,22 @@ def choose_prompt(
         routed: Whether the kind of a text also decides which part of the model computes it.
     """
     choices = {f"{prefix}prompt": prompt, f"{prefix}prompt_name": name, "kind": kind}
-    several = [f"the {key} {shown(value)}" for key, value in choices.items() if value is not None]
+    several = [f"the `{key}` {shown(value)}" for key, value in choices.items() if value is not None]
     if len(several) > 1:
         raise ArgumentError(f"{' and '.join(several)} cannot be combined")
     prompts, default = settings.prompts, settings.default_prompt_name
     if prompt is not None:
         if not isinstance(prompt, str):
-            raise ArgumentError(f"{prefix}prompt is {shown(prompt)}, expected a text")
+            raise ArgumentError(f"`{prefix}prompt` is {shown(prompt)}, expected a text")
         return prompt
     if name is not None and name not in list(prompts):  # a list: the name may be unhashable
         available = f"only the prompts {', '.join(map(repr, prompts))}" if prompts else "no prompts"
-        raise ArgumentError(f"{prefix}prompt_name is {name!r:.60}, but the model has {available}")
+        raise ArgumentError(f"`{prefix}prompt_name` is {name!r:.60}, but the model has {available}")
     if kind is not None:
         name = own_prompt(prompts, kind)
         if not routed and not any(own_prompt(prompts, other) for other in KINDS):
             _LOG.warning(
-                "%s has no prompts for queries and documents, so kind=%r changes nothing; give prompt= if the "
+                "%s has no prompts for queries and documents, so `kind=%r` changes nothing; give `prompt=` if the "
                 "model needs a prompt",
                 *(source, kind),
             )

@@ -53,7 +53,7 @@ class RerankTask(Task[Pair, PreparedItem[Pair], tuple[float, float], Scored]):
             if len(tokens := self.tokenizer.pieces(query)) > room:
                 raise InputError(
                     f"the query has {len(tokens)} tokens, expected at most {room}, half of the model's maximum",
-                    hint="overflow='truncate' truncates the query",
+                    hint="`overflow='truncate'` truncates the query",
                 )
         self.tokenizer.encode(query, "", overflow="truncate")
 
@@ -92,16 +92,16 @@ class RerankTask(Task[Pair, PreparedItem[Pair], tuple[float, float], Scored]):
 
 def _instructed(tokenizer: Tokenizer, instruction: str) -> Tokenizer:
     if not isinstance(instruction, str):
-        raise ArgumentError(f"prompt is {instruction!r:.60}, expected a text")
+        raise ArgumentError(f"`prompt` is {instruction!r:.60}, expected a text")
     if tokenizer.prompt is None:
         raise ArgumentError(
-            f"prompt is {instruction!r:.60}, but the model takes only the query and the text",
+            f"`prompt` is {instruction!r:.60}, but the model takes only the query and the text",
             hint="only rerankers such as Qwen3-Reranker take an instruction",
         )
     try:
         return tokenizer.adapted(prompt=replace(tokenizer.prompt, instruction=instruction))
     except TokenizerError as problem:
-        raise ArgumentError(f"prompt is {instruction!r:.60}: {problem.message}") from None
+        raise ArgumentError(f"`prompt` is {instruction!r:.60}: {problem.message}") from None
 
 
 def check_one_score(model: Model) -> None:
@@ -158,7 +158,7 @@ def score_pairs(
     """Yields the score of each text for a query, in the order of the texts (see `rerank`)."""
     if ranks_by_tokens(model):
         if options.prompt is not None:
-            raise ArgumentError(f"prompt is {options.prompt!r:.60}, but a model for late interaction takes none")
+            raise ArgumentError(f"`prompt` is {options.prompt!r:.60}, but a model for late interaction takes none")
         return scored_texts(*token_tasks(model, options, call.usage), query, texts, call.on_error)
     task = RerankTask(model, options, usage=call.usage)
     task.check_query(query)  # once, instead of an error for each text

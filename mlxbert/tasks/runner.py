@@ -34,7 +34,7 @@ ON_ERROR = ("raise", "return")
 # Lets a server compute short requests first, or abandon the work by an error. It is called before each batch, with
 # `True`, and every few thousand parts of a long result, with `False`.
 Pause = Callable[[bool], None]
-_SMALLER = "a smaller batch_tokens=, where that is an option, avoids this"
+_SMALLER = "a smaller `batch_tokens=`, where that is an option, avoids this"
 
 
 def no_pause(batch: bool) -> None:
@@ -199,7 +199,7 @@ def _prepared(item: Item | InputError, prepare: Callable[[Item], Job]) -> Job | 
         return prepare(item)
     except InputError as problem:
         if item is None or type(item).__name__ == "NAType" or (isinstance(item, float) and math.isnan(item)):
-            problem.hint = "a value is missing: leave it out (in pandas with .dropna()), or pass on_error='return'"
+            problem.hint = "a value is missing: leave it out (in pandas with .dropna()), or pass `on_error='return'`"
         return problem
 
 

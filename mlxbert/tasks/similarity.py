@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Tasks = tuple[Task[Any, Any, Any, Any], Task[Any, Any, Any, Any]]  # of queries and of texts
 _BLOCK = 256  # vectors in memory at a time
-_OTHER_SIZE = "use the model and the dimensions= of the vectors, which must not be binary"
+_OTHER_SIZE = "use the model and the `dimensions=` of the vectors, which must not be binary"
 _UNSET = None, None  # neither a prompt nor its name
 
 
@@ -135,8 +135,10 @@ def embedding_tasks(model: Model, options: SimilarityOptions, usage: Usage | Non
     make, refused = _KINDS[model.vectors[0]]
     for name in refused:
         if (value := getattr(options, name)) is not None:
-            message = f"{name} is {value!r:.60}, but the vectors of {model.source} are {KINDS[model.vectors[0]].title}"
-            raise ArgumentError(message, hint=f"omit {name}=")
+            message = (
+                f"`{name}` is {value!r:.60}, but the vectors of {model.source} are {KINDS[model.vectors[0]].title}"
+            )
+            raise ArgumentError(message, hint=f"omit `{name}=`")
     return make(model, options, usage)
 
 

@@ -100,8 +100,9 @@ def make_task(model: Model, options: TagOptions, *, usage: Usage | None = None) 
     if options.labels is not None or options.threshold is not None or options.nested:
         name = "labels" if options.labels is not None else "threshold" if options.threshold is not None else "nested"
         raise ArgumentError(
-            f"{name} is given, but {model.source} is not a GLiNER model",
-            hint=f"use a GLiNER model such as urchade/gliner_medium-v2.1, or omit {name} to get the model's own labels",
+            f"`{name}` is given, but {model.source} is not a GLiNER model",
+            hint="use a GLiNER model such as urchade/gliner_medium-v2.1, "
+            f"or omit `{name}` to get the model's own labels",
         )
     return TagTask(model, options, usage=usage)
 

@@ -338,7 +338,7 @@ def check_finite(values: Numbers, what: str = "scores") -> Numbers:
     if not finite:
         raise NotFiniteError(
             f"the model computed {what} that are not finite (NaN or infinite)",
-            hint="if it was loaded in float16, load it with dtype='bfloat16', which takes as little memory and holds "
+            hint="if it was loaded in float16, load it with `dtype='bfloat16'`, which takes as little memory and holds "
             "numbers as large as float32 does; otherwise check whether its weights are finite",
         )
     return values

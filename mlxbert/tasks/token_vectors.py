@@ -48,7 +48,7 @@ class TokenVectorsTask(Task[str, PreparedItem[str], "Vectors", TokenVectors]):
         check_output_dtype(options.output_dtype, self.embedder.size, TOKEN_DTYPES)
         if options.output_dtype in ("int8", "binary") and not self.embedder.unit:
             raise ArgumentError(
-                f"output_dtype is {options.output_dtype!r}, which keeps no lengths, but the vectors have any length"
+                f"`output_dtype` is {options.output_dtype!r}, which keeps no lengths, but the vectors have any length"
             )
         config = self.embedder.config
         tokenizer = model.tokenizer.adapted(lower_case=config.lower_case)

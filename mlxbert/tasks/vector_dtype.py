@@ -24,8 +24,8 @@ def check_output_dtype(output_dtype: str, width: int, allowed: Sequence[str] = O
         raise not_one_of("output_dtype", output_dtype, allowed)
     if output_dtype == "binary" and width % 8:
         raise ArgumentError(
-            f"output_dtype is 'binary', but the vectors have {width} values, expected a multiple of 8",
-            hint=f"use dimensions={width - width % 8} to shorten the vectors" if width > 8 else None,
+            f"`output_dtype` is 'binary', but the vectors have {width} values, expected a multiple of 8",
+            hint=f"use `dimensions={width - width % 8}` to shorten the vectors" if width > 8 else None,
         )
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 HYPOTHESIS = "This example is {}."  # as in transformers
 SLOT = "{}"  # stands for the label
-ONE_TEXT = "give single texts, because labels= scores the labels of one text"
+ONE_TEXT = "give single texts, because `labels=` scores the labels of one text"
 
 Logits = tuple[float, float]  # the logits of entailment and of contradiction
 
@@ -126,7 +126,7 @@ def _first(labels: Labels, start: str, source: str) -> int:
     raise MissingHeadError(
         f"{source}: the model was trained for the labels {names} and can choose only from them; to choose from others, "
         f"a model needs labels that begin with 'entail' and 'contradict', as NLI models have",
-        hint="omit labels= to get the model's own labels, or use the model builtin or an NLI model such as "
+        hint="omit `labels=` to get the model's own labels, or use the model builtin or an NLI model such as "
         "FacebookAI/roberta-large-mnli",
     )
 
@@ -150,7 +150,7 @@ def check_labels(labels: tuple[str, ...]) -> tuple[str, ...]:
 def check_hypothesis(given: str) -> str:
     """Returns the hypothesis; raises ArgumentError if it has no place for the label."""
     if not isinstance(given, str) or SLOT not in given:
-        raise ArgumentError(f"hypothesis is {given!r:.60}, expected a text with {SLOT} in the place of the label")
+        raise ArgumentError(f"`hypothesis` is {given!r:.60}, expected a text with {SLOT} in the place of the label")
     return given
 
 

@@ -46,7 +46,7 @@ _MIN_CACHED = 256  # code points; the tokens of a text this long are cached, sin
 
 def _check_overflow(overflow: str) -> None:
     if overflow not in ("error", "truncate"):
-        raise ArgumentError(f"overflow is {overflow!r}, expected 'error' or 'truncate'")
+        raise ArgumentError(f"`overflow` is {overflow!r}, expected 'error' or 'truncate'")
 
 
 class Tokenizer:
@@ -233,7 +233,7 @@ class Tokenizer:
         values = getattr(ids, "tolist", lambda: ids)()  # an array of NumPy or MLX
         numbers = [values] if isinstance(values, int) else values
         if isinstance(numbers, str) or not isinstance(numbers, Iterable):
-            raise ArgumentError(f"ids is {ids!r:.60}, expected token ids, which are whole numbers")
+            raise ArgumentError(f"`ids` is {ids!r:.60}, expected token ids, which are whole numbers")
         numbers = [int(number) if is_whole(number) else number for number in numbers]
         for number in numbers:
             valid = is_whole(number) and 0 <= number < self._rows
@@ -583,7 +583,7 @@ class Tokenizer:
             if fixed and room <= 0:
                 raise InputError(
                     f"the text in every window has {len(fixed[0])} tokens, which leaves no room for the text to split",
-                    hint="overflow='truncate' truncates both texts",
+                    hint="`overflow='truncate'` truncates both texts",
                 )
             raise InputError(f"windows of {room} tokens cannot overlap by {stride} tokens")
         encodings = []

@@ -46,7 +46,7 @@ class Distillation:
         on_progress: OnProgress | None = None,
     ) -> None:
         if not isinstance(task, TaskObjective):
-            raise ArgumentError("teacher works only with the name of a task, not with an Objective")
+            raise ArgumentError("`teacher` works only with the name of a task, not with an Objective")
         task.check_teacher()
         base = BaseModel(ref=ref, files=find_model(ref, on_progress))
         model = base.load(task=task.spec.needs)
@@ -125,5 +125,5 @@ class Distillation:
             raise ArgumentError(
                 f"{self.name}: {self._task.name} compares tokens, but the teacher tokenizes texts differently from the "
                 "student",
-                hint="use a teacher with the same vocabulary, and max_length= to give both models the same windows",
+                hint="use a teacher with the same vocabulary, and `max_length=` to give both models the same windows",
             )

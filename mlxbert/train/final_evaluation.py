@@ -74,7 +74,7 @@ def _advice(evaluation: Evaluation, baselines: Mapping[str, float], special: str
         return None
     sign = 1 if evaluation.metric in evaluation.spec.minimized else -1
     as_good = any(sign * (score - evaluation.score) <= 0 for score in baselines.values())
-    return (special or "train longer (epochs=) or with a higher lr=") if as_good else None
+    return (special or "train longer (`epochs=`) or with a higher `lr=`") if as_good else None
 
 
 def _shown_path(folder: Path) -> str:

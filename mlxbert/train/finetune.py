@@ -177,7 +177,7 @@ def _read_options(
 ) -> _Chosen:
     """Checks the options of a call, and divides them among the loop, the teacher and the objective."""
     if not isinstance(sweep, Mapping):
-        raise ArgumentError(f"sweep is {sweep!r:.60}, expected lists of values by option: {{'lr': [1e-5, 2e-5]}}")
+        raise ArgumentError(f"`sweep` is {sweep!r:.60}, expected lists of values by option: {{'lr': [1e-5, 2e-5]}}")
     rest = dict(options)
     loop = _pop_options(rest, _LOOP)
     spec = TASKS.get(task) if isinstance(task, str) else None
@@ -192,12 +192,12 @@ def _read_options(
         rest |= {name: False for name in flags if rest.get(name) is None}  # no variant allows these
     objective = task if isinstance(task, Objective) else make_objective(task, **rest)
     if isinstance(task, Objective) and any(value is not None for value in rest.values()):
-        raise ArgumentError(f"{next(iter(rest))} works only with the name of a task, not with an Objective")
+        raise ArgumentError(f"`{next(iter(rest))}` works only with the name of a task, not with an Objective")
     training = TrainingOptions(**loop)
     if check:
         _check_comparable(training)
     if training.minutes is not None and ("epochs" in loop or "epochs" in sweep):
-        raise ArgumentError("minutes and epochs cannot be combined")
+        raise ArgumentError("`minutes` and `epochs` cannot be combined")
     return _Chosen(objective, training, loop.keys(), teacher, spec is not None and spec.of_words)
 
 
@@ -205,8 +205,8 @@ def _check_comparable(options: TrainingOptions) -> None:
     """Raises `ArgumentError` if options or missing packages make a comparison with transformers impossible."""
     if options.lora is not None:
         raise ArgumentError(
-            "check and lora cannot be combined, because check compares whole models",
-            hint="mlxbert.convert(BASE, FOLDER, adapter=DIR) merges the adapter into a model for transformers",
+            "`check` and `lora` cannot be combined, because check compares whole models",
+            hint="`mlxbert.convert(BASE, FOLDER, adapter=DIR)` merges the adapter into a model for transformers",
         )
     require_packages()
 

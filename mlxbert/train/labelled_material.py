@@ -125,7 +125,7 @@ class LabelledMaterial(Material):
             if labels is not None and renamed and {*labels.names} == {*renamed}:
                 _LOG.warning(
                     "the head of %s is replaced, because it has other names for the labels of the data; to train it "
-                    "further: label_names='%s'",
+                    "further: `label_names='%s'`",
                     *(self.base.public_name, ",".join(renamed[name] for name in labels.names)),
                 )
 

@@ -186,7 +186,7 @@ def refuse_adapter(files: ModelFolder) -> None:
     if adapter := files.adapter or files.own_adapter:
         raise ArgumentError(
             f"{adapter}: is an adapter, but only a model can be the base of an adapter",
-            hint=f"mlxbert.convert(BASE, FOLDER, adapter={str(adapter)!r}) merges the adapter into a model",
+            hint=f"`mlxbert.convert(BASE, FOLDER, adapter={str(adapter)!r})` merges the adapter into a model",
         )
 
 
@@ -194,24 +194,24 @@ def check_adapters(architecture: Architecture, options: TrainingOptions, plan: T
     """Raises `ArgumentError` if layer names are unknown, or if an adapter could not store all that training changes."""
     choose(architecture, options)
     if isinstance(plan.objective, TaskObjective) and plan.objective.adds_layers:
-        raise ArgumentError("lora cannot be combined with token vectors, whose layers an adapter cannot hold")
+        raise ArgumentError("`lora` cannot be combined with token vectors, whose layers an adapter cannot hold")
     for name in ("pooling", "normalize"):
         if (value := plan.objective.settings().get(name)) is not None:
             raise ArgumentError(
-                f"{name} is {value!r}, which lora cannot change, because an adapter makes vectors like its base model"
+                f"`{name}` is {value!r}, which `lora` cannot change: an adapter makes vectors like its base model"
             )
     if any(has_own([head], labels) for head, labels in plan.heads.items()):
         raise ArgumentError(
-            "few_shot and lora cannot be combined, because an adapter cannot store a classifier of vectors"
+            "`few_shot` and `lora` cannot be combined, because an adapter cannot store a classifier of vectors"
         )
     if has_decoder_classifier(architecture) and not {*plan.heads}.isdisjoint(architecture.parts or ()):
         raise ArgumentError(
-            "lora cannot train the classifier of a language model, because the classifier is derived from the decoder",
-            hint="mlxbert.save(mlxbert.load(MODEL, task='classify'), FOLDER) stores a classifier that lora can train",
+            "`lora` cannot train the classifier of a language model, because it is derived from the decoder",
+            hint="`mlxbert.save(mlxbert.load(MODEL, task='classify'), FOLDER)` stores a classifier for `lora`",
         )
     if unsupported := [head for head in plan.heads if head not in FINE_TUNED]:
         raise ArgumentError(
-            f"lora supports the heads {', '.join(FINE_TUNED)}, but this objective trains the head {unsupported[0]}"
+            f"`lora` supports the heads {', '.join(FINE_TUNED)}, but this objective trains the head {unsupported[0]}"
         )
 
 
@@ -235,14 +235,14 @@ def choose(architecture: Architecture, options: TrainingOptions) -> tuple[Target
     for name in names:
         if not any(name in target.names for target in linears):
             raise ArgumentError(
-                f"lora_layers names {name!r:.60}, expected {ALL_LINEAR} or any of {', '.join(_both_names(linears))}"
+                f"`lora_layers` names {name!r:.60}, expected {ALL_LINEAR} or any of {', '.join(_both_names(linears))}"
             )
     chosen = tuple(target for target in linears if all_linear or not target.names.isdisjoint(names))
     for target in chosen:
         matrices = [shapes[f"{path}.weight"] for path in target.ours]
         width = min(sum(rows for rows, _ in matrices), matrices[0][1])
         if options.lora is not None and options.lora > width:  # no update of such a matrix has a higher rank
-            raise ArgumentError(f"lora is {options.lora:,}, expected at most {width:,}, the width of {target.inside}")
+            raise ArgumentError(f"`lora` is {options.lora:,}, expected at most {width:,}, the width of {target.inside}")
     return chosen
 
 

@@ -85,7 +85,7 @@ def mine(
     widest = 2.0 * (model.embedder.size**0.5 if model.embedder.config.similarity == "manhattan" else 1)
     if abs(options.margin) > widest:
         raise ArgumentError(
-            f"margin is {options.margin!r:.60}, expected a difference of scores from {-widest:g} to {widest:g}"
+            f"`margin` is {options.margin!r:.60}, expected a difference of scores from {-widest:g} to {widest:g}"
         )
     rows = read_rows(pairs, format=format, header=not no_header, encoding=encoding)
     columns = find_related_columns(rows, text_column=text_column, pair_column=pair_column)
@@ -94,7 +94,7 @@ def mine(
         found = "pairs with scores" if columns.kind == "scored" else "single texts"
         raise InputError(
             f"{', '.join(rows.files)}: the data are {found}, expected pairs of texts that belong together",
-            hint=hint if columns.kind == "scored" else "choose the columns with text_column= and pair_column=",
+            hint=hint if columns.kind == "scored" else "choose the columns with `text_column=` and `pair_column=`",
         )
     return _mine(model, _positives(read_related(rows, columns)), options, computing.batch_tokens, on_progress)
 

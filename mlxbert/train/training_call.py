@@ -231,8 +231,8 @@ class TrainingCall:
         if steps < 1:
             minimum = math.ceil(10 * self.options.minutes + runs * (costs.cycle(loop) - seconds) / 6) / 10
             raise ArgumentError(
-                f"minutes is {self.options.minutes:g}, expected time for at least one update of the weights",
-                hint=f"use more than minutes={minimum + 0.1:.1f}, which is about enough for one update",
+                f"`minutes` is {self.options.minutes:g}, expected time for at least one update of the weights",
+                hint=f"use more than `minutes={minimum + 0.1:.1f}`, which is about enough for one update",
             )
         loop.limit(steps, seconds)
 

@@ -48,7 +48,7 @@ class Workspace(PartialFolder):
     names = "runs|model|corpus|valid"
     work = ("runs", "model")
     begun = "runs/*/*.json"
-    hint = "repeat the earlier command to resume its work, or use overwrite=True to remove its work"
+    hint = "repeat the earlier command to resume its work, or use `overwrite=True` to remove its work"
 
     def store(self, run: int) -> RunStore:
         return RunStore(self._run(run), self._owner(run))

@@ -24,7 +24,7 @@ from mlxbert.weights.formats.config_json import ConfigJson
 _PACKAGES = ("torch", "transformers")
 _MAX_EXAMPLES = 32
 _TOLERANCE = 1e-4  # relative to the largest logit, or absolute if that is less than 1
-_HINT = "repeat the call without check=True to move the trained model, which is kept, into place"
+_HINT = "repeat the call without `check=True` to move the trained model, which is kept, into place"
 
 
 def require_packages() -> None:
@@ -32,7 +32,7 @@ def require_packages() -> None:
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise ArgumentError(
-            f"check needs {' and '.join(_PACKAGES)}, but {' and '.join(missing)} cannot be found",
+            f"`check` needs {' and '.join(_PACKAGES)}, but {' and '.join(missing)} cannot be found",
             hint=pip_install(" ".join(missing)),
         )
 
@@ -40,19 +40,21 @@ def require_packages() -> None:
 def require_counterpart(heads: Mapping[str, Labels | None], config_json: ConfigJson) -> None:
     """Raises `ArgumentError` before training if transformers cannot compute the model that training will produce."""
     if not [*heads]:
-        raise ArgumentError("check needs a head that computes logits, but a model for vectors has no head")
+        raise ArgumentError("`check` needs a head that computes logits, but a model for vectors has no head")
     if len([*heads]) != 1 or not {*heads} <= {*FINE_TUNED}:
         raise ArgumentError(
-            f"check works only with one of the heads {', '.join(FINE_TUNED)}, but the model gets {', '.join(heads)}"
+            f"`check` works only with one of the heads {', '.join(FINE_TUNED)}, but the model gets {', '.join(heads)}"
         )
     if any(has_own([head], labels) for head, labels in heads.items()):
-        raise ArgumentError("check compares with transformers, which has nothing equivalent to few_shot's classifier")
+        raise ArgumentError(
+            "`check` compares with transformers, which has nothing equivalent to the classifier of `few_shot`"
+        )
     family = family_of(config_json)[1]
     if family.read_config(config_json).is_static:
-        raise ArgumentError("check compares with transformers, which has no static models")
+        raise ArgumentError("`check` compares with transformers, which has no static models")
     if family.foreign(config_json, family.read_config(config_json)):
         raise ArgumentError(
-            "check compares with transformers, which runs this model only with the code of the model's authors"
+            "`check` compares with transformers, which runs this model only with the code of the model's authors"
         )
 
 

@@ -55,19 +55,22 @@ def test_a_single_bad_text_is_the_error(embed: Callable[..., Outcome]) -> None:
     [
         (
             ["--pooling", "first"],
-            "pooling is 'first', expected one of cls, mean, max, mean_sqrt_len, weighted_mean, last_token, attention, "
-            "or several joined by '+'",
+            "--pooling is 'first', expected one of cls, mean, max, mean_sqrt_len, weighted_mean, last_token, "
+            "attention, or several joined by '+'",
         ),
-        (["--pooling", ""], "pooling is '', expected one of cls, "),
-        (["--pooling", "cls+"], "pooling is 'cls+', expected one of cls, "),
+        (["--pooling", ""], "--pooling is '', expected one of cls, "),
+        (["--pooling", "cls+"], "--pooling is 'cls+', expected one of cls, "),
         (["--dimensions", "0"], "--dimensions"),
         (["--dimensions", "-3"], "--dimensions"),
         (["--dimensions", "x"], "--dimensions"),
-        (["--dimensions", "25"], "dimensions is 25, but the model's vectors have 24"),
+        (["--dimensions", "25"], "--dimensions is 25, but the model's vectors have 24"),
         (["--batch-tokens", "0"], "--batch-tokens"),
         (["--overflow", "cut"], "--overflow is 'cut', expected truncate, window or error"),
         (["--dtype", "int8"], "--dtype is 'int8', expected auto, float32, float16 or bfloat16"),
-        (["--prompt", "a", "--prompt-name", "query"], "the prompt 'a' and the prompt_name 'query' cannot be combined"),
+        (
+            ["--prompt", "a", "--prompt-name", "query"],
+            "the --prompt 'a' and the --prompt-name 'query' cannot be combined",
+        ),
         (["--prompt-name", "title"], "--prompt-name is 'title', but the model has only the prompts 'query', 'passage'"),
         (["--prompt", "cat " * 40], "the prompt has 41 tokens, but the prompt and a text together can have at most 32"),
         (["--input", "in.txt"], "--input cannot be combined with"),

@@ -70,7 +70,7 @@ def test_what_is_for_texts_is_refused(tiny_folder: Path, tmp_path: Path) -> None
         call(*given, "the cat", *more).fails(2, "--" + more[0].removeprefix("--no-").removeprefix("--"), "--words")
     call(*given, "the cat", "--output", str(tmp_path / "x.npy")).fails(2, ".jsonl, .parquet")
     call("embed", "the cat", "--layer", "1", "--model", str(tiny_folder)).fails(2, "--words")
-    call(*given[:2], *given[4:], "the cat", "--layer", "9").fails(2, "layer is 9")
+    call(*given[:2], *given[4:], "the cat", "--layer", "9").fails(2, "--layer is 9")
     outcome = call(*given, "the cat " * 99)
     assert "truncated" in outcome.err and len(outcome.lines[0]["words"]) < 99
     (whole,) = call(*given, "the cat " * 99, "--overflow", "window").lines

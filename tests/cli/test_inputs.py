@@ -16,7 +16,7 @@ import pytest
 from mlxbert.cli import inputs
 from mlxbert.cli.inputs import open_input
 from mlxbert.cli.shared_options import InputOptions, PairInputOptions, TextFormat
-from mlxbert.cli.views.console import to_options
+from mlxbert.cli.views.console import set_options, to_options
 from mlxbert.errors import ArgumentError
 from mlxbert.readers.formats import FORMATS
 from tests.helpers.program import TIMEOUT, Outcome, call, command, environment, terminal
@@ -386,19 +386,25 @@ def test_an_error_names_both_options(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("hint", "shown"),
     [
-        ("try dtype='float32'", "try --dtype float32"),
-        ('try prompt="a b"', "try --prompt 'a b'"),
-        ("overwrite=True replaces it", "--overwrite replaces it"),
-        ("find it: labels=['a', 'b c']", "find it: --labels 'a,b c'"),
-        ("find it: labels=['a,b', 'c'].", """find it: --labels '"a,b",c'."""),
-        ("find it: labels=['a', 7] or labels=['a", "find it: labels=['a', 7] or labels=['a"),
-        ("normalize=False, or top_k=5.", "--no-normalize, or --top-k 5."),
-        ("choose one with batch_tokens=", "choose one with --batch-tokens"),
-        ("kept in /runs/lr=0.1/x: lr=0.1/x, lr=3.txt", "kept in /runs/lr=0.1/x: lr=0.1/x, lr=3.txt"),
-        ("x == 1, a==b, HF_HUB_OFFLINE=1, ?a=b", "x == 1, a==b, HF_HUB_OFFLINE=1, ?a=b"),
+        ("try `dtype='float32'`", "try --dtype float32"),
+        ('try `prompt="a b"`', "try --prompt 'a b'"),
+        ("`overwrite=True` replaces it", "--overwrite replaces it"),
+        ("find it: `labels=['a', 'b c']`", "find it: --labels 'a,b c'"),
+        ("find it: `labels=['a,b', 'c']`.", """find it: --labels '"a,b",c'."""),
+        ("find it: `labels=['a` or `where=[a.b]`", "find it: `labels=['a` or `where=[a.b]`"),
+        ("`normalize=False`, or `top_k=5`.", "--no-normalize, or --top-k 5."),
+        ("choose one with `batch_tokens=`", "choose one with --batch-tokens"),
+        ("kept in lr=0.1/x: lr=3, x == 1, ?a=b", "kept in lr=0.1/x: lr=3, x == 1, ?a=b"),
+        ("set `HF_HUB_OFFLINE=1`", "set `HF_HUB_OFFLINE=1`"),
+        ("`mlxbert doctor --check` or `list` helps", "`mlxbert doctor --check` or `list` helps"),
+        ("`top_k` is 3, but `text` and `tokens` are given", "--top-k is 3, but `text` and --chunk-tokens are given"),
+        ("`top_k` is 'the `top_k` it\\'s `top_k`'", "--top-k is 'the `top_k` it\\'s `top_k`'"),
+        ("my/`top_k`.txt, `top_k`.txt: no such file", "my/`top_k`.txt, `top_k`.txt: no such file"),
+        ("`top_k=" + "-" * 3000 + "1`", "`top_k=" + "-" * 3000 + "1`"),
     ],
 )
-def test_arguments_in_hints_become_options(hint: str, shown: str) -> None:
+def test_code_in_errors_and_hints_is_said_in_the_words_of_the_command_line(hint: str, shown: str) -> None:
+    set_options(["--top-k", "-k", "--chunk-tokens"])
     assert to_options(hint) == shown
 
 

@@ -31,7 +31,7 @@ import thresholds
 def test_what_cannot_be_measured_is_refused() -> None:
     with pytest.raises(ArgumentError, match=r"jax.*torch"):
         bench(against="jax")
-    with pytest.raises(ArgumentError, match="rounds is 0"):
+    with pytest.raises(ArgumentError, match="`rounds` is 0"):
         bench(rounds=0)
     call("bench", "--against", "jax").fails(2, "jax", "torch")
     call("bench", "--model", "/nowhere").fails(1, "/nowhere")

@@ -77,7 +77,7 @@ def test_few_texts() -> None:
     assert one.labels == (0,) and one.topics[0].size == 1
     none = mlxbert.cluster(None, ["one", "two"], vectors=[[1, 0], [0, 1]])  # fewer than the smallest topic
     assert none.labels == (-1, -1) and none.topics == () and none.outliers == 2
-    with pytest.raises(ArgumentError, match="clusters is 3, expected at most the number of texts, 2"):
+    with pytest.raises(ArgumentError, match="`clusters` is 3, expected at most the number of texts, 2"):
         mlxbert.cluster(None, ["one", "two"], vectors=[[1, 0], [0, 1]], clusters=3)
 
 

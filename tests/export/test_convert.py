@@ -203,7 +203,7 @@ def test_arguments_of_another_type_are_refused(a: Path, tmp_path: Path) -> None:
         with pytest.raises(ArgumentError, match=f"source.*{type(source).__name__}"):
             mlxbert.convert(source, tmp_path / "b")
     nowhere: Any = None
-    with pytest.raises(ArgumentError, match="folder is None"):
+    with pytest.raises(ArgumentError, match="`folder` is None"):
         mlxbert.convert(a, nowhere)
 
 

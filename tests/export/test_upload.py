@@ -221,15 +221,15 @@ def test_a_folder_that_is_not_a_whole_model_is_refused(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"folder": 3}, "folder is of type int"),
+        ({"folder": 3}, "`folder` is of type int"),
         ({"folder": "builtin"}, "built-in model"),
         ({"folder": "nowhere"}, "is not a folder"),
-        ({"name": "a/b/c"}, "name is 'a/b/c'"),
-        ({"name": "../x"}, "name is"),
-        ({"name": None}, "name is None"),
+        ({"name": "a/b/c"}, "`name` is 'a/b/c'"),
+        ({"name": "../x"}, "`name` is"),
+        ({"name": None}, "`name` is None"),
         ({"revision": "0" * 40}, "expected a branch"),
         ({"revision": "../x"}, "expected a branch"),
-        ({"message": " "}, "message is ' '"),
+        ({"message": " "}, "`message` is ' '"),
     ],
 )
 def test_bad_arguments_are_refused_before_the_hub_is_asked(

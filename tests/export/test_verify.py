@@ -292,7 +292,7 @@ def test_folders_that_cannot_be_loaded_are_an_error(a: Path, b: Path, tmp_path: 
 
 def test_a_source_that_is_none(a: Path) -> None:
     nothing: Any = None
-    with pytest.raises(ArgumentError, match="b is of type NoneType"):
+    with pytest.raises(ArgumentError, match="`b` is of type NoneType"):
         mlxbert.verify(a, nothing)
     with pytest.raises(MlxbertError):
         mlxbert.verify(a, a, device="toaster")

@@ -109,7 +109,7 @@ WRONG_HEADS: list[tuple[Any, str]] = [
     ({"question_answering": LABELS}, "labels"),
     ({"tagger": LABELS}, "'tagger'"),
     ({"sequence_classifier": LABELS, "token_classifier": LABELS}, "'sequence_classifier' and 'token_classifier'"),
-    ({"sequence_classifier": TYPE}, "problem_type is 'classes'"),
+    ({"sequence_classifier": TYPE}, "`problem_type` is 'classes'"),
     *(({"sequence_classifier": Labels(names)}, "label names") for names in WRONG_NAMES),
     *((wrong, "head") for wrong in (0, ["sequence_classifier"], {"question_answering": 3})),
 ]
@@ -128,7 +128,7 @@ def test_new_heads_that_contradict_other_arguments_or_each_other(tmp_path: Path)
     heads = {"sequence_classifier": LABELS}
     with pytest.raises(ArgumentError, match="new_heads"):
         mlxbert.load(source, task="embed", new_heads=heads)
-    with pytest.raises(ArgumentError, match="seed is -1"):
+    with pytest.raises(ArgumentError, match="`seed` is -1"):
         mlxbert.load(source, new_heads=heads, seed=-1)
     with pytest.raises(ArgumentError, match="labels"):
         mlxbert.load(source, new_heads=heads | {"token_classifier": Labels(("O", "PER"))})

@@ -212,7 +212,7 @@ def test_only_a_network_whose_labels_say_so_has_one() -> None:
 def test_labels_that_a_crf_cannot_have() -> None:
     Labels(IOB2, crf=True).check()
     for labels in (Labels(("O", "B-A", "I-A", "X"), crf=True), Labels(IOB2, crf=1)):  # type: ignore[arg-type]
-        with pytest.raises(ArgumentError, match="crf is"):
+        with pytest.raises(ArgumentError, match="`crf` is"):
             labels.check()
 
 

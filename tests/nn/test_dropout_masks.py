@@ -132,5 +132,5 @@ def test_a_rate_is_set_where_the_family_has_dropout() -> None:
 
 @pytest.mark.parametrize("rate", [1, -0.1, True, "0.1", float("nan")])
 def test_a_wrong_rate_is_refused(rate: float) -> None:
-    with pytest.raises(ArgumentError, match="dropout is"):
+    with pytest.raises(ArgumentError, match="`dropout` is"):
         dropout.set_rate(nn.Sequential(), rate)

@@ -63,7 +63,7 @@ def test_a_line_that_is_not_in_its_encoding_is_a_bad_record() -> None:
 
 @pytest.mark.parametrize("name", ["nope", "rot13", "hex", "idna", "undefined", "a\0b", "", "\ud800", 3])
 def test_unknown_encodings_are_refused_with_examples(name: str) -> None:
-    with pytest.raises(ArgumentError, match="encoding is") as caught:
+    with pytest.raises(ArgumentError, match="`encoding` is") as caught:
         list(read_records(io.BytesIO(b"the\n"), format="txt", encoding=name))
     assert caught.value.hint and "encoding='latin-1'" in caught.value.hint
 

@@ -675,7 +675,7 @@ def test_reranking(index: Index, tmp_path: Path) -> None:
     assert [hit.score for hit in hits] == [hit.rerank_score for hit in hits] and len(hits) == 3
     assert pairs[0].score == pytest.approx(next(hit.score for hit in hits if hit.title), abs=1e-5)
     assert len(index.search("city", rerank=str(reranker), candidates=2, top_k=2)) == 2
-    with pytest.raises(mlxbert.ArgumentError, match=r"candidates is 1, expected .* 2"):
+    with pytest.raises(mlxbert.ArgumentError, match=r"`candidates` is 1, expected .* 2"):
         index.search("city", rerank=str(reranker), candidates=1, top_k=2)
     assert index.search("nothing", mode="words", rerank=str(reranker)) == []
     with pytest.raises(mlxbert.errors.MlxbertError):

@@ -107,7 +107,7 @@ def test_only_what_is_shown_is_found(served: IndexTools, index: Index, folder: P
     assert {"The code of the gate is 4711.", "The gate is painted blue."} <= {*texts(everything.search("gate", 100))}
     for found in everything.search("gate", 100).passages:
         if found.path is None or "private" in found.path:
-            with pytest.raises(ArgumentError, match=rf"chunk is {found.chunk}, expected"):
+            with pytest.raises(ArgumentError, match=rf"`chunk` is {found.chunk}, expected"):
                 served.read(found.chunk)
             assert found.text in everything.read(found.chunk).passages[0].text
     assert everything.read(path="secret.txt").passages[0].text == "The code of the gate is 4711."
@@ -122,13 +122,13 @@ def test_only_what_is_shown_is_found(served: IndexTools, index: Index, folder: P
 )  # fmt: skip
 def test_what_is_not_a_file_of_the_index_is_not_read(served: IndexTools, folder: Path, path: str) -> None:
     for one in (path, str(folder / "notes" / path)):
-        with pytest.raises(ArgumentError, match=r"^path is "):
+        with pytest.raises(ArgumentError, match=r"^`path` is "):
             served.read(path=one)
 
 
 @pytest.mark.parametrize("path", ["/", "..", "../private", "/etc", "house/../../private"])
 def test_what_lies_outside_is_not_searched(served: IndexTools, path: str) -> None:
-    with pytest.raises(ArgumentError, match=r"^path is .*, expected a path under"):
+    with pytest.raises(ArgumentError, match=r"^`path` is .*, expected a path under"):
         served.search("gate", paths=["house", path])
 
 
@@ -268,40 +268,40 @@ def test_files_are_listed_by_pattern(served: IndexTools, folder: Path) -> None:
 @together(
     ("tool", "arguments", "told"),
     [
-        ("search", {"query": "x", "top_k": 0}, "top_k is 0, expected"),
-        ("search", {"query": "x", "top_k": 10**9}, "top_k is 1000000000, expected"),
+        ("search", {"query": "x", "top_k": 0}, "`top_k` is 0, expected"),
+        ("search", {"query": "x", "top_k": 10**9}, "`top_k` is 1000000000, expected"),
         ("search", {"query": "x", "top_k": -(10**5000)}, "expected"),
         ("search", {"query": "x", "top_k": "many"}, "many"),
         ("search", {"query": "x", "top_k": None}, "valid integer"),
         ("search", {"query": "x", "mode": "x"}, "'hybrid', 'vectors' or 'words'"),
-        ("search", {"query": "x", "where": ["garbage"]}, "where is 'garbage', expected"),
+        ("search", {"query": "x", "where": ["garbage"]}, "`where` is 'garbage', expected"),
         ("search", {"query": "x", "where": "path=*"}, "where"),
         ("search", {"query": "x", "where": ["a=b"] * 101}, "expected at most 100"),
         ("search", {"query": "x", "where": [7]}, "valid string"),
         ("search", {"query": "x", "paths": ["a"] * 10**5}, "expected at most 100"),
         ("search", {"query": "x" * 10**6}, "a length of 1,000,000, expected at most 10,000"),
-        ("search", {"query": "half \ud800"}, "query has half of a surrogate pair"),
-        ("search", {"query": "half \ud800", "mode": "words"}, "query has half of a surrogate pair"),
-        ("search", {"query": "x", "where": ["path=*", "lang=\udfff"]}, "where has half of a surrogate pair"),
+        ("search", {"query": "half \ud800"}, "`query` has half of a surrogate pair"),
+        ("search", {"query": "half \ud800", "mode": "words"}, "`query` has half of a surrogate pair"),
+        ("search", {"query": "x", "where": ["path=*", "lang=\udfff"]}, "`where` has half of a surrogate pair"),
         ("search", {"query": "x", "where": ["a=" + "b" * 1000] * 11}, "a length of 11,022, expected at most 10,000"),
-        ("search", {"query": "x", "paths": ["\ud800"]}, "paths has half of a surrogate pair"),
+        ("search", {"query": "x", "paths": ["\ud800"]}, "`paths` has half of a surrogate pair"),
         ("search", {"query": " \n"}, "expected a text"),
         ("search", {"query": "gate", "where": ["x>=1e999"]}, "no document has the field 'x', expected one of"),
         ("search", {"query": ["x"]}, "valid string"),
         ("search", {}, "query"),
-        ("read", {}, "chunk is None and path is None, expected either a chunk or a path"),
+        ("read", {}, "`chunk` is None and `path` is None, expected either a chunk or a path"),
         ("read", {"chunk": 1, "path": "a"}, "expected either a chunk or a path"),
-        ("read", {"chunk": -1}, "chunk is -1"),
+        ("read", {"chunk": -1}, "`chunk` is -1"),
         ("read", {"chunk": 10**40}, "the index has no chunk with this number"),
-        ("read", {"chunk": 1, "around": 10**6}, "around is 1000000, expected"),
-        ("read", {"chunk": 1, "around": -1}, "around is -1, expected"),
-        ("read", {"path": "refunds.md", "line": 0}, "line is 0, expected"),
-        ("read", {"path": "refunds.md", "line": 2**70}, "line is "),
-        ("read", {"path": "\udcff"}, "path has half of a surrogate pair"),
-        ("list", {"glob": "*\ud83d"}, "glob has half of a surrogate pair"),
+        ("read", {"chunk": 1, "around": 10**6}, "`around` is 1000000, expected"),
+        ("read", {"chunk": 1, "around": -1}, "`around` is -1, expected"),
+        ("read", {"path": "refunds.md", "line": 0}, "`line` is 0, expected"),
+        ("read", {"path": "refunds.md", "line": 2**70}, "`line` is "),
+        ("read", {"path": "\udcff"}, "`path` has half of a surrogate pair"),
+        ("list", {"glob": "*\ud83d"}, "`glob` has half of a surrogate pair"),
         ("list", {"glob": "[" * 15_000}, "a length of 15,000, expected at most 10,000"),
-        ("list", {"limit": 0}, "limit is 0, expected"),
-        ("list", {"limit": 10**9}, "limit is 1000000000, expected"),
+        ("list", {"limit": 0}, "`limit` is 0, expected"),
+        ("list", {"limit": 10**9}, "`limit` is 1000000000, expected"),
         ("list", {"glob": 7}, "glob"),
         ("nothing", {}, "nothing"),
     ],
@@ -418,7 +418,7 @@ def test_the_client_of_the_sdk_lists_the_tools_searches_and_reads(tmp_path: Path
         assert "within 30 days" in answer["passages"][0]["text"]
         assert (await ask("list"))["total"] == len(NOTES)
         for path in ("../private/secret.txt", "/etc/passwd", "link.txt", str(folder / "private/secret.txt")):
-            assert (await ask("read", path=path)).startswith("path is ")
+            assert (await ask("read", path=path)).startswith("`path` is ")
         assert "expected" in await ask("search", query="x", top_k=10**9)
         assert "10,000" in await ask("search", query="x" * 10**6)
         assert (await ask("search", query="boiler", top_k=1))["passages"]

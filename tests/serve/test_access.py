@@ -199,7 +199,7 @@ def test_a_key_is_needed_where_there_is_one(engine: Engine, facts: Any, headers:
 def test_the_key_comes_from_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLXBERT_API_KEY", raising=False)
     assert read_key(ServeOptions()) is None
-    with pytest.raises(ArgumentError, match=r"host is '0\.0\.0\.0'"):
+    with pytest.raises(ArgumentError, match=r"`host` is '0\.0\.0\.0'"):
         read_key(ServeOptions(host="0.0.0.0"))
     file = tmp_path / "key"
     file.write_text(f"{KEY}\n")

@@ -92,7 +92,7 @@ def test_a_route_takes_the_options_of_its_task(entry: TaskEntry) -> None:
 
 def test_a_value_out_of_bounds_is_named(client: TestClient) -> None:
     reply = client.post("/api/fill-mask", json={"texts": MASKED, "top_k": 0})
-    assert reply.status_code == 400 and reply.json()["error"].startswith("top_k is 0, expected ")
+    assert reply.status_code == 400 and reply.json()["error"].startswith("`top_k` is 0, expected ")
 
 
 @pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES)

@@ -135,7 +135,7 @@ def test_options_that_cannot_be_compared_are_refused(engine: Engine) -> None:
     for odd in (Same(), {1, 2}, b"x", "x" * 300_000):
         with pytest.raises(ArgumentError):
             engine.submit("one", "embed", ["a"], prompt=odd)
-    with pytest.raises(ArgumentError, match="targets contains"):
+    with pytest.raises(ArgumentError, match="`targets` contains"):
         engine.submit("one", "fill-mask", ["[MASK]"], targets=[["cat"]])
 
 

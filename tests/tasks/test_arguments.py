@@ -59,7 +59,7 @@ def test_whole_numbers_of_numpy_are_whole_numbers(tiny: mlxbert.Model, tmp_path:
 def test_swapped_arguments_are_named(name: str, tiny: mlxbert.Model) -> None:
     with pytest.raises(mlxbert.ArgumentError) as caught:
         PUBLIC[name](["a text"], tiny, *([["b"]] if name == "similarity" else []))
-    assert "model is ['a text']" in caught.value.message and "first argument" in (caught.value.hint or "")
+    assert "`model` is ['a text']" in caught.value.message and "first argument" in (caught.value.hint or "")
     with pytest.raises(mlxbert.ArgumentError) as caught:
         PUBLIC[name]("some/name", ["a text"], *([["b"]] if name == "similarity" else []))
     assert "mlxbert.load('some/name')" in (caught.value.hint or "")

@@ -98,7 +98,7 @@ def test_top_k_keeps_the_best(tmp_path: Path) -> None:
         found: Any = mlxbert.classify(model, TEXT, top_k=count)
         assert found.labels == every.labels[:count]
     for wrong in (0, -1, True, 2.0):
-        with pytest.raises(ArgumentError, match="top_k is"):
+        with pytest.raises(ArgumentError, match="`top_k` is"):
             mlxbert.classify(model, TEXT, top_k=wrong)  # type: ignore[arg-type]
 
 
@@ -179,7 +179,7 @@ def test_a_long_text_is_cut_seen_through_windows_or_refused(tmp_path: Path) -> N
         assert mlxbert.classify(model, TEXT, overflow=overflow) == mlxbert.classify(model, TEXT)
     with pytest.raises(InputError, match="at most 32"):
         mlxbert.classify(model, LONG, overflow="error")
-    with pytest.raises(ArgumentError, match="overflow is 'cut'"):
+    with pytest.raises(ArgumentError, match="`overflow` is 'cut'"):
         mlxbert.classify(model, LONG, overflow="cut")  # type: ignore[call-overload]
 
 
@@ -262,16 +262,16 @@ def test_thresholds_are_saved_loaded_and_converted(tmp_path: Path) -> None:
     "thresholds", [(0.5,), (0.5, 0.5, 0.5, 1.01), (-0.1, 0, 0, 0), (True, 0, 0, 0), ("a", 0, 0, 0), 0.5, float("nan")]
 )
 def test_thresholds_that_do_not_fit(thresholds: Any, tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match=r"thresholds are .*each of the 4 labels"):
+    with pytest.raises(ArgumentError, match=r"`thresholds` are .*each of the 4 labels"):
         replace(EMOTIONS, thresholds=thresholds).check()
     folder = save_classifier(tmp_path / "model", EMOTIONS, thresholds=thresholds)
-    with pytest.raises(CheckpointError, match=r"thresholds is .*each of the 4 labels") as caught:
+    with pytest.raises(CheckpointError, match=r"`thresholds` is .*each of the 4 labels") as caught:
         mlxbert.load(folder, task="classify")
     assert mlxbert.load(folder, task="embed").labels is None and caught.value.hint is not None
 
 
 def test_only_several_labels_have_thresholds(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match=r"thresholds .*'multi_label_classification'"):
+    with pytest.raises(ArgumentError, match=r"`thresholds` .*'multi_label_classification'"):
         replace(SENTIMENT, thresholds=(0.5, 0.5, 0.5)).check()
     replace(EMOTIONS, thresholds=[np.float64(0.5), 0, 1, 0.1]).check()  # type: ignore[arg-type]
     folder = save_classifier(tmp_path / "model", SENTIMENT, thresholds=[0.5, 0.5, 0.5])

@@ -105,11 +105,11 @@ def test_what_stands_before_a_bad_text_is_not_lost_and_the_error_says_which_it_i
 
 
 def test_a_name_is_no_model_and_an_unknown_option_is_said_to_be_one(unit: mlxbert.Model) -> None:
-    with pytest.raises(mlxbert.ArgumentError, match=r"model is 'builtin', expected .* mlxbert\.load"):
+    with pytest.raises(mlxbert.ArgumentError, match=r"`model` is 'builtin', expected .* mlxbert\.load"):
         mlxbert.embed("builtin", ["a"])  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="batch_size"):
         mlxbert.embed(unit, ["a"], batch_size=3)  # type: ignore[call-arg]
-    with pytest.raises(mlxbert.ArgumentError, match="normalize is 'no', expected True, False or None"):
+    with pytest.raises(mlxbert.ArgumentError, match="`normalize` is 'no', expected True, False or None"):
         mlxbert.embed(unit, ["a"], normalize="no")  # type: ignore[arg-type]
 
 

@@ -47,7 +47,7 @@ def test_dimensions_are_the_first_and_cut_before_normalizing(unit: mlxbert.Model
 @pytest.mark.parametrize("option", ["dimensions", "batch_tokens"])
 def test_sizes_that_do_not_go_are_refused(unit: mlxbert.Model, option: str, value: Any) -> None:
     if (option, value) != ("batch_tokens", D + 1):
-        with pytest.raises(mlxbert.ArgumentError, match=f"{option} is {value!r}"):
+        with pytest.raises(mlxbert.ArgumentError, match=f"`{option}` is {value!r}"):
             mlxbert.embed(unit, TEXTS, **{option: value})
 
 
@@ -85,11 +85,11 @@ def test_the_default_prompt_gives_way_to_any_other(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"prompt": "a", "prompt_name": "query"}, "the prompt 'a' and the prompt_name 'query' cannot be combined"),
-        ({"prompt": "", "prompt_name": "query"}, "the prompt '' and"),
-        ({"prompt_name": "doc"}, "prompt_name is 'doc', but the model has only the prompts 'query', 'passage'"),
-        ({"prompt_name": ["query"]}, r"prompt_name is \['query'\], but the model has"),
-        ({"prompt": 3}, "prompt is 3, expected a text"),
+        ({"prompt": "a", "prompt_name": "query"}, "the `prompt` 'a' and the `prompt_name` 'query' cannot be combined"),
+        ({"prompt": "", "prompt_name": "query"}, "the `prompt` '' and"),
+        ({"prompt_name": "doc"}, "`prompt_name` is 'doc', but the model has only the prompts 'query', 'passage'"),
+        ({"prompt_name": ["query"]}, r"`prompt_name` is \['query'\], but the model has"),
+        ({"prompt": 3}, "`prompt` is 3, expected a text"),
         ({"prompt": "cat " * 30}, "the prompt has 31 tokens, but the prompt and a text together can have at most 32"),
     ],
 )

@@ -77,7 +77,7 @@ def test_a_batch_equals_its_texts_alone(tiny: mlxbert.Model) -> None:
 
 @pytest.mark.parametrize("layer", [3, -4, True, 1.0, "1", None, pytest.param(10**5000, id="long")])
 def test_a_layer_that_the_model_does_not_have_is_refused(tiny: mlxbert.Model, layer: Any) -> None:
-    with pytest.raises(ArgumentError, match=r"layer is .*from (-3 to 2|-1,000 to 1,000)"):
+    with pytest.raises(ArgumentError, match=r"`layer` is .*from (-3 to 2|-1,000 to 1,000)"):
         mlxbert.embed_words(tiny, TEXT, layer=layer)
 
 

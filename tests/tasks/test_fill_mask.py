@@ -57,7 +57,7 @@ def test_a_target_that_is_no_token_is_refused(tiny: mlxbert.Model, targets: list
 
 @pytest.mark.parametrize("top_k", [0, -1, len(VOCAB) + 1, "3", 2.5, True])
 def test_top_k_that_is_no_number_of_words_is_refused(tiny: mlxbert.Model, top_k: int) -> None:
-    with pytest.raises(mlxbert.ArgumentError, match=f"top_k is {top_k!r}"):
+    with pytest.raises(mlxbert.ArgumentError, match=f"`top_k` is {top_k!r}"):
         mlxbert.fill_mask(tiny, "a [MASK] .", top_k=top_k)
 
 
@@ -214,5 +214,5 @@ def test_fills_repeat_the_text_up_to_the_50th_mask_or_not_at_all(tiny: mlxbert.M
         (fill.token_id, fill.score, None) for mask in masks for fill in mask.fills
     ]
     assert all("text" not in fill for mask in without.to_dict()["masks"] for fill in mask["fills"])
-    with pytest.raises(mlxbert.ArgumentError, match="text is 'no'"):
+    with pytest.raises(mlxbert.ArgumentError, match="`text` is 'no'"):
         mlxbert.fill_mask(tiny, text, text="no")  # type: ignore[call-overload]

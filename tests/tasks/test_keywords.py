@@ -46,7 +46,7 @@ def test_keywords_become_options_and_errors_name_them() -> None:
     assert made == ("m", "a", FillMaskOptions(top_k=3, overflow="error"), CallOptions(usage=usage, on_error="return"))
     wrong: dict[str, Any] = {"top_k": 0, "overflow": "cut", "on_error": "skip"}
     for name, value in wrong.items():
-        with pytest.raises(mlxbert.ArgumentError, match=f"^{name} is"):
+        with pytest.raises(mlxbert.ArgumentError, match=f"^`{name}` is"):
             filled("m", "a", **{name: value})
     for name in ("options", "call", "top_kk"):
         with pytest.raises(TypeError):
@@ -66,7 +66,7 @@ def test_several_texts_may_be_any_iterable_of_texts() -> None:
         "contains None": [None],
     }
     for problem, value in wrong.items():
-        with pytest.raises(mlxbert.ArgumentError, match=f"^targets {problem}, expected a list of at least one text"):
+        with pytest.raises(mlxbert.ArgumentError, match=f"^`targets` {problem}, expected a list of at least one text"):
             filled("m", "a", targets=value)
 
 

@@ -233,7 +233,7 @@ def test_a_folder_without_it_or_with_another(own: Own, source: Path, tmp_path: P
     ("head", "labels", "said"),
     [
         ("sequence_classifier", OWN["crf"].labels, "crf, which is for"),
-        ("token_classifier", Labels(("O", "B-X", "I-X", "Z"), crf=True), "crf is True"),
+        ("token_classifier", Labels(("O", "B-X", "I-X", "Z"), crf=True), "`crf` is True"),
         ("token_classifier", OWN["vectors"].labels, "pooling"),
         ("sequence_classifier", Labels(("a", "b"), head_pooling="middle"), "pooling"),
     ],

@@ -24,7 +24,7 @@ def test_a_kind_is_the_prompt_that_the_model_has_for_it(
     assert not near(mlxbert.embed(unit, TEXTS, kind="query"), mlxbert.embed(unit, TEXTS))
     assert not caplog.text
     assert near(mlxbert.embed(tiny, TEXTS, kind="query"), mlxbert.embed(tiny, TEXTS))
-    assert "kind='query' changes nothing" in caplog.text
+    assert "`kind='query'` changes nothing" in caplog.text
     wrong: list[dict[str, Any]] = [
         {"kind": "passage"},
         {"kind": "query", "prompt": "a"},
@@ -59,14 +59,15 @@ def test_queries_and_texts_get_their_prompts(
 
 def test_prompts_that_contradict_each_other_are_named(unit: mlxbert.Model) -> None:
     with pytest.raises(
-        mlxbert.ArgumentError, match="the query_prompt 'a' and the query_prompt_name 'query' cannot be combined"
+        mlxbert.ArgumentError, match="the `query_prompt` 'a' and the `query_prompt_name` 'query' cannot be combined"
     ):
         mlxbert.similarity(unit, QUERY, TEXTS, query_prompt="a", query_prompt_name="query")
     with pytest.raises(
-        mlxbert.ArgumentError, match="query_prompt_name is 'doc', but the model has only the prompts 'query', 'passage'"
+        mlxbert.ArgumentError,
+        match="`query_prompt_name` is 'doc', but the model has only the prompts 'query', 'passage'",
     ):
         mlxbert.similarity(unit, QUERY, TEXTS, query_prompt_name="doc")
-    with pytest.raises(mlxbert.ArgumentError, match="needs texts="):
+    with pytest.raises(mlxbert.ArgumentError, match="needs `texts`"):
         mlxbert.similarity_matrix(unit, TEXTS, query_prompt="a")
 
 
@@ -103,5 +104,5 @@ def test_vectors_in_fewer_bits_are_what_the_formulas_say(unit: mlxbert.Model) ->
     with pytest.raises(mlxbert.ArgumentError, match="20 values, expected a multiple of 8") as caught:
         mlxbert.embed(unit, TEXTS, output_dtype="binary", dimensions=20)
     assert caught.value.hint is not None and "dimensions=16" in caught.value.hint
-    with pytest.raises(mlxbert.ArgumentError, match="output_dtype is 'uint4', expected one of float32, "):
+    with pytest.raises(mlxbert.ArgumentError, match="`output_dtype` is 'uint4', expected one of float32, "):
         mlxbert.embed(unit, TEXTS, output_dtype="uint4")  # type: ignore[arg-type]

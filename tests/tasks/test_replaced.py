@@ -91,7 +91,7 @@ def test_a_long_text_can_be_cut_or_refused(model: Model) -> None:
     assert cut.truncated and len(cut.tokens) == 25
     with pytest.raises(InputError, match="at most 27"):
         mlxbert.replaced(model, LONG, overflow="error")
-    with pytest.raises(ArgumentError, match="overflow is 'cut'"):
+    with pytest.raises(ArgumentError, match="`overflow` is 'cut'"):
         mlxbert.replaced(model, LONG, overflow="cut")  # type: ignore[call-overload]
 
 

@@ -95,7 +95,7 @@ def test_an_instruction_takes_the_place_of_the_models_own(tmp_path: Path) -> Non
     other = published.RERANKER_TEMPLATE.replace(own, "Find pets")
     assert score(load(language_model(tmp_path / "other", other))) == score(model, prompt="Find pets")
     for wrong in (5, "pets " * 300):
-        with pytest.raises(ArgumentError, match="prompt is"):
+        with pytest.raises(ArgumentError, match="`prompt` is"):
             score(model, prompt=wrong)
     with pytest.raises(ArgumentError, match="only the query and the text"):
         score(cross_encoder(tmp_path / "bert"), prompt="Find pets")
@@ -266,7 +266,7 @@ def test_training_reads_the_prompt_and_writes_a_classifier(tmp_path: Path) -> No
         {"query": QUERY, "text": text, "label": label} for text, label in ((TEXT, 1), ("dogs", 0)) for _ in range(8)
     ]
     options: dict[str, Any] = {"train": data, "valid": data, "model": folder, "epochs": 3, "lr": 1e-2, "batch_size": 4}
-    with pytest.raises(ArgumentError, match="lora cannot train"):
+    with pytest.raises(ArgumentError, match="`lora` cannot train"):
         [*mlxbert.finetune("rerank", output=tmp_path / "adapter", lora=2, **options)]
     [*_] = mlxbert.finetune("rerank", output=tmp_path / "out", **options)
     trained = load(tmp_path / "out")

@@ -67,7 +67,7 @@ def test_texts_that_cannot_be_used_come_last_or_raise(tiny: mlxbert.Model) -> No
     assert [failure.index for failure in found[1:] if isinstance(failure, Failure)] == [0, 2, 4]
     with pytest.raises(mlxbert.InputError, match="expected a text, found NoneType"):
         mlxbert.similarity(tiny, QUERY, texts)
-    with pytest.raises(mlxbert.ArgumentError, match="on_error is 'skip'"):
+    with pytest.raises(mlxbert.ArgumentError, match="`on_error` is 'skip'"):
         mlxbert.similarity(tiny, QUERY, texts, on_error="skip")  # type: ignore[call-overload]
 
 

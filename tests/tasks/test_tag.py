@@ -253,7 +253,7 @@ def test_what_is_neither_a_text_nor_words(table: mlxbert.Model) -> None:
     late = "the " * 10_000 + "\ud800"  # behind the first block
     _, failed, last = mlxbert.tag(table, ["the", late, "cat"], on_error="return")
     assert isinstance(failed, mlxbert.Failure) and isinstance(last, Tagged)
-    with pytest.raises(ArgumentError, match="aggregation is 'last'"):
+    with pytest.raises(ArgumentError, match="`aggregation` is 'last'"):
         mlxbert.tag(table, "a", aggregation="last")  # type: ignore[call-overload]
 
 

@@ -163,7 +163,7 @@ def test_what_is_wrong_is_said_at_the_call(tiny: mlxbert.Model) -> None:
         for options in wrong if function not in (mlxbert.replaced, mlxbert.classify) else []:
             with pytest.raises(mlxbert.ArgumentError, match=next(iter(options))):
                 function(tiny, read(), **options)
-        with pytest.raises(mlxbert.ArgumentError, match="model is 'builtin'"):
+        with pytest.raises(mlxbert.ArgumentError, match="`model` is 'builtin'"):
             function("builtin", read())
 
 

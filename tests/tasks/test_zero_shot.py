@@ -66,7 +66,7 @@ def test_top_k_keeps_the_best(model: mlxbert.Model) -> None:
     every: Any = mlxbert.classify(model, TEXT, labels=NAMES)
     best: Any = mlxbert.classify(model, TEXT, labels=NAMES, top_k=2)
     assert scores(best) == pytest.approx(dict(itertools.islice(scores(every).items(), 2)), abs=1e-6)
-    with pytest.raises(ArgumentError, match="top_k is 0"):
+    with pytest.raises(ArgumentError, match="`top_k` is 0"):
         mlxbert.classify(model, TEXT, labels=NAMES, top_k=0)
 
 
@@ -81,7 +81,7 @@ def test_only_the_text_is_truncated(model: mlxbert.Model) -> None:
         assert kept == model.tokenizer.pieces(second)
     with pytest.raises(InputError, match=f"at most {model.tokenizer.max_length}"):
         mlxbert.classify(model, LONG, labels=NAMES, overflow="error")
-    with pytest.raises(ArgumentError, match="overflow is 'window'"):
+    with pytest.raises(ArgumentError, match="`overflow` is 'window'"):
         mlxbert.classify(model, LONG, labels=NAMES, overflow="window")
 
 
@@ -99,16 +99,16 @@ def test_a_hypothesis_must_leave_room(model: mlxbert.Model) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"labels": []}, "labels is empty"),
-        ({"labels": "a,b"}, "labels is 'a,b'"),
-        ({"labels": ["a", 3]}, "labels contains 3"),
-        ({"labels": 3}, "labels is 3"),
+        ({"labels": []}, "`labels` is empty"),
+        ({"labels": "a,b"}, "`labels` is 'a,b'"),
+        ({"labels": ["a", 3]}, "`labels` contains 3"),
+        ({"labels": 3}, "`labels` is 3"),
         ({"labels": ["a", " "]}, "label ' ' is empty"),
         ({"labels": ["a", "b", "a"]}, "label 'a' is given twice"),
-        ({"labels": ["a"], "hypothesis": "no place"}, "hypothesis is 'no place'"),
-        ({"labels": ["a"], "hypothesis": 3}, "hypothesis is 3"),
-        ({"hypothesis": "a {}"}, "hypothesis works only with labels"),
-        ({"multi": True}, "multi works only with labels"),
+        ({"labels": ["a"], "hypothesis": "no place"}, "`hypothesis` is 'no place'"),
+        ({"labels": ["a"], "hypothesis": 3}, "`hypothesis` is 3"),
+        ({"hypothesis": "a {}"}, "`hypothesis` works only with `labels`"),
+        ({"multi": True}, "`multi` works only with `labels`"),
     ],
 )
 def test_options_that_cannot_be_used(model: mlxbert.Model, options: dict[str, Any], told: str) -> None:

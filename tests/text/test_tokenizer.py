@@ -126,9 +126,9 @@ def test_a_text_is_truncated_at_its_end() -> None:
     assert found.truncated and found.offsets[-2] == (17, 20)
     assert not tokenizer(8).encode("the cat", overflow="truncate").truncated
     for text in ("a", "a " * 2000):
-        with pytest.raises(ArgumentError, match="overflow is 'cut'"):
+        with pytest.raises(ArgumentError, match="`overflow` is 'cut'"):
             tokenizer(8).encode(text, overflow="cut")
-        with pytest.raises(ArgumentError, match="overflow is 'cut'"):
+        with pytest.raises(ArgumentError, match="`overflow` is 'cut'"):
             tokenizer(8).encode_each(text, ["b"], overflow="cut")
 
 
@@ -182,7 +182,7 @@ def test_windows_cover_every_token_and_overlap_by_the_stride(
 
 
 def test_windows_refuse_a_stride_that_does_not_fit() -> None:
-    with pytest.raises(ArgumentError, match="stride is -1"):
+    with pytest.raises(ArgumentError, match="`stride` is -1"):
         tokenizer().windows("the", stride=-1)
     with pytest.raises(InputError, match=r"6 tokens.*6"):
         tokenizer(8).windows("the cat", stride=6)

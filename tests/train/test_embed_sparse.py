@@ -108,7 +108,7 @@ def test_a_sparse_model_stays_sparse_and_is_evaluated(tmp_path: Path) -> None:
 def test_what_cannot_be_trained_is_refused(tmp_path: Path) -> None:
     with pytest.raises(mlxbert.ArgumentError, match="without a masked-LM head for all texts"):
         mlxbert.finetune("embed", model=save_routed(tmp_path / "r"), train=PAIRS, output=tmp_path / "out", **QUICK)
-    with pytest.raises(mlxbert.ArgumentError, match="dimensions works only for dense"):
+    with pytest.raises(mlxbert.ArgumentError, match="`dimensions` works only for dense"):
         mlxbert.finetune(
             "embed",
             model=save(tmp_path / "m"),

@@ -535,10 +535,10 @@ NAMES = {"animal": "1", "place": "0"}
 @pytest.mark.parametrize(
     ("task", "given", "reason"),
     [
-        ("classify", {"sweep": "lr=1e-5"}, "sweep is 'lr=1e-5'"),
-        ("classify", {"sweep": ["lr"]}, "sweep is "),
-        ("embed", {"dimensions": 64}, "dimensions is 64"),
-        ("embed", {"dimensions": "64,384"}, "dimensions is '64,384'"),
+        ("classify", {"sweep": "lr=1e-5"}, "`sweep` is 'lr=1e-5'"),
+        ("classify", {"sweep": ["lr"]}, "`sweep` is "),
+        ("embed", {"dimensions": 64}, "`dimensions` is 64"),
+        ("embed", {"dimensions": "64,384"}, "`dimensions` is '64,384'"),
     ],
 )
 def test_an_option_of_another_type_is_refused(
@@ -590,12 +590,12 @@ def test_a_head_is_kept_if_the_data_lack_some_of_its_labels(base: Path, tmp_path
 @pytest.mark.parametrize(
     ("task", "names", "said"),
     [
-        ("classify", "a,b,c", r"label_names has 3 names, .* 2 labels \(animal, place\)"),
-        ("multilabel", ["a"], "label_names has 1 names"),
+        ("classify", "a,b,c", r"`label_names` has 3 names, .* 2 labels \(animal, place\)"),
+        ("multilabel", ["a"], "`label_names` has 1 names"),
         ("classify", "a,a", "expected different names"),
         ("classify", "a,", "expected different names"),
-        ("regress", "a,b", "label_names is not an option of regress"),
-        ("tag", "a,b", "label_names is not an option of tag"),
+        ("regress", "a,b", "`label_names` is not an option of regress"),
+        ("tag", "a,b", "`label_names` is not an option of tag"),
     ],
 )
 def test_names_that_do_not_fit_the_labels_are_refused(

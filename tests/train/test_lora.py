@@ -167,16 +167,16 @@ def test_tags_with_a_crf(base: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"lora": 0}, "lora is 0"),
-        ({"lora": 2.5}, "lora is 2.5"),
-        ({"lora_alpha": 0}, "lora_alpha is 0"),
-        ({"lora_dropout": 1}, "lora_dropout is 1"),
-        ({"lora_layers": "query,keys"}, r"lora_layers names 'keys'.*all-linear.*query \(attention\.self\.query\)"),
-        ({"lora_layers": ""}, "lora_layers is ''"),
-        ({"lora_layers": ["query"]}, "lora_layers is"),
-        ({"lora": None, "dora": True}, "dora is True"),
-        ({"freeze": 1}, "freeze is 1, but lora"),
-        ({"check": True}, "check and lora cannot be combined"),
+        ({"lora": 0}, "`lora` is 0"),
+        ({"lora": 2.5}, "`lora` is 2.5"),
+        ({"lora_alpha": 0}, "`lora_alpha` is 0"),
+        ({"lora_dropout": 1}, "`lora_dropout` is 1"),
+        ({"lora_layers": "query,keys"}, r"`lora_layers` names 'keys'.*all-linear.*query \(attention\.self\.query\)"),
+        ({"lora_layers": ""}, "`lora_layers` is ''"),
+        ({"lora_layers": ["query"]}, "`lora_layers` is"),
+        ({"lora": None, "dora": True}, "`dora` is True"),
+        ({"freeze": 1}, "`freeze` is 1, but `lora`"),
+        ({"check": True}, "`check` and `lora` cannot be combined"),
     ],
 )
 def test_what_cannot_be_trained_is_refused(base: Path, tmp_path: Path, options: dict[str, Any], said: str) -> None:
@@ -275,7 +275,7 @@ def test_the_command_line_takes_adapters(base: Path, adapter: Path, tmp_path: Pa
 
 def test_vectors_are_trained_through_adapters(base: Path, tmp_path: Path) -> None:
     data = [{"text": f"the {word} sat", "pair": f"a {word} went"} for word in ("cat", "dog", "paris", "tokyo") * 10]
-    with pytest.raises(ArgumentError, match="pooling is 'cls'"):
+    with pytest.raises(ArgumentError, match="`pooling` is 'cls'"):
         list(_run(base, tmp_path / "out", "embed", train=data, pooling="cls"))
     list(_run(base, tmp_path / "out", "embed", train=data))
     assert not any(name.startswith("base_model.model.bert.") for name in _tensors(tmp_path / "out"))

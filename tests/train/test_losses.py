@@ -59,7 +59,7 @@ def test_an_undecided_label_has_its_gradient() -> None:
 
 @pytest.mark.parametrize("loss", [binary_cross_entropy, mean_squared_error, cross_entropy])
 def test_other_shapes_are_refused(loss: Callable[[mx.array, mx.array], mx.array]) -> None:
-    with pytest.raises(ArgumentError, match="targets have shape"):
+    with pytest.raises(ArgumentError, match="`targets` have shape"):
         loss(mx.zeros((4, 1)), mx.zeros((4, 4)))
 
 

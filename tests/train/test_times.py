@@ -180,7 +180,8 @@ def test_several_runs_share_the_minutes(base: Path, tmp_path: Path, clock: Clock
 
 
 @pytest.mark.parametrize(("options", "match"), [
-    ({"epochs": 2}, "minutes and epochs"), ({"sweep": {"epochs": [1, 2]}}, "minutes and epochs"), ({}, "at least one"),
+    ({"epochs": 2}, "`minutes` and `epochs`"), ({"sweep": {"epochs": [1, 2]}}, "`minutes` and `epochs`"),
+    ({}, "at least one"),
 ])  # fmt: skip
 def test_minutes_are_refused(base: Path, tmp_path: Path, clock: Clock, options: dict[str, Any], match: str) -> None:
     with pytest.raises(ArgumentError, match=match):

@@ -81,7 +81,7 @@ def test_a_name_like_that_of_the_built_in_model_is_answered_with_it(
         ("https://huggingface.co/google-bert/bert-base-uncased", "google-bert/bert-base-uncased"),
         ("https://huggingface.co/google-bert/bert-base-uncased/", "google-bert/bert-base-uncased"),
         ("https://huggingface.co/org/name/tree/main", "org/name"),
-        ("https://huggingface.co/org/name/blob/v2/config.json", "org/name with revision='v2'"),
+        ("https://huggingface.co/org/name/blob/v2/config.json", "org/name with `revision='v2'`"),
         ("huggingface.co/org/name?library=transformers", "org/name"),
         ("https://hf.co/bert-base-uncased/tree/main", "bert-base-uncased"),
         ("hf://org/name", "org/name"),

@@ -122,7 +122,7 @@ def test_a_misspelled_choice_is_suggested(task: str, meant: str, tmp_path: Any) 
         lambda: mlxbert.load(task=task),
     )
     for call in calls:
-        with pytest.raises(mlxbert.ArgumentError, match=f"task is '{task}', expected one of") as caught:
+        with pytest.raises(mlxbert.ArgumentError, match=f"`task` is '{task}', expected one of") as caught:
             call()
         assert caught.value.hint == f"did you mean '{meant}'?"
     with pytest.raises(mlxbert.ArgumentError) as caught:

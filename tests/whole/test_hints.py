@@ -81,21 +81,21 @@ def test_data_with_both_negatives_and_scores_or_with_one_text_say_which_column_t
     assert caught.value.hint == "use either the negatives in 'negative' or the scores in 'score'"
     with pytest.raises(MlxbertError, match="needs pairs of texts") as caught:
         mlxbert.finetune("embed", train=[{"text": "a", "score": 1.0}], output="x", label_column="score")
-    assert caught.value.hint == "choose the column of second texts with pair_column="
+    assert caught.value.hint == "choose the column of second texts with `pair_column=`"
 
 
 def test_a_sweep_over_no_adapter_says_how_to_compare() -> None:
     rows = [{"text": f"{label} {n}", "label": label} for label in "ab" for n in range(4)]
-    with pytest.raises(MlxbertError, match="sweep of lora") as caught:
+    with pytest.raises(MlxbertError, match="`sweep` of `lora`") as caught:
         mlxbert.finetune("classify", train=rows, output="x", sweep={"lora": [None, 8]})
     assert caught.value.hint == "use a separate call without lora for a comparison"
 
 
 def test_few_shot_with_pairs_names_its_argument() -> None:
     rows = [{"text": f"{label} {n}", "pair": "x", "label": label} for label in "ab" for n in range(4)]
-    with pytest.raises(MlxbertError, match="few_shot takes single texts") as caught:
+    with pytest.raises(MlxbertError, match="`few_shot` takes single texts") as caught:
         mlxbert.finetune("classify", train=rows, output="x", few_shot=True)
-    assert caught.value.hint and caught.value.hint.startswith("omit few_shot=True")
+    assert caught.value.hint and caught.value.hint.startswith("omit `few_shot=True`")
 
 
 @pytest.mark.slow
@@ -104,7 +104,7 @@ def test_an_index_says_what_to_ask_instead(tmp_path: Path) -> None:
         index.add([{"id": "1", "text": "A text.", "size": "3"}])
         with pytest.raises(MlxbertError, match="only tests for equality") as caught:
             index.search("text", where={"size": ">2"})
-        assert caught.value.hint == "give a list of conditions: where=['size>2']"
+        assert caught.value.hint == "give a list of conditions: `where=['size>2']`"
         with pytest.raises(MlxbertError, match="no chunk with this number") as caught:
             index.read(99)
         assert caught.value.hint and caught.value.hint.startswith("search again")
@@ -128,4 +128,4 @@ def test_pairs_without_other_texts_have_no_negatives(tmp_path: Path) -> None:
 def test_what_is_no_model_says_how_to_load_one() -> None:
     with pytest.raises(MlxbertError, match="expected the result of") as caught:
         mlxbert.embed(3, "a text")  # type: ignore[arg-type]
-    assert caught.value.hint == "model = mlxbert.load() loads the built-in model"
+    assert caught.value.hint == "`model = mlxbert.load()` loads the built-in model"

@@ -19,8 +19,8 @@ _OLD = (
 )
 # Unsupported formats by file name suffix, and what to do instead.
 NOT_READ = {
-    ".h5": ("a Keras file", _OLD.format("from_tf=True")),
-    ".msgpack": ("a Flax file", _OLD.format("from_flax=True")),
+    ".h5": ("a Keras file", _OLD.format("`from_tf=True`")),
+    ".msgpack": ("a Flax file", _OLD.format("`from_flax=True`")),
     ".onnx": ("an ONNX file", "use the .safetensors or .bin file from which this file was exported"),
     ".gguf": ("a GGUF file", "use the original model, from which this file was converted"),
     ".pt": ("a torch file with a non-standard name", "if this file holds a state dict, rename it to pytorch_model.bin"),

@@ -61,10 +61,10 @@ def check_revision(revision: str | None) -> None:
     if revision is None:
         return
     if not isinstance(revision, str):
-        raise ArgumentError(f"revision is {revision!r:.60}, expected a branch, a tag or a commit")
+        raise ArgumentError(f"`revision` is {revision!r:.60}, expected a branch, a tag or a commit")
     parts = revision.split("/")
     if needed_files.leaves_folder(revision) or not all(parts) or "." in parts or not revision.isprintable():
-        raise ArgumentError(f"revision is {revision!r}, expected a branch, a tag or a commit")
+        raise ArgumentError(f"`revision` is {revision!r}, expected a branch, a tag or a commit")
 
 
 @dataclass(frozen=True)

@@ -156,7 +156,7 @@ def check_size(tokenizer: Tokenizer, growth: Growth, text: str) -> None:
     if size > limit:
         raise InputError(
             f"the text has a part of more than {limit:,} characters that can only be tokenized as a whole",
-            hint="split the text, or use overflow='truncate', which tokenizes only the beginning",
+            hint="split the text, or use `overflow='truncate'`, which tokenizes only the beginning",
         )
 
 

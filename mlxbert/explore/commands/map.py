@@ -110,9 +110,9 @@ def _check(output: Path, label: str | None, neighbors: int, clusters: ClusterOpt
     own = [one for one in fields(clusters) if one.name != "seed"]  # the seed is also that of the coordinates
     changed = [one.name for one in own if getattr(clusters, one.name) != one.default]
     if label is not None and changed:
-        option = f"--{changed[0].replace('_', '-')}"
         raise ArgumentError(
-            f"{option} cannot be combined with --label, which replaces the topics", hint=f"omit {option} or --label"
+            f"`{changed[0]}` cannot be combined with --label, which replaces the topics",
+            hint=f"omit `{changed[0]}` or --label",
         )
 
 

@@ -79,7 +79,7 @@ class EmbeddingServer:
     def _find_route(self) -> None:
         """Finds out which route the server has, and which model to ask for; fails if the server does not answer."""
         if self._model is not None and self._route == _TEI:
-            raise ArgumentError(f"server_model cannot be combined with {_TEI}, which takes no model")
+            raise ArgumentError(f"`server_model` cannot be combined with {_TEI}, which takes no model")
         named = (_OPENAI,) if self._model is not None else (_OPENAI, _TEI)
         routes = named if self._route is None else (self._route,)
         for route in routes:
@@ -108,7 +108,7 @@ class EmbeddingServer:
             if len(alike or names) > 1:
                 raise ArgumentError(
                     f"{self._client.url}: the server has the models {', '.join(names)}, expected the name of one",
-                    hint=f"server_model={names[0]!r} names one",
+                    hint=f"`server_model={names[0]!r}` names one",
                 )
             return next(iter(alike or names), None)
         return None
@@ -171,7 +171,7 @@ class EmbeddingServer:
         if status in (401, 403):
             return MlxbertError(f"{self.url}: the server refuses the key (status {status})", hint=self._http.KEY_HINT)
         said = f": {message}" if (message := _message(content)) else ""
-        hint = "server_model= names a model of the server" if status in (400, 404, 422) else _ADDRESS_HINT
+        hint = "`server_model=` names a model of the server" if status in (400, 404, 422) else _ADDRESS_HINT
         if 300 <= status < 400:
             hint = "give the address that the server redirects to"
         if status >= 500:

@@ -106,7 +106,7 @@ class VectorFile:
         ending = self.path.suffix.lower()
         if ending == ARRAY and self.texts is None:
             raise ArgumentError(
-                f"{self.path}: holds vectors without their texts", hint="give the texts that were embedded: texts="
+                f"{self.path}: holds vectors without their texts", hint="give the texts that were embedded: `texts=`"
             )
         if ending == ARRAY:
             with reading_vectors(self.path):
@@ -160,7 +160,7 @@ class VectorFile:
                 column, expected = (vector, "a list of numbers") if vectors[-1] is None else (text, "a text")
                 raise InputError(
                     f"{where}: column {column!r} is {values.get(str(column))!s:.60}, expected {expected}",
-                    hint="remove the record, or name another column with vector_column= or text_column=",
+                    hint="remove the record, or name another column with `vector_column=` or `text_column=`",
                 )
         return texts if self.texts is None else self.texts, stacked(str(self.path), vectors)
 
@@ -179,7 +179,7 @@ class VectorFile:
                 return known[0]
             raise InputError(
                 f"{self.path}: no column has a {expected} (columns: {', '.join(values)})",
-                hint=f"name the column with {expected}_column=",
+                hint=f"name the column with `{expected}_column=`",
             )
 
         vector = chosen(self.vector_column, _VECTORS, lambda value: _vector(value, self.width) is not None, "vector")
@@ -207,7 +207,7 @@ class VectorFile:
                 several = f"the tables {', '.join(fitting)} have" if fitting else "no table has"
                 raise InputError(
                     f"{self.path}: {several} both texts and vectors (tables of the file: {', '.join(names) or 'none'})",
-                    hint="name the columns with text_column= and vector_column=" if is_unclear or fitting else None,
+                    hint="name the columns with `text_column=` and `vector_column=`" if is_unclear or fitting else None,
                 )
             about: dict[str, str] = {}
             with suppress(sqlite3.Error, ValueError):  # a file of `embed`

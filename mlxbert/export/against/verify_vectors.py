@@ -145,11 +145,11 @@ def verify_vectors(
 
 def _listed(texts: Iterable[str]) -> list[str]:
     if isinstance(texts, str):
-        raise ArgumentError("texts is a single text, expected a sequence of texts", hint="texts=[text]")
+        raise ArgumentError("`texts` is a single text, expected a sequence of texts", hint="`texts=[text]`")
     listed = list(texts)
     wrong = next((text for text in listed if not isinstance(text, str)), None)
     if wrong is not None or not listed:
-        raise ArgumentError(f"texts has {wrong!r:.60}, expected texts" if listed else "texts is empty")
+        raise ArgumentError(f"`texts` has {wrong!r:.60}, expected texts" if listed else "`texts` is empty")
     return listed
 
 

@@ -65,7 +65,7 @@ def verify(
         raise ArgumentError("B is missing, expected a second model", hint="--against checks vectors of another program")
     changed = [name for name, value in (vars(check) | vars(source)).items() if value != _default(name)]
     if changed:
-        raise ArgumentError(f"--{changed[0].replace('_', '-')} works only with --against")
+        raise ArgumentError(f"`{changed[0]}` works only with --against")
     from mlxbert.export.verify import verify as compare
 
     with progress.download(f"{a} and {b}") as update:

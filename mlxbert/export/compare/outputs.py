@@ -227,8 +227,8 @@ LEAST_CHOICES = 0.9  # share of equal classes of texts and tokens, and of equal 
 
 def more_bits(how: Quantization) -> str:
     """Returns advice on which options keep more accuracy than this quantization."""
-    smaller = f"group_size={min(GROUP_SIZES)}" if how.group_size > min(GROUP_SIZES) else ""
-    more = "quantize=8" if how.bits < max(BITS) else ""
+    smaller = f"`group_size={min(GROUP_SIZES)}`" if how.group_size > min(GROUP_SIZES) else ""
+    more = "`quantize=8`" if how.bits < max(BITS) else ""
     return f"{' or '.join(filter(None, (more, smaller))) or 'a dtype without quantize'} keeps more"
 
 

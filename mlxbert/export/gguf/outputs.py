@@ -57,7 +57,7 @@ def outputs_of(model: OpenedModel, architecture: GgufArchitecture, table: Tensor
     layers = _classifier_layers(architecture, config) if CLASSIFIER in parts and task != "embed" else None
     if task == "classify" and layers is None:
         if CLASSIFIER not in parts:
-            raise ArgumentError(f"task is {task!r}, but the model has no {HEADS[CLASSIFIER].title}")
+            raise ArgumentError(f"`task` is {task!r}, but the model has no {HEADS[CLASSIFIER].title}")
         raise ConfigError(f"{model.folder.path}: llama.cpp does not compute the classification head of this model")
     found = _vectors(model, architecture, table) if layers is None else _scores(model, layers, table)
     found.left_out += model.other_vectors(dense=layers is None)

@@ -137,17 +137,17 @@ def _type(dtype: str | None, quantize: int | None) -> str | None:
         return DTYPES[dtype] if dtype else None
     if type(quantize) is not int or quantize != 8:
         raise ArgumentError(
-            f"quantize is {quantize!r:.60}, expected 8 bits for a GGUF file",
+            f"`quantize` is {quantize!r:.60}, expected 8 bits for a GGUF file",
             hint="llama-quantize, which comes with llama.cpp, makes smaller files from a GGUF file in float16",
         )
     if dtype is not None:
-        raise ArgumentError(f"dtype is {dtype!r:.60}, but quantize is given, too", hint="pass only one of the two")
+        raise ArgumentError(f"`dtype` is {dtype!r:.60}, but `quantize` is given, too", hint="pass only one of the two")
     return Q8_0
 
 
 def _check_target(file: str | Path, *, overwrite: bool) -> Path:
     if not isinstance(file, str | Path):
-        raise ArgumentError(f"file is {file!r:.60}, expected the path of a file to write")
+        raise ArgumentError(f"`file` is {file!r:.60}, expected the path of a file to write")
     target = to_path(file, "file")
     if target.suffix.lower() != GGUF:
         raise ArgumentError(f"{target}: the name does not end in {GGUF}", hint=f"name it {target}{GGUF}")
@@ -162,7 +162,7 @@ def _check_target(file: str | Path, *, overwrite: bool) -> Path:
         if not ours:
             raise ArgumentError(f"{target}: already exists and is not a GGUF file", hint="choose another name")
         if not overwrite:
-            raise ArgumentError(f"{target}: already exists", hint="overwrite=True replaces the file")
+            raise ArgumentError(f"{target}: already exists", hint="`overwrite=True` replaces the file")
     return target
 
 
@@ -304,7 +304,7 @@ def _check_scales(source: str, numbers: "np.ndarray") -> None:
     """
     import numpy as np
 
-    hint = "dtype='float32' writes the numbers unchanged"
+    hint = "`dtype='float32'` writes the numbers unchanged"
     largest = np.abs(numbers.reshape(-1, BLOCK)).max(axis=1)
     if not np.isfinite(largest).all():
         raise CheckpointError(f"{source} holds numbers that are not finite, which Q8_0 cannot hold")

@@ -58,7 +58,7 @@ def choose_task(model: OpenedModel, task: str | None) -> str:
     if task not in TASKS:
         raise not_one_of("task", task, TASKS)
     if (lacking := _lacks(model, task)) is not None:
-        raise ArgumentError(f"task is {task!r}, but the model has no {lacking}", hint=f"it can do {', '.join(able)}")
+        raise ArgumentError(f"`task` is {task!r}, but the model has no {lacking}", hint=f"it can do {', '.join(able)}")
     model.other_vectors(dense=TASKS[task] is None)  # refuses what would be another model
     return task
 

@@ -169,11 +169,11 @@ class Network(nn.Module):
         """
         if head not in self.heads:
             expected = f"expected one of {', '.join(self.heads)}" if self.heads else "but the network has no heads"
-            raise ArgumentError(f"head is {head!r:.60}, {expected}")
+            raise ArgumentError(f"`head` is {head!r:.60}, {expected}")
         if isinstance(inputs, Batch):
             inputs = self.encode(inputs)
         if not isinstance(inputs, EncoderOutput):
-            raise ArgumentError(f"inputs are {inputs!r:.60}, expected a Batch or the output of the network")
+            raise ArgumentError(f"`inputs` are {inputs!r:.60}, expected a Batch or the output of the network")
         return self.heads[head](inputs, self.encoder)
 
 
@@ -183,15 +183,15 @@ def _check_inputs(
     """Checks the inputs of `Network.__call__`."""
     integers = isinstance(input_ids, mx.array) and mx.issubdtype(input_ids.dtype, mx.integer) and input_ids.ndim == 2
     if not integers or not input_ids.size:
-        raise InputError("input_ids must be a non-empty mx.array of integers of shape (B, L)")
+        raise InputError("`input_ids` must be a non-empty mx.array of integers of shape (B, L)")
     for name, array in (("attention_mask", attention_mask), ("token_type_ids", token_type_ids)):
         if array is not None and (not isinstance(array, mx.array) or array.shape != input_ids.shape):
             actual = f"has shape {array.shape}" if isinstance(array, mx.array) else f"is {array!r:.60}"
-            raise InputError(f"{name} {actual}, expected an mx.array of the shape of input_ids, {input_ids.shape}")
+            raise InputError(f"`{name}` {actual}, expected an mx.array of the shape of `input_ids`, {input_ids.shape}")
     tables = [("input_ids", input_ids, config.vocab_size, "vocabulary")]
     if token_type_ids is not None and config.type_vocab_size:  # a model without segments ignores them
         if not mx.issubdtype(token_type_ids.dtype, mx.integer):
-            raise InputError(f"token_type_ids has dtype {token_type_ids.dtype}, expected integers")
+            raise InputError(f"`token_type_ids` has dtype {token_type_ids.dtype}, expected integers")
         tables.append(("token_type_ids", token_type_ids, config.type_vocab_size, "table of segments"))
     real = mx.ones((1, 1)) if attention_mask is None else (attention_mask != 0).astype(mx.int64)
     bounds = [bound.astype(mx.int64) for _, ids, _, _ in tables for bound in (ids.min(), ids.max())]
@@ -202,7 +202,7 @@ def _check_inputs(
         return
     if padded_left and isinstance(config.positions, Rotary) and config.positions.causal:
         raise InputError(
-            "attention_mask has padding before tokens, but the model attends to earlier positions",
+            "`attention_mask` has padding before tokens, but the model attends to earlier positions",
             hint="put all padding after the tokens",
         )
     for (name, _, rows, table), low, high in zip(tables, limits[::2], limits[1::2], strict=True):

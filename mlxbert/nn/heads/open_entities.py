@@ -196,5 +196,5 @@ SPEC = HeadSpec(
     task="tag",
     title="open-entity head",
     hint="urchade/gliner_medium-v2.1 has one; for your own data: "
-    "mlxbert.finetune('tag', train=FILE, output=FOLDER, open=True)",
+    "`mlxbert.finetune('tag', train=FILE, output=FOLDER, open=True)`",
 )

@@ -12,5 +12,5 @@ SPEC = HeadSpec(
     task="answer",
     title="question-answering head",
     hint="deepset/roberta-base-squad2 has one; for your own data: "
-    "mlxbert.finetune('answer', train=FILE, output=FOLDER)",
+    "`mlxbert.finetune('answer', train=FILE, output=FOLDER)`",
 )

@@ -93,7 +93,7 @@ _OWN = OwnLayer(
     "is mlxbert's own",
     others="sentence-transformers opens the folder as an embedding model, transformers does not open it",
     elsewhere="sentence-transformers, as an embedding model",
-    instead="few_shot=False trains a classifier that transformers opens",
+    instead="`few_shot=False` trains a classifier that transformers opens",
     alone=True,
 )
 
@@ -110,6 +110,6 @@ SPEC = HeadSpec(
     task="classify",
     title="classification head",
     hint="distilbert/distilbert-base-uncased-finetuned-sst-2-english has one; for your own labels: "
-    "mlxbert.finetune('classify', train=FILE, output=FOLDER), or, without training, "
-    "mlxbert.classify(model, texts, labels=['A', 'B']), best with an NLI model: FacebookAI/roberta-large-mnli",
+    "`mlxbert.finetune('classify', train=FILE, output=FOLDER)`, or, without training, "
+    "`mlxbert.classify(model, texts, labels=['A', 'B'])`, best with an NLI model: FacebookAI/roberta-large-mnli",
 )

@@ -32,10 +32,10 @@ SPEC = HeadSpec(
         content="crf.safetensors holds a CRF over the tags, which is mlxbert's own",
         others="other programs use the model without it",
         elsewhere="transformers, without the CRF",
-        instead="without crf=True, transformers predicts the same tags",
+        instead="without `crf=True`, transformers predicts the same tags",
     ),
     peft_type="TOKEN_CLS",
     task="tag",
     title="tagging head",
-    hint="dslim/bert-base-NER has one; for your own tags: mlxbert.finetune('tag', train=FILE, output=FOLDER)",
+    hint="dslim/bert-base-NER has one; for your own tags: `mlxbert.finetune('tag', train=FILE, output=FOLDER)`",
 )

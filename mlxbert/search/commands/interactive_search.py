@@ -156,7 +156,7 @@ class SearchScreen:
         try:
             hits = await self._thread.search(query) if query.strip() else []
         except MlxbertError as problem:
-            hits, self.list.message = None, problem.message
+            hits, self.list.message = None, console.to_options(problem.message)
         if hits is not None and query == self._buffer.text:
             self.list.show(query, hits)
         self.app.invalidate()

@@ -389,9 +389,9 @@ def _check_same(about: "IndexSettings", chosen: IndexOptions) -> None:
         if value is not None and value != actual:
             hint = "omit the option, make another index with --index FILE, or first run `mlxbert indexes remove`"
             if isinstance(value, bool):
-                raise ArgumentError(f"{name} was not given when the index was made", hint=hint)
+                raise ArgumentError(f"`{name}` was not given when the index was made", hint=hint)
             raise ArgumentError(
-                f"{name} is {_typed(value)}, but the index was made with the value {_typed(actual)}", hint=hint
+                f"`{name}` is {_typed(value)}, but the index was made with the value {_typed(actual)}", hint=hint
             )
 
 

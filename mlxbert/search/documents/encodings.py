@@ -143,11 +143,11 @@ def check_chosen_encoding(label: str | None) -> str | None:
     name = find_codec(label) if isinstance(label, str) else None
     if name is None:
         hint = "use a name that browsers or Python know, such as windows-1251, gbk, shift_jis, cp850"
-        raise ArgumentError(f"encoding is {label!r:.60}, expected the name of an encoding", hint=hint)
+        raise ArgumentError(f"`encoding` is {label!r:.60}, expected the name of an encoding", hint=hint)
     if name.startswith(_WIDE):
         hint = "files in UTF-16 and UTF-32 are recognized by their byte-order mark"
         raise ArgumentError(
-            f"encoding is {label!r}, expected an encoding that contains ASCII, such as cp1252", hint=hint
+            f"`encoding` is {label!r}, expected an encoding that contains ASCII, such as cp1252", hint=hint
         )
     return name
 

@@ -47,11 +47,11 @@ def serve(
     from mlxbert.search.index_stores import exists, is_lance, open_store
 
     sources = _named(models or [os.environ.get("MLXBERT_MODEL") or BUILTIN], "MODEL")
-    named = _named(index or (), "index").items()
+    named = _named(index or (), "--index").items()
     indexes = {name: str(find_file(file)) if os.path.isdir(file) else file for name, file in named}
     if missing := [file for file in indexes.values() if not (exists(file) if is_lance(file) else os.path.isfile(file))]:
         raise ArgumentError(
-            f"index is {missing[0]}, but this file does not exist", hint="`mlxbert indexes list` shows the indexes"
+            f"--index is {missing[0]}, but this file does not exist", hint="`mlxbert indexes list` shows the indexes"
         )
     for file in indexes.values():
         open_store(file).close()  # a file that is not an index is refused now, not at the first search
@@ -70,11 +70,11 @@ def _named(words: Sequence[str], what: str) -> dict[str, str]:
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or os.path.exists(word):
-            name, value = (Path(word).absolute().stem if what == "index" else Path(word).absolute().name), word
-            if what != "index" and not os.path.isdir(word):
+            name, value = (Path(word).absolute().stem if what == "--index" else Path(word).absolute().name), word
+            if what != "--index" and not os.path.isdir(word):
                 name = word
         if not name or not value or not name.isprintable():
-            kind = "FILE" if what == "index" else what
+            kind = "FILE" if what == "--index" else what
             raise ArgumentError(f"{what} is {word!r:.100}, expected {kind} or NAME={kind}")
         if name in values:
             raise ArgumentError(f"{what} {name!r:.100} is given twice", hint=f"choose another name: OTHER={value}")

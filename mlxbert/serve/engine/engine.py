@@ -77,7 +77,7 @@ class Engine:
         named = names if isinstance(names, Mapping) else {name: name for name in names}
         self.models = {name: ref if isinstance(ref, ModelRef) else ModelRef(ref) for name, ref in named.items()}
         if not self.models:
-            raise ArgumentError("models is empty, expected at least one model")
+            raise ArgumentError("`models` is empty, expected at least one model")
         self.options, self._state = options, EngineState()
         # The thread has no reference to the engine, which would keep it alive forever.
         owner = ModelThread(self.models, options, self._state)
@@ -195,7 +195,7 @@ class Engine:
         """Submits items with options that are already checked (see `submit`)."""
         _check_plain(key.options)
         if isinstance(items, str):
-            raise ArgumentError(f"items is {items!r:.60}, expected a list of texts")
+            raise ArgumentError(f"`items` is {items!r:.60}, expected a list of texts")
         if len(items) > self.options.max_queue:
             raise ArgumentError(
                 f"the request has {len(items):,} texts, expected at most {self.options.max_queue:,} at once"

@@ -279,7 +279,7 @@ class ModelThread:
             return False
         message = f"{name}: the files of the model have changed (fingerprint {before[:12]} before, {current[:12]} now)"
         if not self._options.reload_changed:
-            raise ModelChangedError(message, hint="restart the server, or use reload_changed=True")
+            raise ModelChangedError(message, hint="restart the server, or use `reload_changed=True`")
         _LOG.warning("%s; the new files are used", message)
         return True
 

@@ -50,7 +50,7 @@ def _pattern(origin: str) -> str:
     if scheme in _DEFAULT_PORTS:
         invalid |= host == "*" or host != _browser_form(host) or port == _DEFAULT_PORTS[scheme]
     if not match or invalid:
-        raise ArgumentError(f"allow_origin is {origin!r:.100}, expected {_EXPECTED}", hint=_hint(origin))
+        raise ArgumentError(f"`allow_origin` is {origin!r:.100}, expected {_EXPECTED}", hint=_hint(origin))
     names = {"*": r"[^/:\s]+"}.get(host, re.escape(host).replace(r"\*", r"[^/:\s]+"))
     ports = {None: "", "*": r"(?::\d+)?"}.get(port, f":{port}")
     return f"{re.escape(scheme)}://{names}{ports}"
@@ -173,11 +173,11 @@ def read_key(options: ServeOptions) -> str | None:
             key, where = file.read_text(encoding="utf-8").strip(), str(file)
         except (OSError, UnicodeDecodeError) as problem:
             why = problem.strerror if isinstance(problem, OSError) else "the file is not UTF-8"
-            raise ArgumentError(f"api_key_file is {file}, which cannot be read ({why})") from None
+            raise ArgumentError(f"`api_key_file` is {file}, which cannot be read ({why})") from None
     if key is None and not is_loopback(options.host):
         raise ArgumentError(
-            f"host is {options.host!r:.100}, which other machines can reach, so an API key is needed",
-            hint=f"give a file with the key as api_key_file=, or set {VARIABLE} to the key",
+            f"`host` is {options.host!r:.100}, which other machines can reach, so an API key is needed",
+            hint=f"give a file with the key as `api_key_file=`, or set {VARIABLE} to the key",
         )
     if key is not None and not re.fullmatch(rf"[!-~]{{{_MIN_KEY},1000}}", key):
         raise ArgumentError(f"the key in {where} is invalid, expected {_MIN_KEY} or more visible ASCII characters")

@@ -70,7 +70,7 @@ def serve(
     try:
         log = open_log(options.log_file, quiet=quiet, texts=options.log_texts)
     except OSError as problem:
-        raise ArgumentError(f"log_file is {options.log_file}, which cannot be written ({problem.strerror})") from None
+        raise ArgumentError(f"`log_file` is {options.log_file}, which cannot be written ({problem.strerror})") from None
     policy = AccessPolicy(options, options.port, key)
     with listen(options) as listeners, Engine(models, engine_options) as engine, logged(log):
         service = Service(engine, options, indexes=indexes)
@@ -92,14 +92,14 @@ def listen(options: ServeOptions) -> Iterator[list[socket.socket]]:
             try:
                 listeners = [stack.enter_context(listener) for listener in _open(host, port)]
             except (socket.gaierror, UnicodeError):
-                raise ArgumentError(f"host is {host!r:.100}, expected a name or an address of this machine") from None
+                raise ArgumentError(f"`host` is {host!r:.100}, expected a name or an address of this machine") from None
             except OSError as problem:
                 used = problem.errno == errno.EADDRINUSE
                 if used and left and not port:  # the free port of one address is taken at another
                     continue
                 raise MlxbertError(
                     f"port {port} of {host} {'is in use' if used else f'cannot be opened ({problem.strerror})'}",
-                    hint="choose another port=, or port=0 for a free one" if used else None,
+                    hint="choose another `port=`, or `port=0` for a free one" if used else None,
                 ) from None
             yield listeners
             return

@@ -48,7 +48,7 @@ def texts_of(inputs: str | Sequence[str | int | list[int]], param: str) -> list[
     if len(checked) < len(texts):
         raise RequestError(
             "invalid", f"{param} has token ids, expected texts, because ids of other tokenizers give wrong vectors",
-            hint="in LangChain, use OpenAIEmbeddings(check_embedding_ctx_length=False)", param=param,
+            hint="in LangChain, use `OpenAIEmbeddings(check_embedding_ctx_length=False)`", param=param,
         )  # fmt: skip
     return checked
 

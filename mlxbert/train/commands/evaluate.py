@@ -64,7 +64,7 @@ def _evaluate_embed(task: str, model: ModelOptions, out: OutputOptions, values: 
     split, folder = values.pop("split"), _folder(values["data"])
     if folder is None:
         if split != SearchOptions.split:
-            raise ArgumentError("split works only if --data is a folder of queries, documents and judgements")
+            raise ArgumentError("--split works only if --data is a folder of queries, documents and judgements")
         return _evaluate(task, model, out, values)
     if len(values["data"]) > 1 or _changed(values, task):
         raise ArgumentError(
@@ -88,13 +88,13 @@ def _evaluate_rerank(task: str, model: ModelOptions, out: OutputOptions, values:
             )
         defaults = {"top_k": RetrievalOptions.top_k, "split": SearchOptions.split}
         if changed := next((key for key in defaults if search[key] != defaults[key]), None):
-            raise ArgumentError(f"{changed} works only with --embedder")
+            raise ArgumentError(f"`{changed}` works only with --embedder")
         return _evaluate(task, model, out, values)
     if len(values["data"]) > 1:
         raise ArgumentError(f"--data is given {len(values['data'])} times, but only one --data works with --embedder")
     files = [option.name for option in options_of(DataFiles)]
     if changed := next((key for key in _changed(values, task) if key not in files), None):
-        raise ArgumentError(f"{changed} cannot be combined with --embedder")
+        raise ArgumentError(f"`{changed}` cannot be combined with --embedder")
     check_data(values["data"], values["encoding"])
     loaded = session.load("classify", model)
     embedder = session.load("embed", replace(model, model=name, revision=None, adapter=None))

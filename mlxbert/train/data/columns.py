@@ -140,7 +140,7 @@ class Search:
             if column not in rows.columns:
                 raise ArgumentError(
                     f"the data has no column {column!r}, expected one of {', '.join(rows.columns)}",
-                    hint=f"choose the column with {role}_column=",
+                    hint=f"choose the column with `{role}_column=`",
                 )
         if len({*self.found.values()}) < len(self.found):
             raise ArgumentError(
@@ -217,7 +217,7 @@ class Search:
         if len(columns) != 1:
             message = f"the {role} column may be {' or '.join(columns)}" if columns else message_if_none
             missing = f"each record also needs a {role}, for example in a column called {role}"
-            hint = f"choose the column with {role}_column=" if columns or self.rest else missing
+            hint = f"choose the column with `{role}_column=`" if columns or self.rest else missing
             raise self.refused(message, hint, columns)
         self.found[role] = columns[0]
 
@@ -250,8 +250,8 @@ class Search:
                 reason = "looks like a text" if phrase else "is also a value in this column"
                 raise InputError(
                     f"{where} {reason}, so the file may have no header",
-                    hint="if line 1 is data, use no_header=True, which names the columns 1, 2 and so on; if line 1 is "
-                    "a header, choose the columns with text_column= and label_column=",
+                    hint="if line 1 is data, `no_header=True` names the columns 1, 2 and so on; if line 1 is "
+                    "a header, choose the columns with `text_column=` and `label_column=`",
                 )
 
     def columns(self, negatives: tuple[str, ...] = ()) -> ColumnNames:
@@ -309,9 +309,10 @@ def find_usual_columns(rows: LabelledRows, task: str, **named: str | None) -> Co
         if role in search.found or (task == "tag" and _take_tagged(search, role)) or search.take(role):
             continue
         lines = task == "tag" and all(name.endswith(".txt") for name in rows.files)
-        hint = "use format='conll' if each line has a word and its tag"
+        hint = "use `format='conll'` if each line has a word and its tag"
         raise search.refused(
-            f"no column is called {' or '.join(names[:4])}", hint if lines else f"choose the column with {role}_column="
+            f"no column is called {' or '.join(names[:4])}",
+            hint if lines else f"choose the column with `{role}_column=`",
         )
     return search.columns()
 

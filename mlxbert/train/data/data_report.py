@@ -85,7 +85,7 @@ def check_label_column(records: Sequence[LabelledText], column: str) -> None:
         problem = f"{len(counts):,} different values in {len(records):,} records"
         problem += f" ({length:.0f} characters long on average)" if length > _LONG else ""
         raise InputError(
-            f"label column {column!r} has {problem}, expected labels", hint="choose the column with label_column="
+            f"label column {column!r} has {problem}, expected labels", hint="choose the column with `label_column=`"
         )
 
 
@@ -232,7 +232,7 @@ def _label_lists(labels: Mapping[str, int]) -> list[str]:
 
 def _about_texts(split: SplitReport, max_length: int) -> Iterator[str]:
     if split.truncated > _TRUNCATED * split.examples:
-        far = "; most of each is ignored, so a smaller max_length= trains faster" * (split.tokens[0] > 2 * max_length)
+        far = "; most of each is ignored, so a smaller `max_length=` trains faster" * (split.tokens[0] > 2 * max_length)
         yield (
             f"{split.truncated / split.examples:.0%} of the inputs of {split.name} are longer than {max_length} tokens "
             f"and will be truncated{far}."

@@ -107,7 +107,7 @@ def find_related_columns(rows: LabelledRows, **named: str | None) -> ColumnNames
     roles = search.found
     if "negative" in roles and "label" in roles:
         raise ArgumentError(
-            "negative_column and label_column cannot be combined",
+            "`negative_column` and `label_column` cannot be combined",
             hint=f"use either the negatives in {roles['negative']!r} or the scores in {roles['label']!r}",
         )
     negatives = _negatives(search)
@@ -120,7 +120,7 @@ def find_related_columns(rows: LabelledRows, **named: str | None) -> ColumnNames
         raise InputError(
             f"{', '.join(rows.files)}: column {extra!r} needs pairs of texts, but the only text column found is "
             f"{roles['text']!r}",
-            hint="choose the column of second texts with pair_column=",
+            hint="choose the column of second texts with `pair_column=`",
         )
     search.check_header()
     return search.columns(() if "label" in roles else negatives)
@@ -150,7 +150,7 @@ def _take_text(search: Search, columns: Sequence[str]) -> None:
             f"the columns of texts cannot be guessed, because texts are in {' and '.join(map(repr, long_texts))}"
             if long_texts
             else "no column is known to contain the texts",
-            "choose the columns with text_column= and pair_column=, or only text_column= for single texts",
+            "choose the columns with `text_column=` and `pair_column=`, or only `text_column=` for single texts",
             long_texts,
         )
 

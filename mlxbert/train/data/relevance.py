@@ -68,7 +68,8 @@ def find_relevance_columns(rows: LabelledRows, **named: str | None) -> Relevance
         return RelevanceColumns(roles.get("query", QUERY), None, None, () if "query" in roles else ("query",))
     if not {"query", "text"} <= roles.keys() and not search.take_pair("query", "text", any_name=True):
         raise search.refused(
-            "the columns of query and text cannot be guessed", "choose the columns with query_column= and text_column="
+            "the columns of query and text cannot be guessed",
+            "choose the columns with `query_column=` and `text_column=`",
         )
     if "label" not in roles:
         search.take_label()
@@ -108,6 +109,6 @@ def _label(values: Mapping[str, Any], column: str, max_score: float) -> float:
     if not 0 <= number <= max_score:
         raise InputError(
             f"{column!r} is {number:g}, expected a number from 0 to {max_score:g}",
-            hint="for scores from 0 to 5, give max_score=5" if number >= 0 else None,
+            hint="for scores from 0 to 5, give `max_score=5`" if number >= 0 else None,
         )
     return number / max_score

@@ -28,7 +28,7 @@ def read_beir(folder: Path, split: str) -> tuple[dict[str, str], dict[str, str],
         splits = sorted(path.stem for path in (folder / QRELS).glob("*.tsv") if not is_system_file(path.name))
         raise InputError(
             f"{qrels}: no such file",
-            hint=f"choose another split with split=: {', '.join(splits)}"
+            hint=f"choose another split with `split=`: {', '.join(splits)}"
             if splits
             else "the judgements of a split are in a file such as qrels/test.tsv",
         )

@@ -246,7 +246,8 @@ class TagReader:
         """Returns the scheme to convert to, given the scheme and the entity types of the data."""
         if self.requested is not None and "plain" in (self.requested, scheme) and self.requested != scheme:
             raise ArgumentError(
-                f"scheme is {self.requested!r}, but tags of the scheme {scheme} cannot be converted to {self.requested}"
+                f"`scheme` is {self.requested!r}, but tags of the scheme {scheme} cannot be converted to "
+                f"{self.requested}"
             )
         if self.requested is None and scheme != "plain" and self.source_labels is not None and self._has_types(kinds):
             return scheme_of(self.source_labels.names)
@@ -294,7 +295,7 @@ def _entities(record: TaggedSentence, scheme: str) -> list[tuple[str, int, int]]
         except ArgumentError as problem:
             raise InputError(
                 f"{record.place}, word {word + 1} ({record.words[word]!r:.40}): {problem.message}",
-                hint="choose the column of the tags with label_column=",
+                hint="choose the column of the tags with `label_column=`",
             ) from None
     return decode(record.tags, scheme)
 
@@ -306,13 +307,13 @@ def check_tags(records: Sequence[TaggedSentence], column: str) -> None:
     if len(tags) < 2:
         raise InputError(
             f"{records[0].place} and below: every word has the tag {min(tags, default='')!r}, expected different tags",
-            hint="choose the column of the tags with label_column=",
+            hint="choose the column of the tags with `label_column=`",
         )
     once = sum(count == 1 for count in counts.values())
     if len(counts) > _MANY and 2 * once > len(counts):
         raise InputError(
             f"label column {column!r} may be wrong, because {once:,} of {len(counts):,} different tags occur only once",
-            hint="choose the column of the tags with label_column=",
+            hint="choose the column of the tags with `label_column=`",
         )
 
 
@@ -333,7 +334,7 @@ def spelled_as(
         raise InputError(
             f"{records[0].place}: the tags have the scheme {scheme} ({_listed(records[0].tags)}), but the model has "
             f"the scheme {model_scheme} ({_listed(names)})",
-            hint="choose the column of the tags with label_column=",
+            hint="choose the column of the tags with `label_column=`",
         )
     folded = {kind.lower(): kind for kind in types}
     folded = folded if len(folded) == len(types) else {}
@@ -342,7 +343,7 @@ def spelled_as(
     if unknown is not None and not any({*record.names} - unknown.labels.keys() for record in records):
         raise InputError(
             f"{unknown.place}: {unknown.of_no_model()}, which has {_listed(types)}",
-            hint="rename the tags in the data, or choose their column with label_column=",
+            hint="rename the tags in the data, or choose their column with `label_column=`",
         )
 
     def rewritten(record: TaggedSentence) -> TaggedSentence:

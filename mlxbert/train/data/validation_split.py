@@ -24,7 +24,7 @@ def check_fraction(valid: object, fraction: float | None) -> None:
     SHARE.check_number("validation_fraction", fraction)
     if valid is not None:
         raise ArgumentError(
-            "valid and validation_fraction cannot be combined", hint="with valid=, no training data is held out"
+            "`valid` and `validation_fraction` cannot be combined", hint="with `valid=`, no training data is held out"
         )
 
 
@@ -72,7 +72,7 @@ def split(
         raise InputError(
             f"no validation data can be split off from {count}, because each label needs two different "
             "texts, and questions need two different contexts",
-            hint="give validation data with valid=",
+            hint="give validation data with `valid=`",
         )
     validation = {*held_out}
     valid = [records[index] for index in sorted(validation)]

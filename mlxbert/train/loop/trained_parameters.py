@@ -43,7 +43,7 @@ class SparseRows:
     def renumbered(self, batch: Batch) -> Batch:
         """Replaces each token id of a batch with the index of its row among the used rows."""
         if batch.ids is not None and (unused := batch.ids.tokens - self._used):
-            raise InputError(f"input_ids contain {min(unused)}, which is not a token of the training data")
+            raise InputError(f"`input_ids` contain {min(unused)}, which is not a token of the training data")
         return replace(batch, input_ids=self._numbers[batch.input_ids])
 
     def whole(self, parameters: Arrays, decay: float) -> Arrays:

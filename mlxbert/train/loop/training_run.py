@@ -318,12 +318,12 @@ class Run:
         step = self.state.progress.step + 1
         places = [self.training.place(number) for batch in batches for number in batch]
         listed = ", ".join(places[:5]) + (f" and {len(places) - 5} more" if len(places) > 5 else "")
-        float32_advice = "" if self.training.dtype == mx.float32 else ", or dtype='float32'"
+        float32_advice = "" if self.training.dtype == mx.float32 else ", or `dtype='float32'`"
         problem = f"the loss is {loss}" if not math.isfinite(loss) else "the gradient is not finite"
         note = " (the previous state is kept)" if step > 1 else ""
         return DivergedError(
             f"{problem} at step {step}, in the batch of {listed}{note}",
-            hint=f"use a smaller learning rate{float32_advice}, and overwrite=True to start over",
+            hint=f"use a smaller learning rate{float32_advice}, and `overwrite=True` to start over",
         )
 
 

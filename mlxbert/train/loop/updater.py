@@ -250,9 +250,11 @@ class Updater:
 def less_memory(training: Training) -> str:
     """Returns a hint that names options which reduce memory."""
     batches = (
-        "chunk=" if isinstance(training.objective, ContrastiveObjective) else "batch_size= with gradient_accumulation="
+        "`chunk=`"
+        if isinstance(training.objective, ContrastiveObjective)
+        else "`batch_size=` with `gradient_accumulation=`"
     )
-    return f"use a smaller {batches}, or checkpointing=True, and overwrite=True to start over"
+    return f"use a smaller {batches}, or `checkpointing=True`, and `overwrite=True` to start over"
 
 
 def of_part(config: EncoderConfig, texts: int, length: int, layers: int, dtype: mx.Dtype) -> int:

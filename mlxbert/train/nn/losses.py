@@ -63,7 +63,7 @@ def _cross_entropies(logits: mx.array, targets: mx.array) -> tuple[mx.array, mx.
     """Returns the losses of the rows, (N,), the logits as float32, (N, C), and the log-sum-exp of each row, (N, 1)."""
     if logits.ndim != 2 or targets.shape != logits.shape[:1]:
         raise ArgumentError(
-            f"logits and targets have shapes {logits.shape} and {targets.shape}, expected (N, C) and (N,)"
+            f"`logits` and `targets` have shapes {logits.shape} and {targets.shape}, expected (N, C) and (N,)"
         )
     wide = logits.astype(mx.float32)
     log_sum = backend().log_sum_exp(wide)
@@ -101,4 +101,4 @@ def mean_squared_error(logits: mx.array, targets: mx.array) -> mx.array:
 
 def _check_shapes(logits: mx.array, targets: mx.array) -> None:
     if logits.shape != targets.shape:  # they would be broadcast silently
-        raise ArgumentError(f"targets have shape {targets.shape}, expected the shape of the logits, {logits.shape}")
+        raise ArgumentError(f"`targets` have shape {targets.shape}, expected the shape of the logits, {logits.shape}")

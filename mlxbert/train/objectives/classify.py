@@ -61,11 +61,11 @@ class Classify(TextObjective):
         conflicting = replace(self.learning, few_shot=None) != ClassLearning()  # few_shot takes none of these options
         if pairs or conflicting or max(counts.values()) > _FEW_SHOT:
             return None
-        return "few_shot=True is made for so few examples per label"
+        return "`few_shot=True` is made for so few examples per label"
 
     def balance(self, train: SplitReport) -> Iterator[str]:
         dominant = [*data_report.dominant_label(train)]
-        yield from dominant or data_report.imbalance(train, "class_weights='balanced' may help.")
+        yield from dominant or data_report.imbalance(train, "`class_weights='balanced'` may help.")
 
     def heads(self, records: Sequence[LabelledText]) -> Mapping[str, Labels | None]:
         self._counts = Counter(str(record.label) for record in records)

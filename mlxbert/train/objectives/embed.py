@@ -56,7 +56,7 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         super().__init__(**options)
         learning = self.learning
         if not isinstance(learning.dimensions, list | tuple | None):
-            raise ArgumentError(f"dimensions is {learning.dimensions!r:.60}, expected a list of sizes")
+            raise ArgumentError(f"`dimensions` is {learning.dimensions!r:.60}, expected a list of sizes")
         self._loss = VectorLoss(
             learning.loss, temperature=self.temperature, dots=not self.compares_cosines,
             margin=learning.margin, symmetric=learning.symmetric,
@@ -102,7 +102,9 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         self.unjudged = kinds == {"texts"} and self._metric is None
         metrics = scoring.metrics_of(valid)
         if self._metric is not None and self._metric not in metrics:
-            raise ArgumentError(f"metric is {self._metric!r}, but the validation data allows only {', '.join(metrics)}")
+            raise ArgumentError(
+                f"`metric` is {self._metric!r}, but the validation data allows only {', '.join(metrics)}"
+            )
         self.metric = self._metric or metrics[0]
 
     def facts(self) -> dict[str, str]:
@@ -145,7 +147,7 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         if any(self._prompts.values()) and not self._pools_prompts:
             raise ArgumentError(
                 f"{model.source} excludes the prompt from pooling, which training does not support",
-                hint="mlxbert.embed(model, texts) computes the model's vectors",
+                hint="`mlxbert.embed(model, texts)` computes the model's vectors",
             )
 
     def take_embedder(self, model: Model) -> None:
@@ -153,10 +155,10 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         self.embedder = model.embedder.variant(pooling=self.learning.pooling, normalize=self.learning.normalize)
         self.width = self.embedder.size
         if self.embedder.needs_attentions:
-            raise ArgumentError("pooling is 'attention', which sentence-transformers does not support")
+            raise ArgumentError("`pooling` is 'attention', which sentence-transformers does not support")
         if (largest := max(self._loss.dimensions or (), default=0)) > self.width:
             raise ArgumentError(
-                f"dimensions includes {largest}, expected at most {self.width}, the size of the vectors"
+                f"`dimensions` includes {largest}, expected at most {self.width}, the size of the vectors"
             )
         self.tokenizer = model.embed_tokenizer.adapted(max_length=self.max_length)
         longest = max(self.tokenizer.max_length, model.embed_tokenizer.max_length)  # trained lengths stay usable
@@ -207,8 +209,8 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         """Raises `ArgumentError` if the data are pairs of texts: with a teacher, the model learns from single texts."""
         if self.columns is None or self.columns.kind != "texts":
             raise ArgumentError(
-                "teacher needs single texts, but the data has pairs of texts",
-                hint="use a file with one column of texts, and name it with text_column=",
+                "`teacher` needs single texts, but the data has pairs of texts",
+                hint="use a file with one column of texts, and name it with `text_column=`",
             )
 
     def of_teacher(self, model: Model) -> Self:
@@ -224,7 +226,7 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         if max(sizes or (ours, theirs)) > smaller:
             raise ArgumentError(
                 f"{name}: the teacher's vectors have {theirs} values, but the student's vectors have {ours}",
-                hint=f"choose sizes up to {smaller} with dimensions=",
+                hint=f"choose sizes up to {smaller} with `dimensions=`",
             )
         return VectorDistillation(self, sizes, chooses=self.unjudged)
 

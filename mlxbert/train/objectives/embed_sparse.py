@@ -45,7 +45,7 @@ class EmbedSparse(Embed):
         super().__init__(**options)
         for name in ("pooling", "normalize", "dimensions"):
             if getattr(self.learning, name) is not None:
-                raise ArgumentError(f"{name} works only for dense vectors, but these vectors are sparse")
+                raise ArgumentError(f"`{name}` works only for dense vectors, but these vectors are sparse")
 
     def bind(self, model: Model) -> None:
         """Stores the tokenizer, the embedder and the prompts of a model."""
@@ -93,7 +93,7 @@ class EmbedSparse(Embed):
 
     def distilled(self, teacher_task: Any, name: str, options: TeacherOptions) -> Any:
         """Raises `ArgumentError`: a teacher's vectors are imitated by dense vectors only."""
-        raise ArgumentError("teacher works only for dense vectors, but these vectors are sparse")
+        raise ArgumentError("`teacher` works only for dense vectors, but these vectors are sparse")
 
     def metrics(self, examples: Sequence[TextGroup], predictions: Predictions) -> dict[str, float]:
         """Returns the metrics of `Embed`, and the mean number of tokens with a weight."""

@@ -52,10 +52,10 @@ class EmbedTokens(Embed):
         for name in _OF_ONE_VECTOR:
             value = getattr(self.learning, name)
             if value not in (getattr(VectorLearning, name), "in-batch"):
-                raise ArgumentError(f"{name} is {value!r:.60}, but token vectors have no such option")
+                raise ArgumentError(f"`{name}` is {value!r:.60}, but token vectors have no such option")
         sizes = self.learning.dimensions
         if sizes is not None and len(sizes) != 1:
-            raise ArgumentError(f"dimensions is {sizes!r:.60}, expected one number, the size of the token vectors")
+            raise ArgumentError(f"`dimensions` is {sizes!r:.60}, expected one number, the size of the token vectors")
         self._size = _SIZE if sizes is None else sizes[0]
 
     def read(self, rows: LabelledRows) -> list[Related]:
@@ -69,7 +69,7 @@ class EmbedTokens(Embed):
 
     def check_teacher(self) -> None:
         """Raises `ArgumentError`, because a teacher gives one vector per text."""
-        raise ArgumentError("teacher cannot be combined with token vectors")
+        raise ArgumentError("`teacher` cannot be combined with token vectors")
 
     def bind(self, model: Model) -> None:
         """Stores the tokenizer and the layers of a model, which become a part of its network."""

@@ -40,7 +40,7 @@ class FewShot(ContrastiveObjective[Example], Classify):
         super().__init__(**options)
         for name, default in (("label_smoothing", 0.0), ("class_weights", "none")):
             if getattr(self.learning, name) != default:
-                raise ArgumentError(f"{name} cannot be combined with few_shot")
+                raise ArgumentError(f"`{name}` cannot be combined with `few_shot`")
 
     def few_shot_hint(self, records: Sequence[LabelledText]) -> str | None:
         return None
@@ -59,8 +59,8 @@ class FewShot(ContrastiveObjective[Example], Classify):
         super().check(records)
         if self.columns is not None and self.columns.pair is not None:
             raise InputError(
-                f"column {self.columns.pair!r} holds second texts, but few_shot takes single texts",
-                hint="omit few_shot=True, or choose only a text column with text_column=",
+                f"column {self.columns.pair!r} holds second texts, but `few_shot` takes single texts",
+                hint="omit `few_shot=True`, or choose only a text column with `text_column=`",
             )
 
     def heads(self, records: Sequence[LabelledText]) -> Mapping[str, Labels | None]:
@@ -97,7 +97,7 @@ class FewShot(ContrastiveObjective[Example], Classify):
 
     def check_teacher(self) -> None:
         """Raises `ArgumentError`, because a teacher gives scores, but this objective trains vectors."""
-        raise ArgumentError("teacher cannot be combined with few_shot, which trains vectors instead of scores")
+        raise ArgumentError("`teacher` cannot be combined with `few_shot`, which trains vectors instead of scores")
 
     def fit(self, network: Network, share: Share) -> None:
         """Fits the classifier to the vectors of the training texts."""

@@ -98,7 +98,7 @@ class OpenTag(Tag):
         self._missed: dict[str, int] = {}  # number of entities that cannot be learned, by the sentence's location
         for name, value in (*vars(self.learning).items(), ("stride", self.data.stride)):
             if value and name in ("crf", "label_all_pieces", "stride"):
-                raise ArgumentError(f"{name} cannot be combined with open, which trains spans of words")
+                raise ArgumentError(f"`{name}` cannot be combined with `open`, which trains spans of words")
 
     def described(self, files: ModelFolder, name: str) -> ModelFolder:
         """Returns the model as one of GLiNER's kind, without a trained head unless it is one already."""
@@ -119,7 +119,7 @@ class OpenTag(Tag):
 
     def check_teacher(self) -> None:
         """Raises `ArgumentError`, because a teacher scores the tags of words."""
-        raise ArgumentError("teacher cannot be combined with open, which trains spans of words")
+        raise ArgumentError("`teacher` cannot be combined with `open`, which trains spans of words")
 
     def start(self, source: Origin) -> None:
         """See `TaskObjective.start`."""
@@ -128,7 +128,7 @@ class OpenTag(Tag):
         """Reads sentences; raises ArgumentError if their tags mark no entities."""
         records = super().read(rows)
         if self.scheme == "plain":
-            raise ArgumentError("the tags mark no entities, which open needs", hint="omit open, or use spans")
+            raise ArgumentError("the tags mark no entities, which `open` needs", hint="omit open, or use spans")
         return records
 
     def check_valid(self, train: Sequence[TaggedSentence], valid: Sequence[TaggedSentence]) -> None:

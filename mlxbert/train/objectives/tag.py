@@ -116,8 +116,8 @@ class Tag(TaskObjective[TagExample]):
         super().__init__(**options)
         learning = self.learning
         if learning.crf and (learning.label_all_pieces or learning.scheme == "iob1"):
-            other = "label_all_pieces" if learning.label_all_pieces else "scheme iob1, which allows nearly all tags"
-            raise ArgumentError(f"crf cannot be combined with {other}")
+            other = "`label_all_pieces`" if learning.label_all_pieces else "`scheme` iob1, which allows nearly all tags"
+            raise ArgumentError(f"`crf` cannot be combined with {other}")
         self._reader = TagReader(learning.scheme, crf=learning.crf)
         self._tokenless: dict[str, int] = {}  # number of tagged words without a token, by the sentence's location
 
@@ -142,7 +142,7 @@ class Tag(TaskObjective[TagExample]):
     def _choose_metric(self) -> None:
         metrics = metrics_of(self.scheme)
         if self._metric is not None and self._metric not in metrics:
-            raise ArgumentError(f"metric is {self._metric!r}, expected one of {', '.join(metrics)} for plain tags")
+            raise ArgumentError(f"`metric` is {self._metric!r}, expected one of {', '.join(metrics)} for plain tags")
         self.metric = self._metric or metrics[0]
 
     def facts(self) -> dict[str, str]:
@@ -173,7 +173,7 @@ class Tag(TaskObjective[TagExample]):
         limit = self.tokenizer.max_length
         self.stride = limit // 4 if self.data.stride is None else self.data.stride
         if self.stride > limit // 2:
-            raise ArgumentError(f"stride is {self.stride}, expected at most {limit // 2}, half of the maximum length")
+            raise ArgumentError(f"`stride` is {self.stride}, expected at most {limit // 2}, half of the maximum length")
         self._numbers = {name: number for number, name in enumerate(self.labels.names)}
         self._crf = getattr(model.network.heads[HEAD], "crf", None)
         # On Metal, a CRF is computed on the CPU, where compilation needs a C++ compiler.

@@ -106,7 +106,7 @@ class TaskObjective(Objective[AnyExample]):
         names = {"metric", *(field.name for group in groups for field in fields(group))}
         for option in values:
             if option not in names:
-                message = f"{option} is not an option of {self.name}"
+                message = f"`{option}` is not an option of {self.name}"
                 raise no_argument(option, {*names, *self.spec.defaults}, message)
         self._metric = values.get("metric")
         if self._metric not in (None, *metrics):
@@ -141,7 +141,7 @@ class TaskObjective(Objective[AnyExample]):
         super().bind(model)
         if self.max_length is not None and self.max_length > self.config.max_length:
             raise ArgumentError(
-                f"max_length is {self.max_length}, but the model takes at most {self.config.max_length} tokens"
+                f"`max_length` is {self.max_length}, but the model takes at most {self.config.max_length} tokens"
             )
         self.tokenizer = model.tokenizer.adapted(max_length=self.max_length)
         if model.labels is not None:
@@ -262,7 +262,7 @@ class TaskObjective(Objective[AnyExample]):
             raise ArgumentError(
                 f"{name}: the teacher has the labels {_listed(theirs.names)}, but the training data has "
                 f"{_listed(self.labels.names)}",
-                hint="use a teacher with the same labels as the student, or rename those of the data: label_names=",
+                hint="use a teacher with the same labels as the student, or rename those of the data: `label_names=`",
             )
         return [theirs.names.index(label) for label in self.labels.names]
 

@@ -139,10 +139,10 @@ class TextObjective(TaskObjective[Example]):
         kind = labels.problem_type or (REGRESSION if len(labels) == 1 else self.problem_type)
         if kind != self.problem_type:
             other = next((name for name, spec in TASKS.items() if spec.problem_type == kind), "classify")
-            raise ArgumentError(f"task is {self.name!r}, but the model was trained for {other!r} ({kind})")
+            raise ArgumentError(f"`task` is {self.name!r}, but the model was trained for {other!r} ({kind})")
         if self.kind == "number" and len(labels) > 1:
             raise ArgumentError(
-                f"task is {self.name!r}, but the model has {len(labels)} outputs, expected a single output"
+                f"`task` is {self.name!r}, but the model has {len(labels)} outputs, expected a single output"
             )
 
     def matched(
@@ -162,7 +162,7 @@ class TextObjective(TaskObjective[Example]):
             if single or not any(spelling(name) for record in records for name in record.names):
                 raise InputError(
                     f"{unknown.place}: {unknown.of_no_model()}, which has {listed}",
-                    hint="rename the labels in the data, or choose the column with label_column=",
+                    hint="rename the labels in the data, or choose the column with `label_column=`",
                 )
             _LOG.warning("%s does not have %s, so the scores leave out unknown labels", model.source, unknown)
         return [_relabelled(record, spelling) for record in records], unknown.labels if unknown is not None else {}
@@ -172,12 +172,12 @@ def _renamed(label_names: str | Sequence[str], labels: Collection[str]) -> Mappi
     """Returns the new name of each label of the data. The labels are sorted by `_order` to match `label_names`."""
     names = [name.strip() for name in (label_names.split(",") if isinstance(label_names, str) else label_names)]
     if not all(names) or len({*names}) < len(names):
-        raise ArgumentError(f"label_names is {label_names!r:.60}, expected different names separated by commas")
+        raise ArgumentError(f"`label_names` is {label_names!r:.60}, expected different names separated by commas")
     old_names = names if {*labels} <= {*names} else sorted(labels, key=_order)
     if len(old_names) != len(names):
         listed = ", ".join(old_names[:20]) + (", …" if len(old_names) > 20 else "")
         raise ArgumentError(
-            f"label_names has {len(names)} names, but the data has {len(old_names)} labels ({listed})",
+            f"`label_names` has {len(names)} names, but the data has {len(old_names)} labels ({listed})",
             hint="give one name for each label, in the same order",
         )
     return dict(zip(old_names, names, strict=True))

@@ -80,7 +80,7 @@ class VectorLoss:
         """Returns the loss that suits a kind of data: the one that `name` chooses or, if it is `None`, the default."""
         name = self.name or _FITTING[kind][0]
         if name not in _FITTING[kind]:
-            raise ArgumentError(f"loss is {name!r}, expected {' or '.join(_FITTING[kind])} for {KIND_NAMES[kind]}")
+            raise ArgumentError(f"`loss` is {name!r}, expected {' or '.join(_FITTING[kind])} for {KIND_NAMES[kind]}")
         return replace(self, name=name)
 
     def check(self, records: Sequence[Related]) -> None:
@@ -103,8 +103,8 @@ class VectorLoss:
                 raise InputError(
                     f"{record.place}: the score is {score:g}, expected a number from {-self.max_score:g} to "
                     f"{self.max_score:g}",
-                    hint=f"use max_score={largest:g} to divide all scores by {largest:g}, or loss='cosent' for scores "
-                    "of any size",
+                    hint=f"use `max_score={largest:g}` to divide all scores by {largest:g}, or `loss='cosent'` for "
+                    "scores of any size",
                 )
 
     def targets(self, examples: Sequence[TextGroup]) -> dict[str, mx.array]:

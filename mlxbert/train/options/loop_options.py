@@ -107,16 +107,17 @@ class TrainingOptions:
     def _check_lora(self) -> None:
         if self.lora is not None and self.freeze:
             raise ArgumentError(
-                f"freeze is {self.freeze}, but lora already freezes everything except adapters and heads"
+                f"`freeze` is {self.freeze}, but `lora` already freezes everything except adapters and heads"
             )
         for name in ("lora_alpha", "lora_dropout", "lora_layers", "dora", "rslora"):
             if self.lora is None and getattr(self, name) != getattr(TrainingOptions, name):
                 raise ArgumentError(
-                    f"{name} is {getattr(self, name)!r:.60}, which works only with lora", hint="lora=8 is a common rank"
+                    f"`{name}` is {getattr(self, name)!r:.60}, which works only with `lora`",
+                    hint="`lora=8` is a common rank",
                 )
         if not isinstance(self.lora_layers, str) or not all(name.strip() for name in self.lora_layers.split(",")):
             raise ArgumentError(
-                f"lora_layers is {self.lora_layers!r:.60}, expected names separated by commas, or {ALL_LINEAR}"
+                f"`lora_layers` is {self.lora_layers!r:.60}, expected names separated by commas, or {ALL_LINEAR}"
             )
 
     @property
@@ -136,7 +137,7 @@ class TrainingOptions:
         """
         if self.freeze > layers:
             raise ArgumentError(
-                f"freeze is {self.freeze}, expected at most {layers}, the number of layers with separate weights"
+                f"`freeze` is {self.freeze}, expected at most {layers}, the number of layers with separate weights"
             )
 
     def to_dict(self) -> dict[str, Any]:
@@ -166,7 +167,7 @@ class TeacherOptions:
         """Raises `ArgumentError` if options of distillation were set without a teacher."""
         for name in (field.name for field in fields(self)):
             if getattr(self, name) != getattr(TeacherOptions, name):
-                raise ArgumentError(f"{name} is {getattr(self, name)!r:.60}, which works only with teacher")
+                raise ArgumentError(f"`{name}` is {getattr(self, name)!r:.60}, which works only with `teacher`")
 
 
 _NOT_VARIED = ("minutes", "save_every", "eval_every", "fast_float32")
@@ -181,16 +182,19 @@ def check_sweep(sweep: Mapping[str, Any] | None, seeds: int = 1) -> list[dict[st
     runs = seeds
     for name, values in (sweep or {}).items():
         if name not in VARIED:
-            raise ArgumentError(f"sweep names {name!r:.60}, expected any of {', '.join(VARIED)}")
+            raise ArgumentError(f"`sweep` names {name!r:.60}, expected any of {', '.join(VARIED)}")
         if name == "lora" and None in [*values]:
             raise ArgumentError(
-                "sweep of lora contains None, expected ranks", hint="use a separate call without lora for a comparison"
+                "`sweep` of `lora` contains None, expected ranks",
+                hint="use a separate call without lora for a comparison",
             )
         if isinstance(values, str | bytes) or not isinstance(values, list | tuple) or not values:
-            raise ArgumentError(f"sweep of {name} is {values!r:.60}, expected a list of values")
+            raise ArgumentError(f"`sweep` of `{name}` is {values!r:.60}, expected a list of values")
         runs *= len(values)
         if runs > RUNS.most:  # checked before the combinations take memory
-            raise ArgumentError(f"sweep has {runs:,} runs or more, expected at most {RUNS.most:,}, including all seeds")
+            raise ArgumentError(
+                f"`sweep` has {runs:,} runs or more, expected at most {RUNS.most:,}, including all seeds"
+            )
         combinations = [{**options, name: value} for options in combinations for value in values]
     return combinations
 

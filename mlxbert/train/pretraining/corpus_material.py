@@ -101,7 +101,7 @@ class ExampleMaker:
             if not len(chunks):
                 raise InputError(
                     "the corpus is so small that all examples are held out for evaluation",
-                    hint="use more text, or evaluate on other files with valid=",
+                    hint="use more text, or evaluate on other files with `valid=`",
                 )
             size = max(options.batch_size * self.lengths[0].tokens // length.tokens, 1)  # equal tokens in each phase
             phases.append(Phase(chunks, length.tokens, length.share, size, chunks))

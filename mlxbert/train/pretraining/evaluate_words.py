@@ -84,7 +84,7 @@ def evaluate_words(
     weights = read_terms(objective)
     pretraining = Pretraining(make_terms(weights))
     if other := [name for name in weights if name not in _OBJECTIVES]:
-        raise ArgumentError(f"objective names {other[0]}, expected any of {', '.join(_OBJECTIVES)}")
+        raise ArgumentError(f"`objective` names {other[0]}, expected any of {', '.join(_OBJECTIVES)}")
     for head in heads_of(weights):
         if head not in model.network.heads:
             if task := HEADS[head].task:

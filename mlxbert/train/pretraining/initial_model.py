@@ -76,7 +76,9 @@ def with_layers(model: Model, layers: Sequence[int], device: str = "auto") -> Mo
     if "global_attn_every_n_layers" in values:
         raise ArgumentError(f"{model.source}: the layers differ in their attention, so no layer can be left out")
     if not layers or [*layers] != sorted({*layers}) or not 0 <= layers[0] <= layers[-1] < count:
-        raise ArgumentError(f"layers are {[*layers]!r:.60}, expected different numbers from 0 to {count - 1} in order")
+        raise ArgumentError(
+            f"`layers` are {[*layers]!r:.60}, expected different numbers from 0 to {count - 1} in order"
+        )
     heads: dict[str, Labels | None] = dict.fromkeys(model.network.heads)
     student = new_model(values | {key: len(layers)}, model.files.path, heads=heads, dtype="float32", device=device)
     if (
@@ -112,22 +114,22 @@ def find_initial(
     if config is None:
         if vocabulary is not None:
             raise ArgumentError(
-                "vocabulary works only with config, because a trained model has its own vocabulary",
-                hint=f"for a new model, add config= ({', '.join(SIZES)}, or a file)",
+                "`vocabulary` works only with `config`, because a trained model has its own vocabulary",
+                hint=f"for a new model, add `config=` ({', '.join(SIZES)}, or a file)",
             )
         files = find_model(ref, on_progress)
         chosen = None if layers is None else _read_layers(layers, files)
         return InitialModel(ref=ref, files=files, config=None, layers=chosen)
     if ref.adapter is not None:
         raise ArgumentError(
-            "adapter and config cannot be combined, because config makes a new model while an adapter needs a trained "
-            "model"
+            "`adapter` and `config` cannot be combined, because `config` makes a new model while an adapter needs a "
+            "trained model"
         )
     if layers is not None:
-        raise ArgumentError("layers and config cannot be combined, because layers are taken from a trained model")
+        raise ArgumentError("`layers` and `config` cannot be combined, because layers are taken from a trained model")
     if vocabulary is None:
         raise ArgumentError(
-            "config is given without vocabulary", hint="mlxbert.vocabulary(CORPUS, output=DIR) makes a vocabulary"
+            "`config` is given without `vocabulary`", hint="`mlxbert.vocabulary(CORPUS, output=DIR)` makes a vocabulary"
         )
     files = open_folder(find_folder(replace(ref, source=vocabulary), on_progress))
     described = _configuration(str(config), files, heads)
@@ -141,7 +143,7 @@ def _read_layers(layers: str | Sequence[int], files: ModelFolder) -> tuple[int, 
     try:
         return tuple(int(layer) for layer in (layers.split(",") if isinstance(layers, str) else layers))
     except (TypeError, ValueError):
-        raise ArgumentError(f"layers is {layers!r:.60}, expected numbers, such as 0,2,4") from None
+        raise ArgumentError(f"`layers` is {layers!r:.60}, expected numbers, such as 0,2,4") from None
 
 
 def _configuration(config: str, files: ModelFolder, heads: Sequence[str]) -> dict[str, Any]:
@@ -173,7 +175,7 @@ def _read(path: Path) -> dict[str, Any]:
         values = from_json(path.read_text(encoding="utf-8-sig"))
     except OSError:
         raise ArgumentError(
-            f"config is {str(path)!r:.60}, expected {', '.join(SIZES)}, or a file in the format of config.json"
+            f"`config` is {str(path)!r:.60}, expected {', '.join(SIZES)}, or a file in the format of config.json"
         ) from None
     except ValueError as problem:
         raise ArgumentError(f"{path}: is not JSON ({problem})") from None
@@ -189,7 +191,7 @@ def find_teacher(
     if not terms:
         if teacher is not None:
             raise ArgumentError(
-                "teacher is given, but no loss of the objective uses a teacher",
+                "`teacher` is given, but no loss of the objective uses a teacher",
                 hint="use an objective such as mlm,soft",
             )
         return None
@@ -207,7 +209,7 @@ def load_teacher(source: BaseModel, terms: Sequence[str], student: Model) -> Tea
     if heads and "masked_lm" not in source.checkpoint.parts:
         raise ArgumentError(
             f"{source.name}: the teacher has no masked-LM head, which the loss soft needs",
-            hint="objective='vectors' learns the vectors of a teacher without this head",
+            hint="`objective='vectors'` learns the vectors of a teacher without this head",
         )
     model = source.load(heads=heads)
     if model.tokenizer.files.tokenizer.to_str() != student.tokenizer.files.tokenizer.to_str():

@@ -204,21 +204,21 @@ def _rows(values: Sequence[Ids], length: int, fill: int) -> Ids:
 def read_terms(text: str) -> dict[str, float]:
     """Parses an objective, such as `mlm:1,nsp:0.5`; returns the weight of each term by name."""
     if not isinstance(text, str):
-        raise ArgumentError(f"objective is {text!r:.60}, expected a text such as 'mlm' or 'mlm:1,nsp:0.5'")
+        raise ArgumentError(f"`objective` is {text!r:.60}, expected a text such as 'mlm' or 'mlm:1,nsp:0.5'")
     weights: dict[str, float] = {}
     for part in text.split(","):
         name, colon, weight = (piece.strip() for piece in part.partition(":"))
         if name not in (*TERMS, ELECTRA):
-            raise ArgumentError(f"objective names {name!r:.60}, expected any of {', '.join(TERMS)}, or {ELECTRA}")
+            raise ArgumentError(f"`objective` names {name!r:.60}, expected any of {', '.join(TERMS)}, or {ELECTRA}")
         if name in weights:
-            raise ArgumentError(f"objective is {text!r:.60}, which names {name} twice")
+            raise ArgumentError(f"`objective` is {text!r:.60}, which names {name} twice")
         try:
             weights[name] = float(weight) if colon else (_WEIGHT if name == ELECTRA else 1.0)
         except ValueError:
-            raise ArgumentError(f"objective has the weight {weight!r:.60} for {name}, expected a number") from None
+            raise ArgumentError(f"`objective` has the weight {weight!r:.60} for {name}, expected a number") from None
         _WEIGHTS.check_number("weight", weights[name])
     if ELECTRA in weights and len(weights) > 1:
-        raise ArgumentError(f"objective is {text!r:.60}, but {ELECTRA} cannot be combined with other losses")
+        raise ArgumentError(f"`objective` is {text!r:.60}, but {ELECTRA} cannot be combined with other losses")
     return weights
 
 
@@ -237,7 +237,7 @@ def make_terms(weights: Mapping[str, float], temperature: float = _TEMPERATURE) 
     """Makes the terms from the result of `read_terms`; `temperature` is used only by the term `soft`."""
     temperature = bounds_of(TeacherOptions, "temperature").check_number("temperature", temperature)
     if temperature != _TEMPERATURE and SoftTargets.name not in weights:
-        raise ArgumentError(f"temperature is {temperature}, which works only with the loss soft")
+        raise ArgumentError(f"`temperature` is {temperature}, which works only with the loss soft")
     if ELECTRA in weights:
         return {GeneratedWords(): 1.0, ReplacedTokens(): weights[ELECTRA]}
     return {

@@ -124,16 +124,16 @@ def read_lengths(text: str | int, limit: int) -> list[Length]:
             lengths.append(Length(int(tokens), float(share) if colon else 1.0))
         except ValueError:
             raise ArgumentError(
-                f"length is {text!r:.60}, expected a number of tokens, or phases such as 128:0.9,512:0.1"
+                f"`length` is {text!r:.60}, expected a number of tokens, or phases such as 128:0.9,512:0.1"
             ) from None
     total = sum(length.share for length in lengths)
     if not math.isclose(total, 1.0, abs_tol=1e-6) or any(not 0 < length.share <= 1 for length in lengths):
         raise ArgumentError(
-            f"length is {text!r:.60}, whose shares add up to {total:g}, expected shares above 0 that add up to 1"
+            f"`length` is {text!r:.60}, whose shares add up to {total:g}, expected shares above 0 that add up to 1"
         )
     for length in lengths:
         if not 8 <= length.tokens <= limit:
             raise ArgumentError(
-                f"length is {length.tokens}, expected 8 to {limit} tokens, the maximum length of the model"
+                f"`length` is {length.tokens}, expected 8 to {limit} tokens, the maximum length of the model"
             )
     return lengths

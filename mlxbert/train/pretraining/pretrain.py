@@ -158,8 +158,8 @@ def _initial_source(model: str | Path | None, config: str | Path | None) -> str 
         return BUILTIN
     if config is not None:
         raise ArgumentError(
-            "model and config cannot be combined",
-            hint="use model= to continue a trained model, or config= to start a new model",
+            "`model` and `config` cannot be combined",
+            hint="use `model=` to continue a trained model, or `config=` to start a new model",
         )
     check_source(model, "model")
     return model
@@ -169,10 +169,10 @@ def _checked_options(options: Mapping[str, Any], objective: str, electra: bool) 
     chosen = {name: value for name, value in options.items() if value is not None}
     for name in chosen:
         if name not in _LOOP | _SETTINGS:
-            raise no_argument(name, _LOOP | _SETTINGS, f"{name} is not an option of pretrain")
+            raise no_argument(name, _LOOP | _SETTINGS, f"`{name}` is not an option of pretrain")
     if "generator" in chosen and not electra:
         raise ArgumentError(
-            f"generator works only with the objective {ELECTRA}, but the objective is {objective!r:.60}"
+            f"`generator` works only with the objective {ELECTRA}, but the objective is {objective!r:.60}"
         )
     return chosen
 
@@ -182,7 +182,7 @@ def _passes(steps: int | None, epochs: float | None, minutes: float | None) -> f
     if steps is not None:
         steps = STEPS.check_whole("steps", steps)
     lengths = {"steps": steps, "epochs": epochs, "minutes": minutes}
-    if len(names := [name for name, value in lengths.items() if value is not None]) > 1:
+    if len(names := [f"`{name}`" for name, value in lengths.items() if value is not None]) > 1:
         raise ArgumentError(f"{' and '.join(names)} cannot be combined")
     if epochs is None:
         return 1.0
@@ -195,7 +195,7 @@ def _check_electra(weights: Mapping[str, float], options: TrainingOptions) -> No
     for name in ("freeze", "layer_decay", "lora") if ELECTRA in weights else ():
         if (value := getattr(options, name)) != getattr(TrainingOptions, name):
             raise ArgumentError(
-                f"{name} is {value}, which {ELECTRA} does not allow, because the generator has layers of its own"
+                f"`{name}` is {value}, which {ELECTRA} does not allow, because the generator has layers of its own"
             )
 
 
@@ -206,7 +206,7 @@ def _check_lora(base: InitialModel, options: TrainingOptions) -> None:
     for name, value in (("config", base.config), ("layers", base.layers)):
         if value is not None:
             raise ArgumentError(
-                f"{name} and lora cannot be combined, because an adapter needs a trained model that is saved on disk"
+                f"`{name}` and `lora` cannot be combined, because an adapter needs a trained model on disk"
             )
     refuse_adapter(base.files)
 
@@ -246,11 +246,11 @@ def distill(
     for name in ("model", "config", "vocabulary", "adapter"):
         if options.get(name) is not None:
             raise ArgumentError(
-                f"{name} is not an option of distill", hint="choose the student with student= or layers="
+                f"`{name}` is not an option of distill", hint="choose the student with `student=` or `layers=`"
             )
     if student is not None:
         if layers is not None:
-            raise ArgumentError("student and layers cannot be combined, because layers are taken from the teacher")
+            raise ArgumentError("`student` and `layers` cannot be combined, because layers are taken from the teacher")
         return pretrain(
             corpus, output=output, model=student, teacher=teacher, objective=objective, **options
         )  # fmt: skip

@@ -57,7 +57,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         if not self.corpus:
-            raise ArgumentError("corpus is empty, expected one or more files")
+            raise ArgumentError("`corpus` is empty, expected one or more files")
         check_fields(self)
         check_encoding(self.encoding)
         _SHARE.check_number("validation_fraction", self.validation_fraction)
@@ -78,7 +78,7 @@ def files_of(files: str | Path | Sequence[str | Path] | None, name: str) -> tupl
     listed = [] if files is None else [files] if isinstance(files, str | Path) else [*files]
     for file in listed:
         if not isinstance(file, str | Path):
-            raise ArgumentError(f"{name} has {file!r:.60}, expected file names")
+            raise ArgumentError(f"`{name}` has {file!r:.60}, expected file names")
     return tuple(to_path(file, name) for file in listed)
 
 
@@ -90,5 +90,5 @@ def pairs_of(terms: Sequence[str], across: bool) -> "Pairs | None":
             f"the objective has {' and '.join(names)}, which cannot be combined, because each needs different pairs"
         )
     if names and across:
-        raise ArgumentError(f"across_documents is True, but {names[0]} takes its texts from a single document")
+        raise ArgumentError(f"`across_documents` is True, but {names[0]} takes its texts from a single document")
     return _PAIRS[names[0]] if names else None

@@ -129,19 +129,19 @@ def distill_static(
     words = COUNT.check_whole("words", words)
     dimensions = COUNT.check_whole("dimensions", dimensions)
     if isinstance(rarity, bool) or not isinstance(rarity, int | float) or not 0 <= rarity <= 1:
-        raise ArgumentError(f"rarity is {rarity!r:.60}, expected a number from 0 to 1")
+        raise ArgumentError(f"`rarity` is {rarity!r:.60}, expected a number from 0 to 1")
     paths = check_files(texts, text_field, "line") if texts else ()
     target = destination.check_target(output, None, overwrite)
     model = load(teacher, task="embed", device=device, revision=revision, offline=offline)
     if model.config.is_static:
-        raise ArgumentError(f"teacher is {str(teacher)!r}, which is itself a static model, expected an encoder")
+        raise ArgumentError(f"`teacher` is {str(teacher)!r}, which is itself a static model, expected an encoder")
     destination.check_location(target, model.folder)
     counts = _count_words(model, paths, text_field, encoding) if paths else Counter[str]()
     vocabulary = _vocabulary(model, counts, words)
     table, variance = _table(model, vocabulary, dimensions, on_progress)
     stored = (table * _weights(vocabulary, counts, rarity)[:, None]).astype(dtype)
     if lost := int((table.any(axis=1) & ~stored.any(axis=1)).sum()):
-        message = f"rarity is {rarity!r:.60}: the vectors of {lost:,} tokens become 0 in {dtype}"
+        message = f"`rarity` is {rarity!r:.60}: the vectors of {lost:,} tokens become 0 in {dtype}"
         raise ArgumentError(message, hint="use a larger number such as 1e-4, or 0 for equal weights")
     with destination.partial_folder(target, model.folder, overwrite) as partial:
         settings = {"apply_pca": dimensions, "sif_coefficient": rarity or None}
@@ -171,7 +171,7 @@ def _count_words(model: Model, paths: Sequence[Path], text_field: str, encoding:
     tokenizer = model.embed_tokenizer.files.tokenizer
     if json.loads(tokenizer.to_str())["model"]["type"] != "WordPiece":
         raise ArgumentError(
-            "texts cannot be combined with this teacher, because its vocabulary is not WordPiece",
+            "`texts` cannot be combined with this teacher, because its vocabulary is not WordPiece",
             hint="omit texts, or choose a teacher of the BERT family",
         )
     counts: Counter[str] = Counter()
@@ -219,7 +219,7 @@ def _table(
     """Returns the principal components (V, K) of the teacher's vectors, and the share of the variance they keep."""
     task = EmbedTask(model, EmbedOptions(pooling="mean", normalize=False, prompt=""))
     if dimensions > task.embedder.size:
-        raise ArgumentError(f"dimensions is {dimensions}, but the teacher's vectors have {task.embedder.size} values")
+        raise ArgumentError(f"`dimensions` is {dimensions}, but the teacher's vectors have {task.embedder.size} values")
     added = {*vocabulary.added}
     inputs: dict[int, Encoding] = {}
     for number, (token, old) in enumerate(zip(vocabulary.tokens, vocabulary.ids, strict=True)):
@@ -235,7 +235,7 @@ def _table(
         if on_progress is not None:
             on_progress(first + len(part), len(numbers))
     if len(numbers) <= dimensions:
-        raise ArgumentError(f"dimensions is {dimensions}, expected fewer than the {len(numbers)} tokens")
+        raise ArgumentError(f"`dimensions` is {dimensions}, expected fewer than the {len(numbers)} tokens")
     kept, variance = _principal_components(vectors[numbers], dimensions)
     table = np.zeros((len(vectors), dimensions))
     table[numbers] = check_finite(kept, "vectors")

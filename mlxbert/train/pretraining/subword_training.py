@@ -145,7 +145,7 @@ def unigram(texts: Texts, characters: Characters, size: int, *, cased: bool) -> 
     try:
         _in_thread(lambda texts: train(sentence_iterator=texts, model_writer=written, **options), chosen)
     except RuntimeError as problem:
-        raise ArgumentError(f"size is {size:,}, which sentencepiece cannot train ({problem})") from None
+        raise ArgumentError(f"`size` is {size:,}, which sentencepiece cannot train ({problem})") from None
     model = sentencepiece.SentencePieceProcessor(model_proto=written.getvalue())
     pieces = [model.id_to_piece(number) for number in range(3, model.get_piece_size())]
     frequent = _first_words(pieces, lambda piece: piece.startswith(_START))
@@ -206,6 +206,6 @@ def _first_words(tokens: Iterable[str], begins: Callable[[str], bool]) -> tuple[
 def _check_size(size: int, minimum: int, what: str) -> None:
     if size < minimum:
         raise ArgumentError(
-            f"size is {size:,}, expected at least {minimum:,} for the special tokens and {what}",
+            f"`size` is {size:,}, expected at least {minimum:,} for the special tokens and {what}",
             hint="choose a larger size, such as 30,000",
         )

@@ -107,7 +107,7 @@ def multilabel(
     thresholds = [DEFAULT_THRESHOLD] * len(names) if thresholds is None else thresholds
     if np.shape(thresholds) not in ((len(names),), probabilities.shape):
         raise ArgumentError(
-            f"thresholds have the shape {np.shape(thresholds)}, expected a threshold for each of {len(names)} labels"
+            f"`thresholds` have the shape {np.shape(thresholds)}, expected a threshold for each of {len(names)} labels"
         )
     expected = label_matrix(records, names)
     predicted = above(probabilities, thresholds)
@@ -200,7 +200,7 @@ def check_predictions(
     if not records:
         raise InputError("there is no example to evaluate")
     if predictions.shape != shape:
-        raise ArgumentError(f"predictions have the shape {predictions.shape}, expected {shape}")
+        raise ArgumentError(f"`predictions` have the shape {predictions.shape}, expected {shape}")
     check_finite(predictions, "predictions")
 
 

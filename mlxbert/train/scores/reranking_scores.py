@@ -98,7 +98,7 @@ def check_rerank_metric(metric: str, records: Sequence[LabelledRecord]) -> None:
         why = "some labels are between 0 and 1" if metric in _BINARY else "few queries have texts with different labels"
         raise InputError(
             f"{records[0].place} and below: the metric {metric!r} is not defined, because {why}",
-            hint=f"choose a metric with metric=: {', '.join(defined)}",
+            hint=f"choose a metric with `metric=`: {', '.join(defined)}",
         )
 
 

@@ -164,7 +164,9 @@ def test_a_gpu_that_is_not_there_is_an_error_of_the_option(monkeypatch: pytest.M
     monkeypatch.setattr(sys, "platform", "linux")
     outcome = call("doctor", "--device", "gpu")
     outcome.fails(1, "error: --device is 'gpu', but MLX finds no GPU", "hint: --device auto uses", "mlx[cuda13]")
-    call("doctor", MLXBERT_DEVICE="gpu").fails(1, "error: MLXBERT_DEVICE is 'gpu'", "hint: MLXBERT_DEVICE='auto' uses")
+    call("doctor", MLXBERT_DEVICE="gpu").fails(
+        1, "error: `MLXBERT_DEVICE` is 'gpu'", "hint: `MLXBERT_DEVICE='auto'` uses"
+    )
 
 
 def test_half_precision_on_a_cpu_is_said_to_be_emulated(monkeypatch: pytest.MonkeyPatch) -> None:

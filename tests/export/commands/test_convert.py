@@ -288,7 +288,7 @@ def test_a_full_disk_ends_in_an_error_and_leaves_nothing(limit: int, a: Path, tm
     (["--max-shard-size", "5TB"], "a size such as"),
     (["--max-shard-size", "nan"], "a size such as"),
     (["--quantize", "3"], "4 or 8 bits"), (["--quantize", "x"], "quantize"), (["--quantize=-4"], "4 or 8 bits"),
-    (["--quantize", "4", "--group-size", "48"], "32, 64, 128"), (["--group-size", "32"], "quantize is not given"),
+    (["--quantize", "4", "--group-size", "48"], "32, 64, 128"), (["--group-size", "32"], "--quantize is not given"),
     (["--quantize", "8", "--group-size", "0"], "32, 64, 128"),
     (["--dtype", "int8"], "float32"), (["--dtype", "FLOAT99"], "float32"), (["--what"], "--what"),
 ], ids=str)  # fmt: skip

@@ -80,9 +80,9 @@ def test_numbers_that_json_does_not_have_are_null(library: Library) -> None:
 def test_advice_in_json_names_options(library: Library, tmp_path: Path) -> None:
     start, end, log = events.started(), events.finished(), tmp_path / "log.jsonl"
     assert start.report is not None and end.summary is not None
-    warned = replace(start.report, warnings=("long texts; a smaller max_length= trains faster.",))
-    advised = replace(end.summary, advice="train longer (epochs=) or with a higher lr=")
-    opened = replace(end, summary=advised, opens="mlxbert; train with few_shot=False")
+    warned = replace(start.report, warnings=("long texts; a smaller `max_length=` trains faster.",))
+    advised = replace(end.summary, advice="train longer (`epochs=`) or with a higher `lr=`")
+    opened = replace(end, summary=advised, opens="mlxbert; train with `few_shot=False`")
     library.run = lambda: iter([replace(start, report=warned), opened])
     lines = call(*TYPED, "--log", str(log)).lines
     assert lines == [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
@@ -280,7 +280,7 @@ def test_an_interruption_of_the_drawing_reaches_the_training(library: Library, m
 def test_an_error_of_training_is_told_after_what_went_well(library: Library) -> None:
     def run() -> Iterator[Event]:
         yield events.started()
-        raise InputError("train.csv, line 7: the label is empty", hint="give label_column=")
+        raise InputError("train.csv, line 7: the label is empty", hint="give `label_column=`")
 
     library.run = run
     outcome = call(*TYPED)

@@ -230,7 +230,7 @@ def test_the_summary(width: int) -> None:
     assert "early" not in text
     assert "step 9 of 462" in told(summary.finished(replace(events.finished(), ended=9)), width)
     assert "3.1e-07" in told(summary.finished(replace(events.finished(), check=3.14e-7)), width)
-    opens = replace(events.finished(), check=3.14e-7, opens="mlxbert; few_shot=False trains another")
+    opens = replace(events.finished(), check=3.14e-7, opens="mlxbert; `few_shot=False` trains another")
     assert told(summary.finished(opens), width).endswith("mlxbert; --no-few-shot trains another")  # the last line
 
 
@@ -261,7 +261,9 @@ def test_a_model_that_is_worse_than_a_simple_method_is_told_so() -> None:
     event = events.finished()
     assert event.summary is not None and event.evaluation is not None
     assert "no better than" not in told(summary.finished(event))
-    low = replace(event.summary, score=0.6, interval=(0.5, 0.7), advice="train longer (epochs=) or with a higher lr=")
+    low = replace(
+        event.summary, score=0.6, interval=(0.5, 0.7), advice="train longer (`epochs=`) or with a higher `lr=`"
+    )
     worse = replace(event, summary=low)
     text = told(summary.finished(worse))
     assert "no better than frozen vectors: train longer (--epochs)" in text  # as options of the command line

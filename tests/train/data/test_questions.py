@@ -135,7 +135,7 @@ def test_columns_that_are_not_there_are_named() -> None:
     rows = read_rows([{"q": "a", "context": "b", "answers": []}])
     with pytest.raises(InputError, match=r"no column.*question.* q, context, answers") as caught:
         find_usual_columns(rows, "answer")
-    assert caught.value.hint == "choose the column with text_column="
+    assert caught.value.hint == "choose the column with `text_column=`"
     assert find_usual_columns(rows, "answer", text_column="q").text == "q"
     with pytest.raises(ArgumentError, match="no column 'x'"):
         find_usual_columns(rows, "answer", text_column="x")

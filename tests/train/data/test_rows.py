@@ -273,7 +273,7 @@ def test_a_missing_file_is_missing_whatever_its_ending(name: str, tmp_path: Path
 
 @pytest.mark.parametrize(
     ("how", "said"),
-    [({"format": "txt", "encoding": "rot13"}, "encoding is"), ({"format": "jsonl", "header": False}, "jsonl")],
+    [({"format": "txt", "encoding": "rot13"}, "`encoding` is"), ({"format": "jsonl", "header": False}, "jsonl")],
 )
 def test_options_that_do_not_fit_are_refused(how: dict[str, Any], said: str) -> None:
     with pytest.raises(ArgumentError, match=said):

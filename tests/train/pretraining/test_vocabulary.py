@@ -80,7 +80,7 @@ def test_a_size_that_is_too_small_is_refused_and_one_that_is_not_reached_is_said
     corpus: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for kind in KINDS:
-        with pytest.raises(ArgumentError, match="size is 20, expected at least"):
+        with pytest.raises(ArgumentError, match="`size` is 20, expected at least"):
             mlxbert.vocabulary([corpus], corpus.with_name("v"), kind=kind, size=20)
         found = mlxbert.vocabulary([corpus], corpus.with_name(kind), kind=kind, size=5000)
         assert found.size < found.wanted == 5000

@@ -299,7 +299,7 @@ def test_a_revision_that_leads_out_of_the_cache_is_wrong_usage(revision: str) ->
 
 def test_a_revision_goes_with_a_hub_name(tiny: Path) -> None:
     for source in ("builtin", str(tiny)):
-        with pytest.raises(mlxbert.ArgumentError, match="revision is 'main'"):
+        with pytest.raises(mlxbert.ArgumentError, match="`revision` is 'main'"):
             mlxbert.load(source, revision="main")
 
 

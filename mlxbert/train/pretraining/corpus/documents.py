@@ -71,11 +71,11 @@ def check_files(files: str | Path | Sequence[str | Path], field: str, documents:
     """Checks that all files of a corpus can be used, before any of them is read; returns their paths."""
     files = [files] if isinstance(files, str | Path) else files
     if not isinstance(files, Sequence) or not files:
-        raise ArgumentError(f"files is {files!r:.60}, expected a list of one or more file names")
+        raise ArgumentError(f"`files` is {files!r:.60}, expected a list of one or more file names")
     if documents not in BOUNDARIES:
         raise not_one_of("documents", documents, BOUNDARIES)
     if not isinstance(field, str) or not field:
-        raise ArgumentError(f"field is {field!r:.60}, expected the name of a field")
+        raise ArgumentError(f"`field` is {field!r:.60}, expected the name of a field")
     paths = tuple(to_path(file, "files") for file in files)
     for path in paths:
         if not path.is_file():
@@ -141,7 +141,7 @@ class DocumentReader:
             inside = self.place.records > 0  # the file may continue a document whose first parts were read before
             with open_source(path, stamp=stamp) as file:
                 self._records = read_records(
-                    file, self._field, name=str(path), choose="field=", most=_MAX_LINE, encoding=self._encoding
+                    file, self._field, name=str(path), choose="`field=`", most=_MAX_LINE, encoding=self._encoding
                 )
                 yield from _parts(self._events(self._records), inside)
 

@@ -207,7 +207,7 @@ def _open(
         in_fields = not all(uncompressed_name(path.name).endswith(".txt") for path in paths)
         raise InputError(
             f"{names}: no sentence has two tokens, expected text in the language of the vocabulary",
-            hint=f"check {'field= and ' * in_fields}the vocabulary, and that the files are not empty",
+            hint=f"check {'`field=` and ' * in_fields}the vocabulary, and that the files are not empty",
         )
     ids = _stored(folder / "ids.bin", ids_dtype(tokenizer), state.tokens)
     sentences = _stored(folder / "sentences.bin", np.dtype("<i8"), state.sentences)
