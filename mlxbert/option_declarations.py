@@ -150,9 +150,8 @@ def check_listed(name: str, values: Sized) -> None:
 
 def _check_flag(name: str, value: object, *, optional: bool) -> None:
     if not isinstance(value, bool):
-        raise ArgumentError(
-            f"`{name}` is {shown(value)}, expected True{', False or None' if optional else ' or False'}"
-        )
+        expected = "True, False or None" if optional else "True or False"
+        raise ArgumentError(f"`{name}` is {shown(value)}, expected {expected}")
 
 
 def _texts(name: str, value: object) -> tuple[str, ...]:

@@ -95,7 +95,7 @@ def test_no_hint_of_the_library_is_a_command_that_is_a_function_too() -> None:
 def test_errors_of_the_library_mark_the_arguments_that_they_name() -> None:
     names = {option[2:].replace("-", "_") for command in COMMAND_NAMES.values() for option in _options(command)}
     assert {"top_k", "group_size"} <= names
-    argument = re.compile(rf"({'|'.join(sorted(names))})( and \w+)? (is|are|has|names|cannot be|works only|needs)\b")
+    argument = re.compile(rf"({'|'.join(sorted(names))})( and \w+)? (is|are|has|cannot be|works only|needs)\b")
     found = [
         f"{module}:{line}: {text}"
         for module, path in MODULES.items()

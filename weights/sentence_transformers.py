@@ -80,7 +80,7 @@ def read_embedder(folder: Path | ModelFolder, width: int, *, with_weights: bool 
         layers = read_layers(folder, modules[2:], SENTENCE, with_weights=with_weights)
         return Embedder(config, width, [Normalize()] if in_code else layers)
     except ArgumentError as problem:
-        reason = problem.message.replace("`", "")  # of values in a file, which are no arguments
+        reason = problem.message.replace("`", "")  # the names are not of arguments, but of values in a file
         raise ConfigError(f"{folder.path / (MODULES if modules else SETTINGS)}: {reason}") from None
 
 

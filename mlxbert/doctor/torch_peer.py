@@ -98,9 +98,7 @@ def check_training(torch: Any, device: str, dtype: str) -> None:
     if problem:
         raise MlxbertError(
             f"torch {torch.__version__} cannot train in {dtype} on {device} ({problem:.200})",
-            hint="try a newer torch"
-            if dtype == "float32"
-            else "try a newer torch, or train both with `dtype='float32'`",
+            hint="try a newer torch" + ", or train both with `dtype='float32'`" * (dtype != "float32"),
         )
 
 

@@ -61,9 +61,7 @@ def attention(
     layer_ids = _numbers("layers", layers, len(config.layer_schedule))
     head_ids = _numbers("heads", heads, config.num_attention_heads)
     if rollout and heads is not None:
-        raise ArgumentError(
-            "`heads` and `rollout` cannot be combined: a rollout is computed from the mean of all heads"
-        )
+        raise ArgumentError("`heads` and `rollout` cannot be combined: a rollout takes the mean of all heads")
     encoding = model.tokenizer.encode(text, options.pair, overflow=options.overflow)
     batch, length = make_batch([encoding], config), len(encoding)
     _check_size(len(config.layer_schedule) if rollout else len(layer_ids), 1 if rollout else len(head_ids), length)

@@ -304,9 +304,7 @@ def _check_export(to: str, task: str | None, others: dict[str, object]) -> None:
     if to not in ("safetensors", "onnx"):
         raise not_one_of("to", to, ["safetensors", "onnx"])
     if to != "onnx" and task is not None:
-        raise ArgumentError(
-            f"`task` is {task!r:.60}, but only a file in ONNX is made for a task", hint="add `to='onnx'`"
-        )
+        raise ArgumentError(f"`task` is {task!r:.60}, but only ONNX files are made for a task", hint="add `to='onnx'`")
     given = [name for name, value in others.items() if value not in (None, _SHARD_SIZE)]
     if to == "onnx" and given:
         raise ArgumentError(

@@ -52,13 +52,11 @@ class Labels(Brief):
                 the names.
         """
         if not isinstance(self.names, tuple) or not all(isinstance(name, str) for name in self.names):
-            raise ArgumentError(f"the label names are {self.names!r:.60}, expected a tuple of strings")
+            raise ArgumentError(f"label names are {self.names!r:.60}, expected a tuple of strings")
         if any("\ud800" <= letter <= "\udfff" for name in self.names for letter in name):
-            raise ArgumentError(
-                f"the label names are {self.names!r:.60}, expected names without half of a surrogate pair"
-            )
+            raise ArgumentError(f"label names are {self.names!r:.60}, expected names without half of a surrogate pair")
         if not self.names or len({*self.names}) < len(self.names):
-            raise ArgumentError(f"the label names are {self.names!r:.60}, expected one or more different names")
+            raise ArgumentError(f"label names are {self.names!r:.60}, expected one or more different names")
         if self.problem_type not in (None, *PROBLEM_TYPES):
             raise not_one_of("problem_type", self.problem_type, PROBLEM_TYPES)
         if problem := self.crf_problem():

@@ -81,9 +81,8 @@ class Embedder(nn.Module):
         self.layers = list(layers)
         full = self._check_widths()
         if config.dimensions is not None and (type(config.dimensions) is not int or not 1 <= config.dimensions <= full):
-            raise ArgumentError(
-                f"`dimensions` is {shown(config.dimensions)}, but the model's vectors have {full} values"
-            )
+            given = shown(config.dimensions)
+            raise ArgumentError(f"`dimensions` is {given}, but the model's vectors have {full} values")
         self.size = config.dimensions or full
         self._truncated = self.size < full
 

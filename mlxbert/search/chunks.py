@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.option_declarations import is_whole
+from mlxbert.option_declarations import Bounds
 from mlxbert.search.documents.document import Document
 from mlxbert.text.long_texts import SIZE, check_letters
 from mlxbert.text.tokenizer import Tokenizer
@@ -90,12 +90,8 @@ class Splitter:
                 f"the prompt has {self._prompt} tokens, which leaves {max(room, 0)} of the model's maximum for a text, "
                 f"expected at least {_MIN_TOKENS}"
             )
-        self.tokens = min(room, _TOKENS) if tokens is None else tokens
-        if not is_whole(self.tokens) or not _MIN_TOKENS <= self.tokens <= room:
-            raise ArgumentError(
-                f"`tokens` is {self.tokens!r:.60}, expected a whole number from {_MIN_TOKENS} to {room}"
-            )
-        self.tokens = int(self.tokens)
+        tokens = min(room, _TOKENS) if tokens is None else tokens
+        self.tokens = Bounds(_MIN_TOKENS, room).check_whole("tokens", tokens)
         self._window = min(_WINDOW, self.tokens)
         self.tokenizer, self.prompt, self.titles = tokenizer, prompt, titles
         self._last: tuple[tuple[str, ...], str] = (), ""

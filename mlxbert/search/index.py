@@ -637,9 +637,7 @@ def open_index(
     path = None if path is None else index_stores.to_location(path)
     if path is None:
         if not paths:
-            raise ArgumentError(
-                "`path` is None and `paths` is empty, expected the file of an index or the paths to search"
-            )
+            raise ArgumentError("`path` is None and `paths` is empty, expected the file of an index or paths to search")
         path = find_index(paths) or index_file(paths)
     if index_stores.exists(path):
         return _open_existing(path, model)

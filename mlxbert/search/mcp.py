@@ -198,9 +198,7 @@ class IndexTools:
         around = _AROUND.check_whole("around", around)
         line = _LINE.check_whole("line", line)
         if (chunk is None) == (path is None):
-            raise ArgumentError(
-                f"`chunk` is {chunk!r:.60} and `path` is {path!r:.60}, expected either a chunk or a path"
-            )
+            raise ArgumentError(f"`chunk` is {chunk!r:.60} and `path` is {path!r:.60}, expected a chunk or a path")
         if path is not None:
             files = self._files()
             files = {composed(name): stored for name, stored in files.items()} | files

@@ -135,9 +135,8 @@ def embedding_tasks(model: Model, options: SimilarityOptions, usage: Usage | Non
     make, refused = _KINDS[model.vectors[0]]
     for name in refused:
         if (value := getattr(options, name)) is not None:
-            message = (
-                f"`{name}` is {value!r:.60}, but the vectors of {model.source} are {KINDS[model.vectors[0]].title}"
-            )
+            kind = KINDS[model.vectors[0]].title
+            message = f"`{name}` is {value!r:.60}, but the vectors of {model.source} are {kind}"
             raise ArgumentError(message, hint=f"omit `{name}=`")
     return make(model, options, usage)
 

@@ -101,8 +101,7 @@ def make_task(model: Model, options: TagOptions, *, usage: Usage | None = None) 
         name = "labels" if options.labels is not None else "threshold" if options.threshold is not None else "nested"
         raise ArgumentError(
             f"`{name}` is given, but {model.source} is not a GLiNER model",
-            hint="use a GLiNER model such as urchade/gliner_medium-v2.1, "
-            f"or omit `{name}` to get the model's own labels",
+            hint=f"use a GLiNER model such as urchade/gliner_medium-v2.1, or omit `{name}` for the model's own labels",
         )
     return TagTask(model, options, usage=usage)
 

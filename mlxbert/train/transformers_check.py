@@ -46,9 +46,7 @@ def require_counterpart(heads: Mapping[str, Labels | None], config_json: ConfigJ
             f"`check` works only with one of the heads {', '.join(FINE_TUNED)}, but the model gets {', '.join(heads)}"
         )
     if any(has_own([head], labels) for head, labels in heads.items()):
-        raise ArgumentError(
-            "`check` compares with transformers, which has nothing equivalent to the classifier of `few_shot`"
-        )
+        raise ArgumentError("`check` compares with transformers, which has no classifier like that of `few_shot`")
     family = family_of(config_json)[1]
     if family.read_config(config_json).is_static:
         raise ArgumentError("`check` compares with transformers, which has no static models")

@@ -88,7 +88,7 @@ def test_a_sweep_over_no_adapter_says_how_to_compare() -> None:
     rows = [{"text": f"{label} {n}", "label": label} for label in "ab" for n in range(4)]
     with pytest.raises(MlxbertError, match="`sweep` of `lora`") as caught:
         mlxbert.finetune("classify", train=rows, output="x", sweep={"lora": [None, 8]})
-    assert caught.value.hint == "use a separate call without lora for a comparison"
+    assert caught.value.hint == "compare with a separate call without `lora`"
 
 
 def test_few_shot_with_pairs_names_its_argument() -> None:

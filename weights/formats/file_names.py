@@ -14,13 +14,13 @@ TF_READER = f"reader of {TENSORFLOW}"  # a part of a room
 TF_INDEX, TF_STATE = ".index", "checkpoint"  # TF_STATE names the latest of several checkpoints
 EXPECTED = "model.safetensors, pytorch_model.bin, an .npz, or a TensorFlow 1 checkpoint (.index)"
 _OLD = (
-    'convert it with "transformers<5": AutoModel.from_pretrained(DIR, {}).save_pretrained(NEW); '
+    'convert it with "transformers<5": `AutoModel.from_pretrained(DIR, {}).save_pretrained(NEW)`; '
     "for a model with a head, use the class of that head instead of AutoModel"
 )
 # Unsupported formats by file name suffix, and what to do instead.
 NOT_READ = {
-    ".h5": ("a Keras file", _OLD.format("`from_tf=True`")),
-    ".msgpack": ("a Flax file", _OLD.format("`from_flax=True`")),
+    ".h5": ("a Keras file", _OLD.format("from_tf=True")),
+    ".msgpack": ("a Flax file", _OLD.format("from_flax=True")),
     ".onnx": ("an ONNX file", "use the .safetensors or .bin file from which this file was exported"),
     ".gguf": ("a GGUF file", "use the original model, from which this file was converted"),
     ".pt": ("a torch file with a non-standard name", "if this file holds a state dict, rename it to pytorch_model.bin"),

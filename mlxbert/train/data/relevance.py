@@ -68,8 +68,7 @@ def find_relevance_columns(rows: LabelledRows, **named: str | None) -> Relevance
         return RelevanceColumns(roles.get("query", QUERY), None, None, () if "query" in roles else ("query",))
     if not {"query", "text"} <= roles.keys() and not search.take_pair("query", "text", any_name=True):
         raise search.refused(
-            "the columns of query and text cannot be guessed",
-            "choose the columns with `query_column=` and `text_column=`",
+            "the columns of query and text cannot be guessed", "choose them with `query_column=` and `text_column=`"
         )
     if "label" not in roles:
         search.take_label()

@@ -246,8 +246,7 @@ class TagReader:
         """Returns the scheme to convert to, given the scheme and the entity types of the data."""
         if self.requested is not None and "plain" in (self.requested, scheme) and self.requested != scheme:
             raise ArgumentError(
-                f"`scheme` is {self.requested!r}, but tags of the scheme {scheme} cannot be converted to "
-                f"{self.requested}"
+                f"`scheme` is {self.requested!r}, but tags of the scheme {scheme} cannot become {self.requested}"
             )
         if self.requested is None and scheme != "plain" and self.source_labels is not None and self._has_types(kinds):
             return scheme_of(self.source_labels.names)

@@ -249,11 +249,8 @@ class Updater:
 
 def less_memory(training: Training) -> str:
     """Returns a hint that names options which reduce memory."""
-    batches = (
-        "`chunk=`"
-        if isinstance(training.objective, ContrastiveObjective)
-        else "`batch_size=` with `gradient_accumulation=`"
-    )
+    in_chunks = isinstance(training.objective, ContrastiveObjective)
+    batches = "`chunk=`" if in_chunks else "`batch_size=` with `gradient_accumulation=`"
     return f"use a smaller {batches}, or `checkpointing=True`, and `overwrite=True` to start over"
 
 

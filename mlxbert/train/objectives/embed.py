@@ -102,9 +102,7 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         self.unjudged = kinds == {"texts"} and self._metric is None
         metrics = scoring.metrics_of(valid)
         if self._metric is not None and self._metric not in metrics:
-            raise ArgumentError(
-                f"`metric` is {self._metric!r}, but the validation data allows only {', '.join(metrics)}"
-            )
+            raise ArgumentError(f"`metric` is {self._metric!r}, but the validation data allows {', '.join(metrics)}")
         self.metric = self._metric or metrics[0]
 
     def facts(self) -> dict[str, str]:

@@ -111,10 +111,8 @@ class TrainingOptions:
             )
         for name in ("lora_alpha", "lora_dropout", "lora_layers", "dora", "rslora"):
             if self.lora is None and getattr(self, name) != getattr(TrainingOptions, name):
-                raise ArgumentError(
-                    f"`{name}` is {getattr(self, name)!r:.60}, which works only with `lora`",
-                    hint="`lora=8` is a common rank",
-                )
+                problem = f"`{name}` is {getattr(self, name)!r:.60}, which works only with `lora`"
+                raise ArgumentError(problem, hint="`lora=8` is a common rank")
         if not isinstance(self.lora_layers, str) or not all(name.strip() for name in self.lora_layers.split(",")):
             raise ArgumentError(
                 f"`lora_layers` is {self.lora_layers!r:.60}, expected names separated by commas, or {ALL_LINEAR}"
@@ -185,16 +183,13 @@ def check_sweep(sweep: Mapping[str, Any] | None, seeds: int = 1) -> list[dict[st
             raise ArgumentError(f"`sweep` names {name!r:.60}, expected any of {', '.join(VARIED)}")
         if name == "lora" and None in [*values]:
             raise ArgumentError(
-                "`sweep` of `lora` contains None, expected ranks",
-                hint="use a separate call without lora for a comparison",
+                "`sweep` of `lora` contains None, expected ranks", hint="compare with a separate call without `lora`"
             )
         if isinstance(values, str | bytes) or not isinstance(values, list | tuple) or not values:
             raise ArgumentError(f"`sweep` of `{name}` is {values!r:.60}, expected a list of values")
         runs *= len(values)
         if runs > RUNS.most:  # checked before the combinations take memory
-            raise ArgumentError(
-                f"`sweep` has {runs:,} runs or more, expected at most {RUNS.most:,}, including all seeds"
-            )
+            raise ArgumentError(f"`sweep` has {runs:,} runs or more, expected at most {RUNS.most:,} with all seeds")
         combinations = [{**options, name: value} for options in combinations for value in values]
     return combinations
 

@@ -76,9 +76,7 @@ def with_layers(model: Model, layers: Sequence[int], device: str = "auto") -> Mo
     if "global_attn_every_n_layers" in values:
         raise ArgumentError(f"{model.source}: the layers differ in their attention, so no layer can be left out")
     if not layers or [*layers] != sorted({*layers}) or not 0 <= layers[0] <= layers[-1] < count:
-        raise ArgumentError(
-            f"`layers` are {[*layers]!r:.60}, expected different numbers from 0 to {count - 1} in order"
-        )
+        raise ArgumentError(f"`layers` are {[*layers]!r:.60}, expected increasing numbers from 0 to {count - 1}")
     heads: dict[str, Labels | None] = dict.fromkeys(model.network.heads)
     student = new_model(values | {key: len(layers)}, model.files.path, heads=heads, dtype="float32", device=device)
     if (
