@@ -6,6 +6,7 @@ import logging
 import socket
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -93,6 +94,18 @@ def get(place: str, port: int) -> bytes:
     with socket.create_connection((place, port), timeout=60) as client:
         client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         return b"".join(iter(functools.partial(client.recv, 1 << 16), b""))
+
+
+def test_empty_lines_after_an_answer_hold_no_connection() -> None:
+    with answering(hello, read_seconds=0.5) as (port, server), socket.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b" 200 " in client.recv(20)
+        begun = time.monotonic()
+        while server.connections:
+            with suppress(OSError):
+                client.sendall(b"\r\n")
+            time.sleep(0.05)
+            assert time.monotonic() < begun + 20
 
 
 def test_a_client_that_is_gone_before_its_connection_begins_is_no_error(

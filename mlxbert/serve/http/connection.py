@@ -1,8 +1,19 @@
 """A connection of the server: answers a client's requests one after the other, within limits of size and time.
 
-No ASGI server (uvicorn, hypercorn, granian) supports all of these rules: timeouts for receiving a head and for sending
-an answer, a limit on the bytes around the chunks of a body, errors that reach a client while it is still sending, and
-cancelling a request whose client has left.
+No ASGI server does all of this. Three were tried in its place, each with 75 lines that cancel the request of a client
+that has left, limit the time for sending, and end the server:
+
+                                               here   uvicorn 0.54  hypercorn 0.18  granian 2.8
+    failures in 49 tests of the server            0             22              18           17
+    reads the body if HTTP/2 is offered         yes             no             yes          yes
+    limits the time for a head                  yes             no              no          yes
+    limits the size of a head and of chunks     yes             no          a head          yes
+    cuts a client that reads too slowly         yes             no             yes          yes
+    says why it refuses a request               yes             no              no           no
+    CPU per request, 1 client, in ms            3.0            3.5             4.5          4.1
+    CPU per request, 8 clients                  1.9            1.9             2.7          2.4
+    CPU per request, 64 clients                 1.0            1.2             1.5          1.1
+    memory for 1,000 connections, in MB          15             17              11           20
 """
 
 import asyncio
