@@ -189,7 +189,7 @@ def test_json_in_pieces_is_that_of_the_whole() -> None:
     assert len([*pieces(each(range(50_000), lambda one: "text"))]) > 3
 
 
-def test_a_large_answer_is_sent_in_pieces_and_to_old_clients_at_once(folders: dict[str, Path]) -> None:
+def test_a_large_answer_is_sent_in_pieces_and_a_small_one_at_once(folders: dict[str, Path]) -> None:
     with serving({"embed": folders["embed"]}, max_queue=5000) as service:
         app = make_app(service)
         body = {"texts": [WORDS] * 3600}

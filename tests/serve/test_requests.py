@@ -269,6 +269,9 @@ def test_an_answer_without_a_length_comes_in_chunks_and_one_to_head_has_no_body(
     _, whole, head = found.written.split(b"HTTP/1.1 200 OK\r\n")
     assert whole.endswith(b"\r\n\r\n5\r\nhello\r\n10\r\n0123456789abcdef\r\n0\r\n\r\n")
     assert head.endswith(b"\r\n\r\n") and head.count(b"\r\n\r\n") == 1
+    old = exchange([b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"], stream)  # HTTP/1.0 has no chunks
+    assert old.closed and old.written.endswith(b"\r\nconnection: close\r\n\r\nhello0123456789abcdef")
+    assert b"transfer-encoding" not in old.written
 
 
 def test_a_request_to_a_proxy_is_refused() -> None:

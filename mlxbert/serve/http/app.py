@@ -11,7 +11,7 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route as Address, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -39,34 +39,6 @@ _TRUNCATE = "for clients that cannot send this, use `mlxbert serve --truncate`"
 _RELOAD = "restart the server, or start it with --reload-changed"
 _HOW = "send JSON with the header Content-Type: application/json"
 _encode = msgspec.json.Encoder().encode
-
-
-class _Streamed(Response):
-    """A response that encodes each piece of its body only after the client has read the previous one.
-
-    Args:
-        first: The first pieces.
-        rest: The remaining pieces, which are encoded on other threads.
-        headers: The headers.
-        media_type: The media type of the body.
-    """
-
-    def __init__(self, first: bytes, rest: Iterator[bytes], headers: Mapping[str, str], media_type: str) -> None:
-        super().__init__(None, headers=headers, media_type=media_type)
-        del self.headers["content-length"]
-        self._first, self._rest = first, rest
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends the response; HTTP/1.0 clients, which do not support chunks, get it in one piece."""
-        piece: bytes | None = self._first
-        if scope.get("http_version") == "1.0":
-            piece = await asyncio.to_thread(b"".join, itertools.chain([self._first], self._rest))
-            self.headers["content-length"] = str(len(piece))
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        while piece is not None:
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
-            piece = await asyncio.to_thread(next, self._rest, None)
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 class _Budgets:
@@ -171,7 +143,7 @@ async def _response(reply: Reply) -> Response:
     first, rest = await asyncio.to_thread(_encoded, reply) if reply.tokens > _FEW_TOKENS else _encoded(reply)
     if rest is None:
         return Response(first, headers=headers, media_type=reply.media_type)
-    return _Streamed(first, rest, headers, reply.media_type)
+    return StreamingResponse(itertools.chain([first], rest), headers=headers, media_type=reply.media_type)
 
 
 def _encoded(reply: Reply) -> tuple[bytes, Iterator[bytes] | None]:

@@ -131,7 +131,7 @@ class RequestParser:
             return
         path, query = target[1], target[2] or b""
         scope: Scope = {
-            "type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "scheme": "http", "root_path": "",
+            "type": "http", "asgi": {"version": "3.0", "spec_version": "2.4"}, "scheme": "http", "root_path": "",
             "http_version": version, "method": method.decode(), "path": unquote(path.decode()), "raw_path": path,
             "query_string": query, "headers": headers, "client": self._client,
         }  # fmt: skip
@@ -327,8 +327,12 @@ class Connection(asyncio.Protocol):
         while request is not None and not request.complete and self._received and parser.error is None:
             self._parse_piece()  # a received body that the application has not read
         lines = [_LINES[status], b"date: %b" % _date(int(time.time())), *(b"%b: %b" % header for header in headers)]
-        self._without_body = status in (204, 304) or (request is not None and request.scope["method"] == "HEAD")
-        self._chunked = not self._without_body and b"content-length" not in dict(headers)
+        scope: Scope = {} if request is None else request.scope
+        self._without_body = status in (204, 304) or scope.get("method") == "HEAD"
+        # HTTP/1.0 has no chunks: there, the end of the connection is the end of the body.
+        self._chunked = (
+            not self._without_body and scope.get("http_version") != "1.0" and b"content-length" not in dict(headers)
+        )
         if self._chunked:
             lines.append(b"transfer-encoding: chunked")
         if self._finishing or request is None or not (request.persistent and request.complete):
