@@ -2,6 +2,9 @@
 
 Any web page can make a browser send requests to this machine. A request with a foreign `Host` or `Origin` is rejected
 before its body is read. A page therefore gains nothing from a public name that points at this machine (DNS rebinding).
+
+Starlette's middleware is not enough: that for hosts compares neither ports nor addresses, that for origins answers
+requests of foreign pages, and that for bodies limits neither their time nor all of them together.
 """
 
 import asyncio
