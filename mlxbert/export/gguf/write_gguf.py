@@ -3,7 +3,7 @@
 The names of tensors and the metadata are in the other files of this package. The package `gguf` writes the header.
 """
 
-import io
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -246,7 +246,6 @@ def _header(plan: _GgufPlan) -> bytes:
     """Returns what stands in the file before the tensors: the metadata, and the names, shapes and types of tensors."""
     import numpy as np
     from gguf import GGMLQuantizationType, GGUFWriter
-    from gguf.gguf_writer import WriterState
 
     header: Any = GGUFWriter(None, plan.architecture)
     for key, value in plan.values.items():
@@ -254,12 +253,13 @@ def _header(plan: _GgufPlan) -> bytes:
     for tensor in plan.tensors:
         kind = GGMLQuantizationType[tensor.type]
         header.add_tensor_info(tensor.name, tensor.shape, np.dtype(np.float32), tensor.bytes, kind)
-    written = io.BytesIO()
-    header.fout, header.state = [written], WriterState.EMPTY
-    header.write_header_to_file()
-    header.write_kv_data_to_file()
-    header.write_ti_data_to_file()
-    return written.getvalue()
+    folder = Path(tempfile.gettempdir())
+    with writing(folder), tempfile.NamedTemporaryFile(dir=folder) as file:  # the package opens files by their names
+        header.write_header_to_file(Path(file.name))
+        header.write_kv_data_to_file()
+        header.write_ti_data_to_file()
+        header.close()
+        return file.read()
 
 
 def _write(plan: _GgufPlan, header: bytes, file: BinaryIO, on_written: OnProgress | None) -> None:
