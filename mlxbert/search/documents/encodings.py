@@ -15,7 +15,7 @@ MARKS = {
 WESTERN = "cp1252"  # often declared by default, so it does not precede UTF-8
 # What browsers decode in place of other encodings, which lack some of its characters, such as ①.
 _SUPERSETS = {"ascii": WESTERN, "iso8859-1": WESTERN, "gb2312": "gb18030", "gbk": "gb18030", "euc_jp": "euc_jis_2004"}
-_NOT_OF_TEXTS = {"idna", "punycode", "undefined", "unicode_escape", "raw_unicode_escape"}
+_NOT_OF_TEXTS = {"idna", "punycode", "unicode_escape", "raw_unicode_escape"}
 # Encodings of texts without a label: the ones of browsers, and two of DOS and Unix. If all encodings were compared, a
 # short text would often fit a rare one best.
 _LATIN = ("cp1252", "cp1250", "cp1254", "cp1257", "iso-8859-2")
@@ -125,9 +125,10 @@ def find_codec(label: str) -> str | None:
         codec = encoding.codec_info if encoding else codecs.lookup(label)
         if codec.name in ("replacement", "x-user-defined"):  # browsers decode nothing; Python may
             codec = codecs.lookup(label)
+        " ".encode(codec.name)  # fails for what encodes bytes, such as base64
     except (LookupError, ValueError):
         return None
-    if not codec._is_text_encoding or codec.name.replace("-", "_") in _NOT_OF_TEXTS:
+    if codec.name.replace("-", "_") in _NOT_OF_TEXTS:
         return None
     return _SUPERSETS.get(codec.name, codec.name)
 
