@@ -184,19 +184,16 @@ def compile_rules(text: str, naming: Naming, *, inside: bool = False) -> Rules |
 
 def _compiled(line: str) -> tuple[re.Pattern[str], bool] | None:
     """Compiles a line; returns its expression, and whether it ignores paths, or `None` if the line has no pattern."""
-    from pathspec import GitIgnoreSpec
+    from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
     for pattern, equal in _EQUAL_PATTERNS:
         line = pattern.sub(equal, line)
     try:
         with warnings.catch_warnings(action="ignore"):  # FutureWarnings about possible set operations
-            patterns = GitIgnoreSpec.from_lines([line], backend="simple").patterns
+            compiled = GitIgnoreSpecPattern(line)
     except (ValueError, re.error):
         return None
-    compiled = [
-        (pattern.regex, pattern.include) for pattern in patterns if pattern.regex and pattern.include is not None
-    ]
-    return compiled[0] if compiled else None
+    return (compiled.regex, compiled.include) if compiled.regex and compiled.include is not None else None
 
 
 def _stars(line: str) -> int:
