@@ -7,7 +7,6 @@ import fnmatch
 import glob
 import re
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,32 +37,13 @@ SMALL = (
 ReadJson = Callable[[str], Any]
 
 
-@dataclass(frozen=True)
-class _WeightFormat:
-    """A weight format, described by the names of its files."""
-
-    first: str  # the pattern of the file that is opened first; exactly one file must match
-    # The patterns of further files. `{}` stands for the name of the first file without `ending`.
-    companions: tuple[str, ...] = ()
-    ending: str = ""  # the suffix that is removed from the name of the first file for `companions`
-    self_contained: bool = True  # whether the first file is complete without companions
-    sharded: bool = False  # whether the first file is an index of the other files
-    # Whether weights in this format that another program cached are used, even if a preferred format could be
-    # downloaded.
-    reusable: bool = False
-
-
-# In order of preference, as in `formats.weight_files.open_weights`.
-_FORMATS = (
-    _WeightFormat(file_names.SAFETENSORS, reusable=True),
-    _WeightFormat(file_names.SAFETENSORS_INDEX, sharded=True, reusable=True),
-    _WeightFormat(file_names.TORCH, reusable=True),
-    _WeightFormat(file_names.TORCH_INDEX, sharded=True, reusable=True),
-    _WeightFormat(file_names.NPZ),
-    _WeightFormat(
-        f"*{file_names.TF_INDEX}", ("{}.data-?????-of-?????",), ending=file_names.TF_INDEX, self_contained=False
-    ),
-)
+# The patterns of the file that is opened first, in order of preference, as in `formats.weight_files.open_weights`;
+# exactly one file must match. Weights in the first formats are used if another program has cached them, even if a
+# preferred format could be downloaded.
+_INDEXES = (file_names.SAFETENSORS_INDEX, file_names.TORCH_INDEX)
+_REUSABLE = (file_names.SAFETENSORS, file_names.SAFETENSORS_INDEX, file_names.TORCH, file_names.TORCH_INDEX)
+_TENSORFLOW = f"*{file_names.TF_INDEX}"
+_FORMATS = (*_REUSABLE, file_names.NPZ, _TENSORFLOW)
 
 
 def leaves_folder(path: str) -> bool:
@@ -139,9 +119,8 @@ def _shards(name: str, index: str, listed: Collection[str], read: ReadJson) -> l
     return [prefix + shard for shard in shards]
 
 
-def _companions(format: _WeightFormat, first: str, inside: Collection[str]) -> list[str]:
-    stem = glob.escape(first.removesuffix(format.ending))
-    return [file for pattern in format.companions for file in _matching(inside, pattern.replace("{}", stem))]
+def _tensorflow_data(index: str, inside: Collection[str]) -> list[str]:
+    return _matching(inside, f"{glob.escape(index.removesuffix(file_names.TF_INDEX))}.data-?????-of-?????")
 
 
 def _weights(
@@ -149,17 +128,18 @@ def _weights(
 ) -> list[str]:
     """Returns the weight files that a folder has in one format; empty if the folder has none."""
     inside = [file.removeprefix(prefix) for file in listed if file.startswith(prefix)]
-    choices: list[tuple[_WeightFormat, list[str]]] = []
-    for format in _FORMATS:
-        groups = [[first, *_companions(format, first, inside)] for first in _matching(inside, format.first)]
-        usable = [files for files in groups if format.self_contained or len(files) > 1]
-        if len(usable) == 1:  # several would be ambiguous
-            choices.append((format, [prefix + file for file in usable[0]]))
+    choices: list[tuple[str, list[str]]] = []
+    for pattern in _FORMATS:
+        groups = [[first] for first in _matching(inside, pattern)]
+        if pattern == _TENSORFLOW:  # an index without its data is something else
+            groups = [[index, *data] for (index,) in groups if (data := _tensorflow_data(index, inside))]
+        if len(groups) == 1:  # several would be ambiguous
+            choices.append((pattern, [prefix + file for file in groups[0]]))
     if not choices:
         return []
-    cached = [(format, files) for format, files in choices if format.reusable and is_here(files[0])]
-    format, files = (cached or choices)[0]
-    shards = _shards(name, files[0], listed, read) if format.sharded else []
+    cached = [(pattern, files) for pattern, files in choices if pattern in _REUSABLE and is_here(files[0])]
+    pattern, files = (cached or choices)[0]
+    shards = _shards(name, files[0], listed, read) if pattern in _INDEXES else []
     own_files = [file for file in inside if re.fullmatch(r"[^/]+\.safetensors", file)]
     if {prefix + file for file in own_files} <= {*files, *shards}:
         return files + shards  # most folders: not worth importing MLX
