@@ -52,6 +52,7 @@ _NAMES = [name for name in _MODULES if " " not in name]
 # The variable with the number of this process, if `mlx.launch` started several, and the part of a room for them.
 _RANK, _PROCESSES = "MLX_RANK", "work for several processes"
 
+
 class _Program(CommandGroup):
     """The top-level command group; its help begins with `first_steps`."""
 

@@ -46,6 +46,7 @@ def library(name: str, revision: str | None, explain: Explain | None = None) -> 
     try:
         with warnings.catch_warnings(action="ignore"):
             import huggingface_hub
+            import huggingface_hub.utils.logging  # adds its handler
 
             handlers = logging.getLogger("huggingface_hub").handlers[:]
             for handler in handlers:

@@ -156,6 +156,21 @@ def test_a_cache_that_huggingface_hub_filled_is_used(machine: Machine) -> None:
     assert (outcome.status, outcome.err, machine.hub.requests) == (0, "", [])
 
 
+def test_huggingface_hub_uses_a_cache_that_mlxbert_filled(warm: Machine, files: Files) -> None:
+    (warm.folder / ".mlxbert-killed").mkdir()
+    code = (
+        "import sys, huggingface_hub as hub\n"
+        f"print(*[hub.hf_hub_download({NAME!r}, file) for file in {sorted(NEEDED)}], sep='\\n')\n"
+        "scanned = hub.scan_cache_dir()\n"
+        "print(len(scanned.warnings), [len(revision.files) for repo in scanned.repos for revision in repo.revisions])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(**warm.variables), check=True, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines() == [*(str(warm.snapshot / file) for file in sorted(NEEDED)), "0 [3]"]
+    assert warm.hub.fetched() == set()
+
+
 @pytest.mark.parametrize(
     ("name", "options", "said"),
     [
