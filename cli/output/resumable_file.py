@@ -159,11 +159,7 @@ class _Folder(PartialFolder):
 
 
 class FileOutput:
-    """A context manager that writes results to `path`.
-
-    Attributes:
-        hint: The hint for the first failure of this run, if the file stores why inputs failed.
-    """
+    """A context manager that writes results to `path`."""
 
     def __init__(
         self, path: Path, manifest: dict[str, Any], *, overwrite: bool, format: OutputFormat | None = None
@@ -177,7 +173,7 @@ class FileOutput:
         self._parts = self._new_parts()
         self._results: list[Any] = []
         self._kept: list[Mapping[str, Any]] = []
-        self.hint: str | None = None
+        self.hint: str | None = None  # the hint for the first failure of this run, if the file stores why inputs failed
         self._printed = 0
         self._lock = ExitStack()
 

@@ -212,14 +212,7 @@ class Pooler(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Turns token ids into hidden states.
-
-    Attributes:
-        checkpointing: Whether training computes the arrays of each layer again for its gradients: this takes less
-            memory and a third more time, and gives the same gradients.
-        frozen: The number of leading stored layers without gradients; unless it is 0, the embeddings have none, either.
-        divisible: Whether the parts of a batch may be computed separately.
-    """
+    """Turns token ids into hidden states."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -233,9 +226,12 @@ class Encoder(nn.Module):
         if config.pooler:
             self.pooler = Pooler(config)
         self.config = config
+        # Whether training computes the arrays of each layer again for its gradients: this takes less memory and a third
+        # more time, and gives the same gradients.
         self.checkpointing = False
+        # The number of leading stored layers without gradients; unless it is 0, the embeddings have none, either.
         self.frozen = 0
-        self.divisible = True
+        self.divisible = True  # whether the parts of a batch may be computed separately
 
     def __call__(
         self,

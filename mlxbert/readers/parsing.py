@@ -76,12 +76,9 @@ class Binary(Opened):
     Args:
         name: The name of the file in errors.
         file: The file to read; not a pipe.
-
-    Attributes:
-        done: The number of bytes read so far.
     """
 
-    done = 0
+    done = 0  # the number of bytes read so far
 
     def __init__(self, name: str, file: BinaryIO) -> None:
         self.name, self.file = name, file

@@ -13,13 +13,9 @@ _CHUNK = 1 << 16  # bytes read at a time
 
 
 class Opened:
-    """An open source that knows how many bytes were read, and whether the next record has arrived.
+    """An open source that knows how many bytes were read, and whether the next record has arrived."""
 
-    Attributes:
-        piped: Whether the source is a pipe or a terminal.
-    """
-
-    piped = False
+    piped = False  # whether the source is a pipe or a terminal
 
     @property
     def done(self) -> int:

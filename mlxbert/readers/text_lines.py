@@ -65,9 +65,6 @@ class Lines(Opened):
         most: Maximum size of a line in bytes.
         encoding: The encoding of the text.
         other: The encoding of bytes that are not valid in `encoding`; by default, they are an error of their line.
-
-    Attributes:
-        others: The number of lines with such bytes so far, and the number of the first one of these lines.
     """
 
     def __init__(
@@ -82,7 +79,7 @@ class Lines(Opened):
     ) -> None:
         self.name, self._max_bytes, self._encoding = name, most, check_encoding(encoding)
         self._other = other
-        self.others = 0, 0
+        self.others = 0, 0  # the number of lines with such bytes so far, and the number of the first one of these lines
         self._line = 0
         self._offset = 0  # bytes into the uncompressed text
         self._lenient = lenient

@@ -355,14 +355,11 @@ def _shifted(batch: "pa.RecordBatch", by: int) -> "pa.RecordBatch":
 
 
 class LanceTable:
-    """A table at one of its versions.
-
-    Attributes:
-        session: The name of this writer, whose spare vectors no other one removes.
-    """
+    """A table at one of its versions."""
 
     def __init__(self, uri: str) -> None:
         self.dataset = open_table(uri)
+        # The name of this writer, whose spare vectors no other one removes.
         self.session = f"{random.getrandbits(64):016x}"
 
     def refresh(self) -> bool:

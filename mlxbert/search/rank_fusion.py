@@ -124,15 +124,12 @@ class Candidates:
         query: The query.
         vector: The vector of the query.
         unrelated: The similarities of unrelated texts.
-
-    Attributes:
-        rows: The chunks, by number.
     """
 
     def __init__(self, store: IndexStore, query: str, vector: "Vector", unrelated: Unrelated) -> None:
         self._store, self._vector, self._unrelated = store, vector, unrelated
         self._matcher = WordMatcher(store.word_weights(query), phrases(query))
-        self.rows: dict[int, FoundChunk] = {}
+        self.rows: dict[int, FoundChunk] = {}  # the chunks, by number
         self._similarities: dict[int, float] = {}
         self._words: dict[tuple[tuple[str, ...], str], WordMatch] = {}  # equal texts are compared once
 

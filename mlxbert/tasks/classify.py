@@ -44,14 +44,9 @@ def scores(logits: mx.array, labels: Labels) -> mx.array:
 
 
 class ClassifyTask(LabelsTask[ClassifyJob, list[float]]):
-    """Computes the labels, or the values of a regression, for a text or a pair of texts.
+    """Computes the labels, or the values of a regression, for a text or a pair of texts."""
 
-    Attributes:
-        labels: The classes of the model.
-        logits: Whether the scores of labels are the logits of the model.
-    """
-
-    logits: ClassVar[bool] = False
+    logits: ClassVar[bool] = False  # whether the scores of labels are the logits of the model
     name = "classify"
     options: ClassifyOptions
 
@@ -61,7 +56,7 @@ class ClassifyTask(LabelsTask[ClassifyJob, list[float]]):
             if value is not None:
                 raise ArgumentError(f"`{name}` works only with `labels`")
         assert model.labels is not None  # a model with the head has labels
-        self.labels = model.labels
+        self.labels = model.labels  # the classes of the model
         self._pairs = "pair" in trained_columns(model.folder)
 
     @property

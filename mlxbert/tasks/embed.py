@@ -37,26 +37,23 @@ _LOG = logging.getLogger("mlxbert")
 
 
 class EmbedTask(PromptedTask["Vector", Embedding]):
-    """Computes the dense vector of a text.
-
-    Attributes:
-        embedder: Turns hidden states into vectors, with the settings of the model and the options.
-        similarity: The name of the function that compares the vectors, one of `SIMILARITIES`.
-        static: Computes the vectors, if the model is static and the options allow it.
-    """
+    """Computes the dense vector of a text."""
 
     options: EmbedOptions
 
     def __init__(self, model: Model, options: EmbedOptions, *, usage: Usage | None = None) -> None:
         super().__init__(model, options, usage=usage)
+        # Turns hidden states into vectors, with the settings of the model and the options.
         self.embedder = model.embedder.variant(
             pooling=options.pooling, normalize=options.normalize, dimensions=options.dimensions
         )
+        # The name of the function that compares the vectors, one of `SIMILARITIES`.
         self.similarity = self.embedder.config.similarity
         check_output_dtype(options.output_dtype, self.embedder.size)
         self.model = model.for_prompt(options.prompt_name, self.prompt)
         whole = self.embedder.config.include_prompt or not self.prompt
         fast = whole and StaticVectors.suit(self.model, self.embedder)
+        # Computes the vectors, if the model is static and the options allow it.
         self.static = StaticVectors(self.model, self.embedder, self.tokenizer) if fast else None
 
     def text_settings(self) -> tuple[VectorSettings, Tokenizer]:

@@ -44,12 +44,7 @@ class OpenTagJob(PreparedItem[Item]):
 
 
 class OpenTagTask(Task[Item, OpenTagJob, list[Found], Tagged]):
-    """Finds the spans of a text that fit one of the labels.
-
-    Attributes:
-        labels: The labels.
-        threshold: The probability above which a span is an entity.
-    """
+    """Finds the spans of a text that fit one of the labels."""
 
     name = "tag"
     options: TagOptions
@@ -61,6 +56,7 @@ class OpenTagTask(Task[Item, OpenTagJob, list[Found], Tagged]):
                 f"`aggregation` is {options.aggregation!r}, but {model.source} scores spans of words",
                 hint="omit `aggregation=`",
             )
+        # The probability above which a span is an entity.
         self.threshold = THRESHOLD if options.threshold is None else options.threshold
         self._facts = cast(OpenEntityFacts, model.config.heads[HEAD])
         self._encoder = LabelledWordEncoder(model.tokenizer, self._facts)

@@ -26,11 +26,7 @@ Pair = tuple[str, str]
 
 
 class RerankTask(Task[Pair, PreparedItem[Pair], tuple[float, float], Scored]):
-    """Computes the scores of pairs of a query and a text.
-
-    Attributes:
-        probabilities: Whether the scores are probabilities.
-    """
+    """Computes the scores of pairs of a query and a text."""
 
     name = "classify"
     options: RerankOptions
@@ -38,7 +34,7 @@ class RerankTask(Task[Pair, PreparedItem[Pair], tuple[float, float], Scored]):
     def __init__(self, model: Model, options: RerankOptions, *, usage: Usage | None = None) -> None:
         super().__init__(model, options, usage=usage)
         check_one_score(model)
-        self.probabilities = gives_probabilities(model.files)
+        self.probabilities = gives_probabilities(model.files)  # whether the scores are probabilities
         if options.prompt is not None:
             self.tokenizer = _instructed(self.tokenizer, options.prompt)
 

@@ -36,12 +36,7 @@ _ENTITY_BYTES = 280  # the memory of an `Entity`
 
 
 class TagTask(TokenTask[Tagged]):
-    """Finds the entities of a text, or tags its words.
-
-    Attributes:
-        names: The tags of the model.
-        crf: The CRF that decides the tags of words; `None` if the model has none, or if an aggregation is given.
-    """
+    """Finds the entities of a text, or tags its words."""
 
     name = "tag"
     options: TagOptions
@@ -49,8 +44,9 @@ class TagTask(TokenTask[Tagged]):
     def __init__(self, model: Model, options: TagOptions, *, usage: Usage | None = None) -> None:
         super().__init__(model, options, usage=usage)
         assert model.labels is not None  # a model with the head has labels
-        self.names = model.labels.names
+        self.names = model.labels.names  # the tags of the model
         head = cast(TokenClassifier, model.network.heads[HEAD])
+        # The CRF that decides the tags of words; `None` if the model has none, or if an aggregation is given.
         self.crf = head.crf if options.aggregation is None and "crf" in head else None
 
     @property

@@ -30,21 +30,15 @@ if TYPE_CHECKING:
 
 
 class TokenVectorsTask(Task[str, PreparedItem[str], "Vectors", TokenVectors]):
-    """Computes the vectors (T, W) of the tokens of a text.
-
-    Attributes:
-        embedder: Turns hidden states into vectors.
-        inputs_of: Makes the inputs of texts.
-        similarity: One of `TOKEN_SIMILARITIES`.
-    """
+    """Computes the vectors (T, W) of the tokens of a text."""
 
     name = "embed"
     options: TokenVectorOptions
 
     def __init__(self, model: Model, options: TokenVectorOptions, *, usage: Usage | None = None) -> None:
         super().__init__(model, options, usage=usage)
-        self.embedder = model.token_embedder
-        self.similarity = self.embedder.config.similarity
+        self.embedder = model.token_embedder  # turns hidden states into vectors
+        self.similarity = self.embedder.config.similarity  # one of `TOKEN_SIMILARITIES`
         check_output_dtype(options.output_dtype, self.embedder.size, TOKEN_DTYPES)
         if options.output_dtype in ("int8", "binary") and not self.embedder.unit:
             raise ArgumentError(
@@ -52,7 +46,7 @@ class TokenVectorsTask(Task[str, PreparedItem[str], "Vectors", TokenVectors]):
             )
         config = self.embedder.config
         tokenizer = model.tokenizer.adapted(lower_case=config.lower_case)
-        self.inputs_of = TokenInputs(tokenizer, config.side(options.kind))
+        self.inputs_of = TokenInputs(tokenizer, config.side(options.kind))  # makes the inputs of texts
         self.tokenizer = self.inputs_of.tokenizer
 
     @property

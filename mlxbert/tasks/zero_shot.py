@@ -44,14 +44,7 @@ Logits = tuple[float, float]  # the logits of entailment and of contradiction
 
 
 class ZeroShotTask(LabelsTask[PreparedItem[str], Logits]):
-    """Computes how well each of the given labels fits a text.
-
-    Attributes:
-        labels: The labels to choose from.
-        hypotheses: The hypothesis of each label.
-        entailment: The index of the model's output for entailment.
-        contradiction: The index of the output for contradiction; equals `entailment` if contradiction is not needed.
-    """
+    """Computes how well each of the given labels fits a text."""
 
     name = "classify"
     options: ClassifyOptions
@@ -60,12 +53,13 @@ class ZeroShotTask(LabelsTask[PreparedItem[str], Logits]):
         super().__init__(model, options, usage=usage)
         check_no_window(options)
         assert options.labels is not None  # `make_task` chooses this task only with labels
-        self.labels = check_labels(options.labels)
+        self.labels = check_labels(options.labels)  # the labels to choose from
         template = check_hypothesis(HYPOTHESIS if options.hypothesis is None else options.hypothesis)
-        self.hypotheses = [template.replace(SLOT, label) for label in self.labels]
+        self.hypotheses = [template.replace(SLOT, label) for label in self.labels]  # the hypothesis of each label
         assert model.labels is not None  # a model with the head has labels
         self._binary = options.multi or len(self.labels) == 1  # if false, the scores of all labels add up to 1
-        self.entailment = find_entailment(model.labels, model.source)
+        self.entailment = find_entailment(model.labels, model.source)  # the index of the model's output for entailment
+        # The index of the output for contradiction; equals `entailment` if contradiction is not needed.
         self.contradiction = find_contradiction(model.labels, model.source) if self._binary else self.entailment
         self.inputs = len(self.labels)
 

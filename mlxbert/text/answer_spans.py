@@ -44,15 +44,11 @@ class Spans:
     """The best spans of a text so far, and the probability that it has no answer.
 
     Memory is bounded, and the time to add a span does not depend on `count`.
-
-    Attributes:
-        count: The number of spans to keep.
-        no_answer: The lowest probability of "no answer" in a window so far; NaN if scores are not finite.
     """
 
     def __init__(self, count: int) -> None:
-        self.count = count
-        self.no_answer = 1.0
+        self.count = count  # the number of spans to keep
+        self.no_answer = 1.0  # the lowest probability of "no answer" in a window so far; NaN if scores are not finite
         self._parts: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []  # places (see `_BITS`) and scores
         self._size, self._new = 0, False  # all spans, and whether some were added since the last count
 

@@ -10,17 +10,13 @@ from mlxbert.text.tokenizer import Tokenizer
 
 
 class TokenInputs:
-    """Makes the inputs of queries, or of documents.
-
-    Attributes:
-        tokenizer: The tokenizer, with the maximum length of these texts.
-        markers: The number of tokens that say of which kind the text is.
-    """
+    """Makes the inputs of queries, or of documents."""
 
     def __init__(self, tokenizer: Tokenizer, side: TokenSide) -> None:
         self._side = side
         self._marker = [] if not side.marker else [_id(tokenizer, side.marker, "the prefix")]
-        self.markers = len(self._marker)
+        self.markers = len(self._marker)  # the number of tokens that say of which kind the text is
+        # The tokenizer, with the maximum length of these texts.
         self.tokenizer = tokenizer.adapted(max_length=side.limit)
         if side.expand > self.tokenizer.max_length:
             raise ArgumentError(

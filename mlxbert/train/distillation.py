@@ -31,9 +31,6 @@ class Distillation:
     """Computes a teacher's scores for the training data, from which a student learns.
 
     The teacher is a model that was trained for the same task and labels.
-
-    Attributes:
-        objective: The objective for the loop, which combines the task with the distance from the teacher.
     """
 
     def __init__(
@@ -56,6 +53,7 @@ class Distillation:
         self._teacher_task = task.of_teacher(model)
         self._train_scores: Predictions | None = None
         self._valid_vectors: Predictions | None = None
+        # The objective for the loop, which combines the task with the distance from the teacher.
         self.objective = task.distilled(self._teacher_task, self.name, options)
         self._per_token = bool(task.head) and HEADS[task.head].scope in ("token", "span")
         self._inputs = [example.encoding for record in train.records for example in self._teacher_task.examples(record)]

@@ -187,7 +187,7 @@ def test_results_do_not_wait_for_items_that_have_not_arrived() -> None:
 
 
 def test_an_error_of_any_kind_names_its_item() -> None:
-    given = SurplusCellsError("three cells", {"text": "a"})
+    given = SurplusCellsError("three cells", {"text": "a"}, "quote it")
     with pytest.raises(SurplusCellsError) as caught:
         [*run([3, given], lambda one: one, lambda jobs: jobs, "raise")]
     assert str(caught.value) == caught.value.message == "input 1: three cells"

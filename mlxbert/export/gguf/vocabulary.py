@@ -36,11 +36,7 @@ _AT_ENDS = "^ | $"
 
 
 class VocabularyReader:
-    """Reads a tokenizer of mlxbert into the metadata of llama.cpp.
-
-    Attributes:
-        notes: A noun phrase for each step of the tokenizer that llama.cpp does not have.
-    """
+    """Reads a tokenizer of mlxbert into the metadata of llama.cpp."""
 
     def __init__(self, tokenizer: Tokenizer, rows: int, *, lower_case: bool) -> None:
         """Takes the tokenizer of a model, the number of word embeddings, and whether texts are lowercased before."""
@@ -48,7 +44,7 @@ class VocabularyReader:
         self._state: dict[str, Any] = json.loads(tokenizer.files.tokenizer.to_str())
         self._model: dict[str, Any] = self._state["model"]
         self._added = {entry["id"]: entry for entry in self._state["added_tokens"]}
-        self.notes: list[str] = []
+        self.notes: list[str] = []  # a noun phrase for each step of the tokenizer that llama.cpp does not have
 
     def read(self) -> dict[str, Any]:
         """Returns the metadata by their whole names."""

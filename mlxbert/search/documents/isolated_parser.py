@@ -53,14 +53,12 @@ class _Watch(threading.Thread):
     Args:
         process: The process.
         limits: The limits of the process.
-
-    Attributes:
-        exceeded: The limit that the process exceeded; `None` if it was not killed.
     """
 
     def __init__(self, process: "subprocess.Popen[bytes]", limits: ParserLimits) -> None:
         super().__init__(daemon=True)
         self._process, self._limits, self._ended = process, limits, threading.Event()
+        # The limit that the process exceeded; `None` if it was not killed.
         self.exceeded: Literal["seconds", "memory"] | None = None
 
     def run(self) -> None:

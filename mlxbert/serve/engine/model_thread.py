@@ -49,15 +49,12 @@ class ModelThread:
         refs: The models by their names.
         options: Limits of batches, queue and memory.
         state: The state that the threads of the engine share, including the requests.
-
-    Attributes:
-        loaded: The models in memory, least recently used first.
-        on_change: Called with the name and the model after a model whose files have changed is reloaded.
     """
 
     def __init__(self, refs: Mapping[str, ModelRef], options: EngineOptions, state: EngineState) -> None:
         self._refs, self._options, self._state = refs, options, state
-        self.loaded: OrderedDict[str, Loaded] = OrderedDict()
+        self.loaded: OrderedDict[str, Loaded] = OrderedDict()  # the models in memory, least recently used first
+        # Called with the name and the model after a model whose files have changed is reloaded.
         self.on_change: Callable[[str, Model], object] = lambda name, model: None
         self._fingerprints: dict[str, str] = {}  # the fingerprints of all models that were ever loaded
         self._nested = 0.0  # seconds of all batches, from which batches nested in a long item are subtracted

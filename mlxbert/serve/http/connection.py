@@ -62,17 +62,14 @@ class RequestParser:
 
     Args:
         client: The address of the client.
-
-    Attributes:
-        requests: The requests whose heads are parsed, in the order of arrival; only the last request may be incomplete.
-        error: The error in the bytes that follow these requests, or in the body of the last one.
-        begun: Whether a request is partly parsed.
     """
 
     def __init__(self, client: tuple[str, int]) -> None:
+        # The requests whose heads are parsed, in the order of arrival; only the last request may be incomplete.
         self.requests: deque[HttpRequest] = deque()
+        # The error in the bytes that follow these requests, or in the body of the last one.
         self.error: HTTPException | None = None
-        self.begun = False
+        self.begun = False  # whether a request is partly parsed
         self._client, self._parser, self._spare = client, httptools.HttpRequestParser(self), _MAX_HEADERS
 
     def feed(self, data: bytes) -> None:

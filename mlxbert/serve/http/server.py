@@ -207,13 +207,10 @@ class HttpServer:
         app: The application.
         options: The limits of connections.
         say: Receives a line when the server ends.
-
-    Attributes:
-        connections: The open connections.
     """
 
     def __init__(self, app: ASGIApp, options: ServeOptions, say: Callable[[str], None] = lambda text: None) -> None:
-        self.connections: set[Connection] = set()
+        self.connections: set[Connection] = set()  # the open connections
         self._connect = functools.partial(Connection, app, options, self.connections)
         self._say, self._quietly, self._ending = say, False, asyncio.Event()
 

@@ -126,14 +126,12 @@ class Search:
         rows: The data.
         task: A key of `USUAL`.
         named: The columns named by the user: `text_column` and so on.
-
-    Attributes:
-        found: The columns found so far, by role.
     """
 
     def __init__(self, rows: LabelledRows, task: str, named: Mapping[str, str | None]) -> None:
         self.rows, self.usual = rows, USUAL[task]
         by_role = {role: named.get(f"{role}_column") for role in self.usual.roles}
+        # The columns found so far, by role.
         self.found = {role: column for role, column in by_role.items() if column is not None}
         self._named = {*self.found}
         for role, column in self.found.items():

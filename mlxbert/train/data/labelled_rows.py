@@ -40,12 +40,9 @@ class LabelFolder(Opened):
         path: The folder.
         name: The name of the folder in errors.
         encoding: The encoding of the files.
-
-    Attributes:
-        done: The number of bytes read so far.
     """
 
-    done = 0
+    done = 0  # the number of bytes read so far
 
     def __init__(self, path: Path, name: str, encoding: str) -> None:
         self.name, self._encoding = name, encoding

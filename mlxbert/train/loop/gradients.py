@@ -162,13 +162,9 @@ class BatchFunctions:
 
 
 class Differentiator:
-    """Computes the gradients of an objective on a network.
+    """Computes the gradients of an objective on a network."""
 
-    Attributes:
-        computed: The time, by `phase_times.clock`, at which the last part was computed, or submitted to a GPU.
-    """
-
-    computed = 0.0
+    computed = 0.0  # the time, by `phase_times.clock`, at which the last part was computed, or submitted to a GPU
 
     def __init__(self, network: Network, objective: LoopObjective[Any], dtype: mx.Dtype) -> None:
         self._network, self._objective = network, objective

@@ -11,14 +11,11 @@ OnPhase = Callable[[str], object]
 
 
 class Times:
-    """Measures the time of each phase. A phase lasts until the next one begins, so the sum is the total time.
-
-    Attributes:
-        seconds: The time of each phase so far in seconds, keyed by name. The key `EARLIER` holds the time that
-            interrupted processes spent on training.
-    """
+    """Measures the time of each phase. A phase lasts until the next one begins, so the sum is the total time."""
 
     def __init__(self, on_phase: OnPhase | None = None) -> None:
+        # The time of each phase so far in seconds, keyed by name. The key `EARLIER` holds the time that interrupted
+        # processes spent on training.
         self.seconds: dict[str, float] = {}
         self.on_phase: OnPhase = on_phase or (lambda name: None)
         self._name, self._since = "", 0.0

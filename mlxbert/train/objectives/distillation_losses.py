@@ -78,13 +78,10 @@ class DistillationObjective(LoopObjective[Any]):
 
     Args:
         order: For each label of the student, its index in the teacher's scores; `None` if the order is the same.
-
-    Attributes:
-        chooses: Whether the distance on the validation data selects the best checkpoint.
     """
 
     name: ClassVar[str] = "distillation"
-    chooses = False
+    chooses = False  # whether the distance on the validation data selects the best checkpoint
 
     def __init__(self, task: Any, order: list[int] | None = None) -> None:
         self.task, self.metric, self.minimize, self.order = task, task.metric, task.minimize, order

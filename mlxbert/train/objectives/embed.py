@@ -35,17 +35,14 @@ from mlxbert.train.scores.evaluation_summary import Evaluation
 
 
 class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
-    """Embedding, trained with contrastive and regression losses over vectors.
-
-    Attributes:
-        unjudged: Whether the validation data are single texts without related texts, and the caller chose no metric.
-    """
+    """Embedding, trained with contrastive and regression losses over vectors."""
 
     name, head = "embed", ""
     lr_factor = 0.4  # there is no new head
     learning: VectorLearning
     columns: ColumnNames | None = None
     embedder: Embedder
+    # Whether the validation data are single texts without related texts, and the caller chose no metric.
     unjudged = False
     usual_temperature: ClassVar[float] = 0.05
     compares_cosines = True

@@ -28,18 +28,14 @@ ACTIVE = "active_tokens"  # the metric that says how sparse vectors are
 
 
 class EmbedSparse(Embed):
-    """Sparse vectors. The in-batch loss compares them by dot product; FLOPS regularizers keep most weights at 0.
-
-    Attributes:
-        progress: How far the training is, from 0 to 1, which decides the weight of the regularizers.
-    """
+    """Sparse vectors. The in-batch loss compares them by dot product; FLOPS regularizers keep most weights at 0."""
 
     needs = "embed-sparse"
     baseline_heads = (HEAD,)
     usual_temperature = 1.0
     compares_cosines = False
     sparse: SparseEmbedder
-    progress = 1.0
+    progress = 1.0  # how far the training is, from 0 to 1, which decides the weight of the regularizers
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)

@@ -104,9 +104,6 @@ class DocumentReader:
         documents: Where a document of a .txt file ends: `blank` (at an empty line) or `line` (at the end of each line).
         place: The position to resume from; earlier text is skipped.
         stamps: The size and modification time that each file had when it was hashed or read before.
-
-    Attributes:
-        place: The position after the last part that was read.
     """
 
     def __init__(
@@ -122,7 +119,7 @@ class DocumentReader:
         self._stamps = [stamp_of(path) for path in files] if stamps is None else stamps
         self._records: RecordStream | None = None
         self._problem: InputError | None = None  # the first problem of the current file
-        self.place = place or CorpusPosition()
+        self.place = place or CorpusPosition()  # the position after the last part that was read
 
     @property
     def total(self) -> int:
