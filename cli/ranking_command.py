@@ -57,12 +57,9 @@ def write_ranking(
     Args:
         texts: The arguments; a single argument is the query.
         records: The texts to rank; the first one is the query, unless the query is an argument.
-        out: The options that say where results go.
-        draw: A function that draws a result in a terminal.
         top_k: The number of texts to keep. `None` keeps all, or the best `SHOWN` if a terminal shows the texts of a
             file.
         task: The settings for the manifest of an output file.
-        score: A function that scores the texts.
         result: A function that makes the result from the query and a ranked text.
     """
     from mlxbert.tasks.query_ranking import Ranking, check_query

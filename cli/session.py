@@ -116,13 +116,7 @@ def results(
     chosen: TaskOptions,
     usage: "Usage | None" = None,
 ) -> Iterator[Any]:
-    """Yields the results of a task, in the order of the input's records.
-
-    Args:
-        task: The task's entry in the catalogue.
-        model: The model, local or on a server.
-        usage: The counter of texts and tokens.
-    """
+    """Yields the results of a task, in the order of the input's records."""
     if is_remote(model):
         return model.run(task.name, records, on_error=records.on_error, usage=usage, **chosen.deciding())
     return task.make(model, chosen, usage).run(records, records.on_error)
@@ -223,8 +217,6 @@ class ResultWriter:
     """Writes results to stdout: drawings in a terminal, or JSON lines in a pipe or with `--json`.
 
     Args:
-        draw: A function that draws a result in a terminal.
-        options: The output options.
         last: A function that draws what follows the last result in a terminal.
         gap: Whether an empty line separates results in a terminal.
         left_out: The fields that JSON lines omit, because they have the same value in all lines.
@@ -306,11 +298,8 @@ def stream(
     """Writes results to stdout or a file as they are computed.
 
     Args:
-        source: The records of the input.
         results: The results of the records in their order. They must be computed lazily, because a resumed run first
             skips the records that are done.
-        draw: A function that draws a result in a terminal.
-        options: The options that say where results go.
         task: The task, the model and their settings, for the manifest of an output file.
         usage: The counters of the task, which are summarized on stderr if the input is a file.
         last: A function that draws what follows the last result in a terminal.
@@ -388,12 +377,9 @@ def report(count: int, truncated: int, only_unknown: int, failed: int, failures:
     """Prints notes about a finished run.
 
     Args:
-        count: The number of results.
         truncated: The number of results whose input was truncated.
         only_unknown: The number of results whose text has no known token.
-        failed: The number of results that are failures.
         failures: A phrase that says where failures are described.
-        hint: The hint for the first failure.
     """
     if not count:
         console.say("note", "the input is empty")

@@ -320,7 +320,6 @@ def acquire_lock(path: Path, holder: str, *, hint: str | None = None) -> BinaryI
     Args:
         path: The file in the folder; created if it is missing.
         holder: What else might hold the lock, for example "run".
-        hint: The hint of the error.
 
     Returns:
         The open file. The lock is released when it is closed, or when the process ends, however it ends.

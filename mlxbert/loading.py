@@ -360,7 +360,6 @@ def _warn_about_tokenizer(source: str, tokenizer: Tokenizer, config: EncoderConf
 
     Args:
         source: The name of the model.
-        config: The configuration.
         stated: Whether `config.json` names the padding token.
     """
     pad, eos, mask = (tokenizer.token_id(tokenizer.special.get(role, "")) for role in ("pad", "eos", "mask"))

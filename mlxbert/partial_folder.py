@@ -29,7 +29,6 @@ class PartialFolder:
     """The folder of unfinished work, with the manifest of the call that does the work.
 
     Args:
-        target: The path of the finished work.
         manifest: The settings of the call; a later call resumes the work only if its settings are the same.
     """
 

@@ -70,7 +70,6 @@ def open_regular(path: str | Path, flags: int, *, folder: int | None = None) -> 
     A FIFO or a device is not even opened, unless it takes the file's place between two system calls.
 
     Args:
-        flags: Flags of `os.open`.
         folder: The descriptor of the folder that a relative path starts from.
 
     Returns:

@@ -93,12 +93,9 @@ def build_network(
     """Builds a network and loads its weights from disk.
 
     Args:
-        checkpoint: The opened folder.
         parts: The optional parts to build; the weights must hold each of them.
-        dtype: The dtype to compute in.
         new_heads: Maps each head to add, with fresh weights, to its labels, or to `None` if it has no labels. If the
             heads need a pooler, it is loaded from the weights; it is fresh if the weights hold none.
-        seed: The seed of the fresh weights.
         packed: Whether quantized weights stay quantized in memory, which saves space. Otherwise they are expanded to
             `dtype`.
         streamed: Whether each layer is read from disk every time it runs, and is then freed. This is slow, but saves
@@ -223,7 +220,6 @@ def _load_weights(
 
     Args:
         module: The network, or a layer of it.
-        checkpoint: The opened folder.
         within: The prefix that the names of the module's parameters have in the network.
         packed: Whether quantized weights stay quantized in memory.
         fresh: The names of parameters that keep their current weights.

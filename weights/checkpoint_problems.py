@@ -26,9 +26,7 @@ def problems(checkpoint: Checkpoint, part: str, parts: Iterable[str]) -> Iterato
     """Yields the problems that prevent a part of a network from being built.
 
     Args:
-        checkpoint: The opened folder.
         part: The part to check: `encoder`, or one of the optional parts.
-        parts: The optional parts of the network.
     """
     spec = HEADS.get(part)
     if spec is not None and spec.labelled and checkpoint.config.labels is None:

@@ -100,11 +100,7 @@ def with_adapter(base: ModelFolder, adapter: Path) -> ModelFolder:
 
 
 def _with_base(folder: ModelFolder, ref: ModelRef, find: Callable[[ModelRef], ModelFolder]) -> ModelFolder:
-    """Returns the base model of an adapter together with the adapter. Any other model is returned unchanged.
-
-    Args:
-        ref: The reference by which the folder was found.
-    """
+    """Returns the base model of an adapter together with the adapter. Any other model is returned unchanged."""
     if not is_adapter(folder.path):
         return folder
     from mlxbert.weights.adapters.peft_adapter import read_settings

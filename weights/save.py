@@ -108,7 +108,6 @@ def plan(
     Heads that mlxbert does not run are written unchanged.
 
     Args:
-        checkpoint: The opened folder.
         dtype: The dtype of all written tensors, one of `FLOATS`; `None` keeps the dtype of each.
         quantization: How to quantize the matrices that can be quantized; `None` quantizes none.
         inputs_of: Returns the products of a matrix's inputs, given our name of the matrix; called once per matrix.
@@ -282,7 +281,6 @@ def write_weights(tensors: list[TensorToWrite], folder: Path, limit: int, on_pro
 
     Args:
         tensors: The tensors, as returned by `plan` or `plan_network`.
-        folder: An existing folder.
         limit: The maximum size of the data in a file, in bytes.
         on_progress: Called with the written and the total bytes.
 
@@ -329,7 +327,6 @@ def config_changes(
     """Returns the keys of `config.json` that would be wrong for the written weights, with their new values.
 
     Args:
-        architecture: The model.
         dtype: The dtype that the weights were converted to, one of `FLOATS`; `None` if they were not converted.
         quantization: How the weights were quantized; `None` if they were not quantized.
 

@@ -57,7 +57,6 @@ def read_embedder(folder: Path | ModelFolder, width: int, *, with_weights: bool 
     """Reads how a model computes dense vectors. If its files do not state the pooling, its family decides.
 
     Args:
-        width: The hidden size of the encoder.
         with_weights: Whether to read the weights of modules. Otherwise they are zeros, and only their headers
             are read.
     """

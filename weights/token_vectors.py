@@ -53,7 +53,6 @@ def read_token_embedder(folder: Path | ModelFolder, width: int, *, with_weights:
     """Reads how a model computes token vectors.
 
     Args:
-        width: The hidden size of the encoder.
         with_weights: Whether to read the weights of layers. Otherwise they are zeros, and only their headers
             are read.
 

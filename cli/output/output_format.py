@@ -74,7 +74,6 @@ class OutputFormat(ABC):
         """Writes the whole file from its parts.
 
         Args:
-            file: The file to write to.
             parts: The paths of the parts in order; they can be iterated over several times.
             results: The number of results in all parts.
         """

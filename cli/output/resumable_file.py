@@ -112,8 +112,6 @@ def check_path(path: Path, overwrite: bool, sources: Iterable[str] = (), option:
     """Raises an error if a file cannot be written to the path, whatever its format.
 
     Args:
-        path: The path of the output file.
-        overwrite: Whether an existing file may be replaced.
         sources: The input files, which must not be overwritten.
         option: The name of the option for the path, for error messages.
     """

@@ -21,7 +21,6 @@ def check_written(name: str | None, path: str | Path, kind: Literal["file", "fol
 
     Args:
         name: The name of the option for the path; `None` for an argument.
-        path: The path to write.
         kind: What the command writes: `file` or `folder`.
     """
     described = str(path) if name is None else f"--{name.replace('_', '-')} {path}"

@@ -118,7 +118,6 @@ def _duplicates(
     """Joins the equal texts whose leader is the same.
 
     Args:
-        count: The number of texts.
         distinct: The indices of equal texts, the preferred one first.
         leaders: For each entry of `distinct`, the number of the entry that is kept in its place.
         scores: For each entry of `distinct`, its similarity to that entry.

@@ -48,7 +48,6 @@ def unit_vectors(
     Args:
         model: The model that computes the vectors; not used if `vectors` are given.
         vectors: The vectors, (N, W); `None` to compute them.
-        batch_tokens: The number of tokens per batch.
         on_progress: Called with the number of texts embedded so far and the number of all texts.
 
     Raises:

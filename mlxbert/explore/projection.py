@@ -89,7 +89,6 @@ def coordinates_of(vectors: "Vectors", method: str, seed: int, exaggeration: flo
     Args:
         vectors: The vectors, (N, W), of length 1.
         method: `pca` or `tsne`. Few vectors, and vectors that are all the same, are placed by `pca`.
-        seed: The seed of random numbers.
         exaggeration: How much more strongly than usual t-SNE pulls similar vectors together, which makes groups denser.
     """
     import numpy as np

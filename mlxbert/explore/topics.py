@@ -97,7 +97,6 @@ def find_clusters(vectors: "Vectors", options: ClusterOptions) -> "Numbers":
 
     Args:
         vectors: The vectors, (N, W), of length 1.
-        options: How to find clusters.
     """
     import numpy as np
 
@@ -141,7 +140,6 @@ def describe(texts: Sequence[str], vectors: "Vectors", labels: "Numbers", option
     Args:
         vectors: Their vectors, (N, W), of length 1.
         labels: The number of each text's cluster, (N,).
-        options: How many words and texts describe a topic.
     """
     import numpy as np
 

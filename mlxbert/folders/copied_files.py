@@ -55,7 +55,6 @@ def copy_files(source: ModelFolder, folder: Path, inner: str, *, vectors: bool =
     """Copies the vocabulary, settings and licenses of a model folder, and the settings of its modules.
 
     Args:
-        folder: The folder to write.
         inner: The subfolder of the encoder (see `place_of_encoder`).
         vectors: Whether to copy the files that say how the model makes vectors.
 

@@ -283,10 +283,8 @@ def fit(config: EncoderConfig, parameters: int, weights: Mapping[str, int], max_
     """Estimates how much memory a model needs on the current device, and whether the device has enough.
 
     Args:
-        config: The configuration of the encoder.
         parameters: The number of parameters of the network.
         weights: The size of the weights in bytes, by dtype.
-        max_length: The maximum number of input tokens.
     """
     chosen = devices.choose_dtype(wide_range=config.wide_range)
     available, dtype = devices.available_memory(), devices.dtype_name(chosen)

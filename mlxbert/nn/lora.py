@@ -24,7 +24,6 @@ def merged(weight: mx.array, update: mx.array, magnitude: mx.array | None) -> mx
     """Returns the adapted matrix, float32 (O, I).
 
     Args:
-        weight: The base matrix.
         update: scale · B A.
         magnitude: The norms of the adapted matrix's rows, (O,); only for DoRA.
     """

@@ -173,7 +173,6 @@ def read_records(
         with_id: Whether to keep `id` as well, if there is one.
         choose: The names of the arguments `text` and `pair` in hints.
         most: Maximum size of a line in bytes; a longer line is an unusable record.
-        encoding: The encoding of a text file.
         lenient: Whether a damaged line is an unusable record even without `text`, when it otherwise ends the reading.
         other: The encoding of bytes that are not valid in `encoding`; by default, they make a record unusable.
         separator: The separator of the columns of a .csv.

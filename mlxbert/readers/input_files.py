@@ -68,7 +68,6 @@ class InputFile(io.BufferedReader):
 
     Args:
         file: The path, or the descriptor of an open file, which the caller closes.
-        name: The name of the file in errors.
         stamp: The stamp of the file when it was hashed or read before; by default its current stamp.
     """
 

@@ -74,7 +74,6 @@ class Binary(Opened):
     """A file that is not read line by line.
 
     Args:
-        name: The name of the file in errors.
         file: The file to read; not a pipe.
     """
 

@@ -112,7 +112,6 @@ class RecordStream(Iterable[Record]):
     A command takes `items`, computes their results, and passes them to `with_results`, which adds the record to each.
 
     Args:
-        sources: The sources, in order.
         read_as: Settings that affect reading, in addition to each source's own `read_as`.
         pair: The second text for all records that have only one text.
         on_error: What to do with an unusable record: `return` a failure in its place, or `raise` the error.

@@ -22,7 +22,6 @@ def text_columns(columns: Sequence[str], sample: Sequence[Mapping[str, Any]]) ->
     These are the columns with a typical name; if there are none, those with long strings; otherwise all with strings.
 
     Args:
-        columns: The candidates.
         sample: The first records.
     """
     for group in TEXT:

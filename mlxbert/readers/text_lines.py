@@ -60,10 +60,8 @@ class Lines(Opened):
 
     Args:
         name: The name of the file in errors. If it ends with `.gz` or `.xz`, the file is compressed.
-        file: The file to read.
         lenient: Whether `problem` returns the error of a line (encoding, zero byte, length); otherwise it is raised.
         most: Maximum size of a line in bytes.
-        encoding: The encoding of the text.
         other: The encoding of bytes that are not valid in `encoding`; by default, they are an error of their line.
     """
 
@@ -167,11 +165,7 @@ def too_long(place: str, most: int = LONGEST, hint: str = "split the text into s
 
 
 def read_text(name: str, file: BinaryIO, encoding: str = UTF8) -> str:
-    """Reads a file as a single text, with its newlines unchanged and without a byte-order mark.
-
-    Args:
-        name: The name of the file in errors.
-    """
+    """Reads a file as a single text, with its newlines unchanged and without a byte-order mark."""
     try:
         raw = file.read(LONGEST + 1)
     except OSError as problem:

@@ -167,7 +167,6 @@ def stack_vectors(results: Sequence[Embedding | Failure], width: int, dtype: str
 
     Args:
         results: The results; a failure is a row of NaN, or of 0 in int8.
-        width: The number of values of a vector, D.
         dtype: NumPy's name for the dtype.
     """
     import numpy as np

@@ -22,7 +22,6 @@ def answer_from(hits: Sequence[Hit], query: str, model: Model) -> SearchAnswer:
     Of a hit, the passages with nearly equal texts are read, too, unless their texts are the same.
 
     Args:
-        query: The question.
         model: A model with a question-answering head.
 
     Raises:

@@ -74,7 +74,6 @@ class Splitter:
     it. A chunk is split into windows, each with as many whole sentences as fit; no window is too long for the model.
 
     Args:
-        tokenizer: The tokenizer of the model.
         tokens: The maximum number of tokens of a chunk; `None` for 256, or what fits into the model if that is less.
         prompt: The prompt that the model expects in front of a text.
         titles: Whether titles are embedded with each window.

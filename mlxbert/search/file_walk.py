@@ -273,11 +273,7 @@ def walk(paths: Sequence[str | Path], options: WalkOptions = WalkOptions()) -> I
 
 
 class _Walk:
-    """A walk over several paths.
-
-    Args:
-        options: Which files to walk.
-    """
+    """A walk over several paths."""
 
     def __init__(self, options: WalkOptions) -> None:
         self._include, self._exclude = _option("include", options.include), _option("exclude", options.exclude)

@@ -25,8 +25,6 @@ class TokenTable:
     """Writes and reads the token vectors of each text.
 
     Args:
-        connection: The open index.
-        about: The settings of the index.
         path: The file of the index, for error messages.
     """
 
@@ -86,7 +84,6 @@ class TokenReranker:
     Args:
         store: The store of an index that keeps token vectors.
         query: The query's token vectors, (T, W).
-        count: The number of chunks to rerank.
         unrelated: The similarities of unrelated texts, by vectors and by MaxSim; `None` to rank by MaxSim alone.
     """
 

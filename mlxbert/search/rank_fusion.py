@@ -117,14 +117,7 @@ _TITLES = 1_000  # characters of the titles that are compared; a page may have a
 
 
 class Candidates:
-    """Reads and compares each chunk once, however many rankings contain the chunk.
-
-    Args:
-        store: The index.
-        query: The query.
-        vector: The vector of the query.
-        unrelated: The similarities of unrelated texts.
-    """
+    """Reads and compares each chunk once, however many rankings contain the chunk."""
 
     def __init__(self, store: IndexStore, query: str, vector: "Vector", unrelated: Unrelated) -> None:
         self._store, self._vector, self._unrelated = store, vector, unrelated

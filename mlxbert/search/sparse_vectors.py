@@ -37,8 +37,6 @@ class TokenLists:
     """Writes and reads the token vectors.
 
     Args:
-        connection: The open index.
-        about: The settings of the index.
         path: The file of the index, for error messages.
     """
 

@@ -42,9 +42,6 @@ _SIDES: tuple[Literal["query", "document"], ...] = ("query", "document")
 class TextVectors:
     """Embeds texts as dense vectors.
 
-    Args:
-        model: The model.
-
     Attributes:
         kind: The kind of the vectors that a search compares with that of the query, one of `store.KINDS`.
         settings: How texts are prepared and vectors compared.

@@ -79,7 +79,6 @@ class Signs:
         `_products` are returned.
 
         Args:
-            vector: The vector to compare with.
             count: The number of row indices to return.
             only: Flags for the vectors to consider, (N,); `None` for all.
         """
@@ -150,8 +149,6 @@ class VectorCache:
     """The cached vectors of an index, which are read again when the file has changed.
 
     Args:
-        connection: The open index.
-        about: The settings of the index.
         path: The file of the index, for error messages.
     """
 

@@ -24,7 +24,6 @@ def chosen_terms(query: str, frequency: Callable[[Sequence[str]], dict[str, int]
     Very frequent words are left out if there are rarer ones: they are the least informative and the most expensive.
 
     Args:
-        query: Any text.
         frequency: Returns the number of chunks that contain each word. A word may end with `*`: then any word that
             begins so counts.
     """
@@ -54,9 +53,7 @@ def word_weights(
     The weight is the inverse document frequency of the rarest word, which is above 0 in an index of one chunk, too.
 
     Args:
-        query: Any text.
         frequency: Returns the number of chunks that contain each word, as for `any_word`.
-        chunks: The number of chunks.
     """
     terms = terms_of(query)
     counts = frequency(_words(terms))

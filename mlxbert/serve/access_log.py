@@ -116,13 +116,7 @@ class LogHandler(logging.Handler):
 
 
 class Access:
-    """Counts, times and logs the requests of an application.
-
-    Args:
-        app: The application.
-        metrics: The counts of requests.
-        log: The access log.
-    """
+    """Counts, times and logs the requests of an application."""
 
     def __init__(self, app: "ASGIApp", metrics: Metrics, log: Log) -> None:
         self._app, self._metrics, self._log = app, metrics, log

@@ -67,7 +67,6 @@ class HttpClient:
         """Sends a request; returns the status and the body of the answer. Retries while the server is busy.
 
         Args:
-            path: The path of the route.
             body: The body of a POST request; `None` for a GET request.
         """
         try:

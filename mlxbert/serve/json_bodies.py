@@ -114,12 +114,7 @@ def _half(what: str, *, param: str | None = None) -> RequestError:
 
 
 def check_fields(kind: Any, names: Collection[str]) -> None:
-    """Raises RequestError for a misspelled field; other unknown fields are ignored, since clients send many.
-
-    Args:
-        kind: The type of the body.
-        names: The names of the body's fields.
-    """
+    """Raises RequestError for a misspelled field; other unknown fields are ignored, since clients send many."""
     if len(names) > _MAX_FIELDS:
         raise RequestError("invalid", f"the body has {len(names):,} fields, expected at most {_MAX_FIELDS:,}")
     fields = getattr(kind, "__struct_fields__", ())

@@ -47,7 +47,6 @@ class RequestError(Exception):
     """The error of a request.
 
     Args:
-        kind: The kind of the error.
         message: The message with the actual and the expected value; it contains no paths.
         hint: What the client can do.
         param: The name of the field of the body that caused the error, if any.

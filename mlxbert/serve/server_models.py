@@ -44,7 +44,6 @@ class Server:
         """Sends a request and returns the answer; retries while the server is busy.
 
         Args:
-            path: The path of the route.
             body: The body of a POST request; `None` for a GET request.
         """
         status, content = self._client.send(path, body)
@@ -73,10 +72,8 @@ class ServerModel:
     """A model on a server.
 
     Args:
-        url: The address of the server.
         name: The name of the model on the server. If the server has no built-in model, `builtin` stands for its first
             model that was made for the task.
-        task: The name of the task.
         labels: Whether the request has labels to choose from.
 
     Attributes:
@@ -131,12 +128,9 @@ class ServerModel:
         """Yields the results of records in their order; sends a few hundred records per request.
 
         Args:
-            task: The name of the task's command.
             records: The items, or errors in place of items.
             on_error: What to do with a record that cannot be used: `raise` an error, or `return` a `Failure` in its
                 place.
-            usage: The counter of texts and tokens.
-            options: The options of the task.
         """
         entry, start = _ENTRIES[task], 0
         for window, _ in windows(records, _WINDOW):
@@ -216,12 +210,7 @@ def _body(entry: TaskEntry, items: Sequence[Any]) -> dict[str, Any]:
 
 
 def _result(entry: TaskEntry, item: Any, values: dict[str, Any], options: Mapping[str, Any]) -> Any:
-    """Converts a JSON object of the server's answer to the result of an item, or to its error.
-
-    Args:
-        item: The item that was sent.
-        options: The options of the task.
-    """
+    """Converts a JSON object of the server's answer to the result of an item, or to its error."""
     if "error" in values:
         return InputError(values["error"], hint=values.get("hint"))
     if isinstance(values.get("embedding"), str):

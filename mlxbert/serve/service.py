@@ -175,7 +175,6 @@ class Service:
             model: The name of a model, as `find` returns it for the task.
             entry: The task.
             items: See `Engine.submit`.
-            options: The options of the task.
             on_error: `raise`, or `return` a Failure in place of an unusable item.
         """
         self.check_size(*measure(items, options, self.facts[model].max_length))
@@ -220,8 +219,6 @@ def measure(items: Sequence[Any], options: TaskOptions, max_length: int) -> tupl
     """Returns how many texts and characters a model computes for a request, including labels, prompts, and overlaps.
 
     Args:
-        items: The items of the request.
-        options: The options of the request.
         max_length: The maximum number of tokens of a text for the model.
     """
     values = vars(options)

@@ -57,7 +57,6 @@ def words_with_tokens(text: str, tokens: Iterable[TaggedToken], words: Iterable[
     A word is left out if a token of an earlier word covers it, so that no token begins in it.
 
     Args:
-        tokens: The tokens of the text.
         words: The offsets of each word.
     """
     tokens, places = tee(tokens)
@@ -164,11 +163,7 @@ def each(text: str, tagged: Iterable[TaggedSpan]) -> list[Entity]:
 
 
 def of_words(text: str, words: Iterable[TaggedSpan], names: Sequence[str]) -> list[Entity]:
-    """Makes entities of tagged words, as seqeval does; if the tags mark no entities, each word becomes an entity.
-
-    Args:
-        names: All tags of the model.
-    """
+    """Makes entities of tagged words, as seqeval does; if the tags mark no entities, each word becomes an entity."""
     if not marks_entities(names):
         return [*_entities(text, ((word.tag, [word]) for word in words), leave_out=None)]
     scheme = scheme_of(names)

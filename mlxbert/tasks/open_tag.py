@@ -151,7 +151,6 @@ def found_in(scores: "Scores", facts: OpenEntityFacts, threshold: float) -> list
 
     Args:
         scores: The scores of spans (W, S, C), or of words as first, last and inner words (W, 3, C).
-        facts: The settings of the head.
 
     Returns:
         For each span, its score, its first and last word, and the index of its label.

@@ -252,13 +252,11 @@ def run_batches(
     encodings.
 
     Args:
-        encodings: The inputs of the model.
         forward: Takes a batch and the indices of its encodings, returns lazy arrays. The batch may have padding
             rows after the encodings; their outputs are dropped.
         read: Takes the evaluated arrays and the indices; returns one output for each index.
         config: The configuration of the encoder, for its maximum length and its padding.
         batch_tokens: Tokens per batch, padding included; `None` for the default.
-        usage: Counts the computed texts and tokens.
         by_row: Whether the rows of the batch are the first axis of the arrays from `forward`. If not, the
             arrays must contain nothing for padding rows.
     """

@@ -115,7 +115,6 @@ def means(table: "Floats", texts: Sequence[Sequence[int]]) -> "Floats":
 
     Args:
         table: (V, D).
-        texts: The token ids of each text.
     """
     import numpy as np
 

@@ -16,20 +16,12 @@ def trained_columns(folder: Path) -> Mapping[str, str]:
 
 
 def trained_names(folder: Path) -> Mapping[str, str]:
-    """Maps the labels that were renamed for training to their new names: `{"0": "no"}`.
-
-    Args:
-        folder: The folder of a model.
-    """
+    """Maps the labels that were renamed for training to their new names: `{"0": "no"}`."""
     return _trained(folder, "options", "label_names")
 
 
 def trained_hashes(folder: Path) -> frozenset[str]:
-    """Returns the SHA-256 hashes of all files with training or validation data, and of data from pipes and iterators.
-
-    Args:
-        folder: The folder of a model.
-    """
+    """Returns the SHA-256 hashes of files with training or validation data, and of data from pipes and iterators."""
     return frozenset(_trained(folder, "sha256").values())
 
 

@@ -95,7 +95,6 @@ def find_entailment(labels: Labels, source: str) -> int:
     """Returns the index of the label that begins with "entail" (in any case), as in transformers.
 
     Args:
-        labels: The labels of the model.
         source: The name of the model in error messages.
     """
     return _first(labels, "entail", source)

@@ -125,8 +125,6 @@ def window_spans(
         logits: Scores of each token as the first and the last token, (L or more, 2); rows of padding are ignored.
         encoding: The window of a pair whose first text is the question, L tokens in all.
         text: The text that the window is a part of.
-        count: The number of spans to find.
-        max_words: The maximum number of words in a span.
         before: The position in the text, in code points, from which the window's offsets count.
     """
     import numpy as np
@@ -179,7 +177,6 @@ def _best_products(
         last: The probability of each token as the last token, (K,).
         begins: The number of the word in which each token begins, (K,).
         ends: The number of the word in which each token ends, (K,).
-        max_words: The maximum number of words in a span.
         count: The number of spans per block.
 
     Yields:

@@ -43,10 +43,6 @@ class WordWindow:
 class LabelledWordEncoder:
     """Encodes labels and words.
 
-    Args:
-        tokenizer: The tokenizer.
-        facts: The settings of the head.
-
     Raises:
         TokenizerError: The vocabulary lacks the tokens around labels, or the configuration has another id for them.
     """

@@ -195,7 +195,6 @@ class Selection:
         Args:
             key: `r` for the rank or `lora_alpha` for the alpha. For some modules, `rank_pattern` or `alpha_pattern` may
                 override the value of this key.
-            module: The name of the module.
         """
         patterns = self.settings.nested({"r": "rank_pattern", "lora_alpha": "alpha_pattern"}[key])
         for pattern in patterns.values:  # the first one counts

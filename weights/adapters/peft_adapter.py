@@ -70,8 +70,6 @@ def targets(
     """Yields every module, not only linear layers, whose weights are one tensor on disk or part of one.
 
     Args:
-        config_json: The configuration.
-        config: The facts of the encoder.
         parts: The pooler and heads to include; the modules of the encoder are always included.
     """
     in_code = family.foreign(config_json, config)  # in the authors' code, modules are named like tensors
@@ -150,9 +148,6 @@ def adapted_config(folder: Path, base: ConfigJson) -> ConfigJson:
     mlxbert writes the head and the labels to a `config.json` next to the adapter. PEFT writes no such file: in this
     case, the class that the adapter was trained for determines the head. The labels are then taken from the base model
     if their number fits; otherwise they are `LABEL_0`, `LABEL_1` and so on.
-
-    Args:
-        base: The configuration of the base model.
     """
     settings, (name, family) = read_settings(folder), family_of(base)
     kept = {key: value for key, value in base.values.items() if key not in _HEAD_KEYS}
@@ -262,8 +257,6 @@ def read_adapter(
     """Opens an adapter without reading its tensors, and checks that it fits its base model.
 
     Args:
-        config_json: The configuration of the base model.
-        config: The facts of the base model's encoder.
         parts: The plain names of the tensors of the encoder and of each part that the base model can have.
         shapes: The shapes of the tensors of the base model, by plain name.
     """
@@ -311,7 +304,6 @@ def _check_settings(selection: Selection, module: str, names: Mapping[str, str],
     """Rejects settings that contradict the adapter's tensors for a module: PEFT would skip these tensors, or fail.
 
     Args:
-        module: The name of the module.
         names: The names in the file of the adapter's tensors for the module.
     """
     settings = selection.settings
@@ -335,7 +327,6 @@ def _check_complete(selection: Selection, adapted: Collection[str], linear: Sequ
     Args:
         adapted: The names of the modules for which the adapter's file has tensors.
         linear: The names of the linear layers of the encoder, without prefix.
-        family: The family of the base model.
     """
     prefixes = [name.removesuffix(_without_prefix(name, family)) for name in adapted] or ["", *family.prefixes[:1]]
     for name in linear:

@@ -28,11 +28,7 @@ def own_adapters(config_json: ConfigJson) -> tuple[str, ...]:
 
 
 def own_adapter_folder(transformer: Path, config_json: ConfigJson, name: str) -> Path | None:
-    """Returns the folder of an adapter that is part of a checkpoint, or `None` if the checkpoint stores it in tensors.
-
-    Args:
-        config_json: The configuration.
-    """
+    """Returns the folder of an adapter that is part of a checkpoint; `None` if the checkpoint stores it in tensors."""
     return transformer / ADAPTERS / name if config_json.get("model_type") == MODEL_TYPE else None
 
 
@@ -46,7 +42,6 @@ def read_own_adapter(
     """Opens an adapter that a checkpoint stores in tensors; no tensor is read.
 
     Args:
-        config_json: The configuration.
         names: Maps the plain name of each tensor to its name in the file.
         tensors: Maps the name of each tensor in the file to its header entry.
     """

@@ -188,7 +188,6 @@ def read_sentencepiece(path: Path, *, symbols: bool = False) -> SentencePieceMod
     """Reads a SentencePiece model.
 
     Args:
-        path: The file.
         symbols: Whether the caller supports user-defined symbols in a bpe model.
     """
     try:

@@ -66,7 +66,6 @@ def write_rows(
 
     Args:
         path: The file; its extension determines the format.
-        overwrite: Whether an existing file may be replaced.
         more: Further columns, with a value for each of all texts; `check_columns` has checked their names.
     """
     added, is_parquet = more or {}, path.suffix == Parquet.ending
@@ -161,7 +160,6 @@ def collect(
 
     Args:
         arguments: The texts on the command line.
-        options: The input options.
         whole: Whether to keep all fields or columns of a record, instead of `id` only.
     """
     if options.index is not None:

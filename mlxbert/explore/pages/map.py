@@ -35,11 +35,8 @@ def write_page(
     """Writes a self-contained HTML page, which shows the texts in a plane.
 
     Args:
-        path: The file.
-        overwrite: Whether an existing file may be replaced.
         coordinates: Their coordinates, (N, 2).
         labels: The group of each text, which decides its colour; -1 for none.
-        names: The names of the groups.
         none: The name of the texts in no group.
     """
     import numpy as np

@@ -236,7 +236,6 @@ def judge(found: OutputDifferences, *, makes_vectors: bool) -> Iterator[Differen
     """Yields a difference for each kind of result that differs too much.
 
     Args:
-        found: The measured differences of the outputs.
         makes_vectors: Whether the models are meant to make vectors. If not, vectors are judged only if the models have
             no other results.
     """

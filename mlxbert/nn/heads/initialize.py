@@ -21,8 +21,6 @@ def initialize(
 
     Args:
         network: The network; parameters that are not in `names` do not change.
-        config: The configuration of its encoder.
-        names: Full names of the parameters.
         seed: A whole number.
         dtype: The dtype of the parameters; they are drawn in float32.
     """

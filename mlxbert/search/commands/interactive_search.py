@@ -35,7 +35,6 @@ class SearchThread:
 
     Args:
         open_index: Opens the index; called on the thread.
-        find: Searches the index.
     """
 
     def __init__(self, open_index: "Callable[[], Index]", find: "Callable[[Index, str], list[Hit]]") -> None:
@@ -79,7 +78,6 @@ class SearchScreen:
     """The line to type in, the list of hits, and a line about the keys.
 
     Args:
-        thread: Searches.
         options: Options of the application, such as its input and output; by default, the terminal.
     """
 

@@ -131,7 +131,6 @@ def read_documents(
     Args:
         data: The content of the file; not used for records, which are read from the file as a stream.
         kind: The result of `kind_of`.
-        columns: The columns to read from records.
         file: The file of records, if it is open already; the caller closes it.
         limits: The limits of readers that run in a separate process.
         encoding: The encoding of files that neither name theirs nor are UTF-8; `None` to guess it.

@@ -48,12 +48,7 @@ class _RefusedError(UnreadableError):
 
 
 class _Watch(threading.Thread):
-    """Kills a process that exceeds its time limit or, on macOS, where the system has no such limit, its memory limit.
-
-    Args:
-        process: The process.
-        limits: The limits of the process.
-    """
+    """Kills a process that exceeds its time limit or, on macOS, where the system has none, its memory limit."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", limits: ParserLimits) -> None:
         super().__init__(daemon=True)
@@ -180,8 +175,6 @@ def read_apart(
 
     Args:
         read: A module-level function, which the process imports.
-        arguments: The other arguments of the function.
-        limits: The resources that reading the file may use.
     """
     task = {"module": read.__module__, "function": read.__qualname__, "arguments": arguments, "size": len(data)}
     request = json.dumps(task | {"seconds": limits.seconds, "memory": limits.memory}).encode() + b"\n"

@@ -41,7 +41,6 @@ def opened(data: bytes, ending: str, most: int = _MAX_GROWTH) -> Iterator["ZipFi
     The sizes that the archive states can be trusted, because `zipfile` stops reading a part at its stated size.
 
     Args:
-        data: The bytes of the file.
         ending: The file extension, for errors.
         most: The bytes that decompression may add.
     """

@@ -135,11 +135,7 @@ class _Element:
 
 
 class _PageWalk:
-    """Writes the text inside an element; not recursive, because a page may be nested to any depth.
-
-    Args:
-        writer: Takes the text.
-    """
+    """Writes the text inside an element; not recursive, because a page may be nested to any depth."""
 
     def __init__(self, writer: _TextWriter) -> None:
         self._writer = writer

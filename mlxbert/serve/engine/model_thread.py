@@ -47,7 +47,6 @@ class ModelThread:
 
     Args:
         refs: The models by their names.
-        options: Limits of batches, queue and memory.
         state: The state that the threads of the engine share, including the requests.
     """
 

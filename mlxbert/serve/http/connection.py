@@ -58,11 +58,7 @@ class HttpRequest:
 
 
 class RequestParser:
-    """Parses the requests of one client.
-
-    Args:
-        client: The address of the client.
-    """
+    """Parses the requests of one client."""
 
     def __init__(self, client: tuple[str, int]) -> None:
         # The requests whose heads are parsed, in the order of arrival; only the last request may be incomplete.
@@ -166,7 +162,6 @@ class Connection(asyncio.Protocol):
 
     Args:
         app: The application that answers requests. It is cancelled when the client leaves.
-        options: The limits.
         connections: The open connections of the server; they include this one until it is closed.
     """
 

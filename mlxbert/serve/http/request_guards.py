@@ -191,7 +191,6 @@ class Guard:
     """Rejects requests that break the policy, and adds security headers to all answers.
 
     Args:
-        app: The application.
         policy: The rules for the host, origin and key of a request.
     """
 

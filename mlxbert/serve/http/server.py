@@ -60,8 +60,6 @@ def serve(
 
     Args:
         models: The models by the names that clients use.
-        options: The options and limits of the server.
-        engine_options: The limits of the engine.
         indexes: The files of the indexes to search, by the names that clients use.
         quiet: Whether to leave out requests if the log is on stderr.
         say: Receives a line when the server listens, when it is ready, and when it ends.
@@ -204,8 +202,6 @@ class HttpServer:
     """Accepts connections until `end` is called.
 
     Args:
-        app: The application.
-        options: The limits of connections.
         say: Receives a line when the server ends.
     """
 

@@ -123,7 +123,6 @@ class Search:
     """Finds the columns of a task: the user may name some, and the others are recognized by their usual names.
 
     Args:
-        rows: The data.
         task: A key of `USUAL`.
         named: The columns named by the user: `text_column` and so on.
     """
@@ -175,8 +174,6 @@ class Search:
         If the user named one of the two columns, the other one must have the name that usually goes with it.
 
         Args:
-            first: The role of the first column.
-            second: The role of the second column.
             any_name: Whether a column named by the user may have an unusual name.
         """
         named_a, named_b = self.found.get(first), self.found.get(second)
@@ -264,7 +261,6 @@ def find_columns(rows: LabelledRows, *, labels: bool = True, **named: str | None
     A second text is looked for only if the user named neither `text_column` nor `pair_column`.
 
     Args:
-        rows: The data.
         labels: Whether the data must have labels.
         **named: The columns named by the user: `text_column`, `pair_column` and `label_column`.
     """
@@ -294,7 +290,6 @@ def find_usual_columns(rows: LabelledRows, task: str, **named: str | None) -> Co
     If the columns are numbered (.conll), the first one holds the words and the last one holds the tags.
 
     Args:
-        rows: The data.
         **named: The columns named by the user: `text_column` and so on.
     """
     search = Search(rows, task, named)

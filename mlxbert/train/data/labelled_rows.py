@@ -35,11 +35,6 @@ class LabelFolder(Opened):
 
     Files next to the subfolders, and hidden files, are left out. Names are normalized to NFC, because macOS may
     decompose them, and the same data must give the same labels in the same order everywhere.
-
-    Args:
-        path: The folder.
-        name: The name of the folder in errors.
-        encoding: The encoding of the files.
     """
 
     done = 0  # the number of bytes read so far
@@ -133,7 +128,6 @@ def read_rows(
         on_progress: Called from time to time with the bytes read so far and the total; the total is `None` unless all
             sources are files.
         header: Whether the first row of a .csv or .tsv names its columns; otherwise they are called `1`, `2`, …
-        encoding: The encoding of text files.
     """
     sources = _sources(source)
     total = sum(map(_bytes, sources)) if all(map(_bytes, sources)) else None
@@ -243,12 +237,7 @@ def row_bytes(values: Mapping[str, Any], place: str) -> bytes:
 
 
 class _Mappings:
-    """Records that are Python mappings of names to values.
-
-    Args:
-        name: The name of each mapping in errors.
-        mappings: The mappings.
-    """
+    """Records that are Python mappings of names to values."""
 
     def __init__(self, name: str, mappings: Iterable[Any]) -> None:
         self._name, self._mappings, self._digest = name, mappings, hashlib.sha256()

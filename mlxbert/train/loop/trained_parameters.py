@@ -50,7 +50,6 @@ class SparseRows:
         """Returns the parameters with the full table in place of the used rows.
 
         Args:
-            parameters: The trained parameters of a run.
             decay: The factor by which weight decay has shrunk the other rows: the product of the factors of all
                 updates.
         """
@@ -76,11 +75,7 @@ class TrainedParameters:
         return sum(array.size for array in self.frozen.values())
 
     def whole(self, parameters: Arrays, decay: float) -> Arrays:
-        """Returns the trained parameters of the network, including all rows of its word embeddings.
-
-        Args:
-            parameters: The parameters of a state.
-        """
+        """Returns the trained parameters of the network, including all rows of its word embeddings."""
         return parameters if self.rows is None else self.rows.whole(parameters, decay)
 
     def kept_rows(self, lr: float) -> float:

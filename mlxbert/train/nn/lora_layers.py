@@ -39,7 +39,6 @@ class LoraLinear(nn.Module):
 
     Args:
         base: The layer, plain or quantized; its parameters are not trained.
-        settings: The settings of the adapter.
         key: The random key for the initial values of A.
         shared: The layer whose A is shared; `None` if this layer has its own A.
     """
@@ -109,7 +108,6 @@ def adapt(network: nn.Module, groups: Iterable[Sequence[str]], settings: LoraSet
 
     Args:
         groups: Paths of linear layers; the layers of a group share A.
-        settings: The settings of the adapter.
         seed: Determines the initial values of A, together with the paths.
 
     Returns:

@@ -100,7 +100,6 @@ class DocumentReader:
     Args:
         files: The paths that `check_files` returned.
         field: The field of JSON objects that holds the text.
-        encoding: The encoding of the files.
         documents: Where a document of a .txt file ends: `blank` (at an empty line) or `line` (at the end of each line).
         place: The position to resume from; earlier text is skipped.
         stamps: The size and modification time that each file had when it was hashed or read before.
