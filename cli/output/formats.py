@@ -14,9 +14,10 @@ JSON_LINES = (".jsonl",)
 TABLES = (".csv", ".sqlite")
 RESULTS = (*JSON_LINES, *TABLES)  # extensions for results other than vectors
 VECTORS = (*RESULTS, ".npy", ".parquet")
-WORDS = TOKENS = (*JSON_LINES, ".parquet")  # extensions for vectors of words, and token vectors
-SPARSE = (*JSON_LINES, ".npz", ".parquet")  # extensions for sparse vectors
-FORMATS = {"dense": VECTORS, "sparse": SPARSE, "tokens": TOKENS}  # by kind of vectors
+_LISTS = (*JSON_LINES, ".parquet")
+FORMATS = {  # the extensions by kind of vectors
+    "dense": VECTORS, "sparse": (*JSON_LINES, ".npz", ".parquet"), "tokens": _LISTS, "words": _LISTS,
+}  # fmt: skip
 ANY_VECTORS = tuple(dict.fromkeys(ending for endings in FORMATS.values() for ending in endings))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.cli.output.formats import TOKENS
+from mlxbert.cli.output.formats import FORMATS
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.machine.device import mx
 from mlxbert.tasks import maxsim as blocks
@@ -121,7 +121,7 @@ def test_every_output_holds_the_same_vectors(dtype: Any, model: mlxbert.Model, t
     texts = ["the cat sat", "a dog", "he bought milk in a large city ."]
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
     expected = mlxbert.embed_tokens(model, texts, output_dtype=dtype)
-    for ending in TOKENS:
+    for ending in FORMATS["tokens"]:
         output = tmp_path / f"vectors{ending}"
         call(
             "embed", "--vectors", "tokens", "--input", str(tmp_path / "texts.txt"), "--output", str(output),
