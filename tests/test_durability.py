@@ -94,7 +94,7 @@ def test_arrays_are_on_the_disk_before_the_state_that_names_them(
 
     arrays = {"a": mx.zeros((2,))}
     best = Progress(step=1, best_step=1)
-    RunStore(tmp_path, "owner").save(RunState(best, arrays, AdamW(arrays, arrays, 1), best=arrays))
+    RunStore(tmp_path, "owner").save(RunState(best, arrays, AdamW(arrays, arrays), best=arrays))
     folder = tmp_path.name
     assert flushed == [
         *(("fsync", "best-00000001.safetensors.unfinished"), ("rename", "best-00000001.safetensors")),

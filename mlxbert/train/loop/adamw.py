@@ -27,7 +27,6 @@ class AdamW:
     means: Arrays
     # The decayed sums of squared gradients, with the second beta. They are the second moment divided by (1 - beta).
     squares: Arrays
-    updates: int = 0  # the number of updates so far
     # The parameters after the last update, if nothing else uses their memory or the memory of the moments; otherwise
     # `None`. On a Linux CPU, an update of these parameters may overwrite them and the moments.
     own: Arrays | None = field(default=None, repr=False)

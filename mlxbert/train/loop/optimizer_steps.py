@@ -124,7 +124,7 @@ class CpuStep:
 
     def counters(self, progress: Progress) -> dict[str, Any]:
         """See `DeviceStep.counters`."""
-        return {"scale": progress.scale}
+        return {"updates": progress.updates, "scale": progress.scale}
 
     def __call__(
         self, parameters: Arrays, optimizer: AdamW, gradients: Gradients, counters: dict[str, Any], lr: float
@@ -138,30 +138,28 @@ class CpuStep:
         numbers = [loss, divisor, length / (divisor * counters["scale"]), *terms]
         if math.isfinite(loss) and math.isfinite(numbers[2]):
             factor = cast(float, clipping(numbers[2], self._max_norm)) / (divisor * counters["scale"])
-            parameters, optimizer = self._updated(parameters, optimizer, gradients.arrays, factor, lr)
+            counters = counters | {"updates": counters["updates"] + 1}
+            arrays = *_to_overwrite(parameters, optimizer, first=counters["updates"] == 1), gradients.arrays
+            self._update(arrays, factor, counters["updates"], lr)
+            parameters, optimizer = arrays[0], AdamW(arrays[1], arrays[2], arrays[0])
         return numbers, parameters, optimizer, counters
 
-    def _updated(
-        self, parameters: Arrays, optimizer: AdamW, gradients: Arrays, factor: float, lr: float
-    ) -> tuple[Arrays, AdamW]:
-        updates = optimizer.updates + 1
+    def _update(self, arrays: tuple[Arrays, Arrays, Arrays, Arrays], factor: float, updates: int, lr: float) -> None:
+        """Overwrites parameters, means and squares with their values after an update with gradients."""
         first, second = ((1 - beta) / (1 - beta**updates) for beta in BETAS)
-        rates = {name: lr * self._factors[name] for name in parameters}
+        rates = {name: lr * self._factors[name] for name in arrays[0]}
         kept = {name: 1 - rate * self._decays[name] for name, rate in rates.items()}
         rates = {name: rate * first / math.sqrt(second) for name, rate in rates.items()}
-        changed, means, squares = _to_overwrite(parameters, optimizer)
-        dispatch(changed, means, squares)
-        arrays = changed, means, squares, gradients
+        dispatch(arrays)
         backend().adamw.update(arrays, factor, rates, kept, BETAS, EPS / math.sqrt(second))
-        return changed, AdamW(means, squares, updates, changed)
 
 
-def _to_overwrite(parameters: Arrays, optimizer: AdamW) -> tuple[Arrays, Arrays, Arrays]:
+def _to_overwrite(parameters: Arrays, optimizer: AdamW, *, first: bool) -> tuple[Arrays, Arrays, Arrays]:
     """Returns the parameters, means and squares in memory that an update may overwrite."""
     arrays, copied = (parameters, optimizer.means, optimizer.squares), backend().adamw.copied
     if optimizer.own is parameters:
         return arrays
-    if optimizer.updates:
+    if not first:
         dispatch(arrays)
         changed, means, squares = map(copied, arrays)
         return changed, means, squares

@@ -129,7 +129,7 @@ class RunStore:
             for arrays in parts.values():
                 if trained is not None and (mismatches := {*_layout(arrays)} ^ {*_layout(trained)}):
                     raise DamagedError(f"{min(mismatches)[0]} does not fit the network")
-        optimizer = AdamW(parts["means"], parts["squares"], progress.updates)
+        optimizer = AdamW(parts["means"], parts["squares"])
         return RunState(progress, parts["parameters"], optimizer)
 
     def best(self, step: int) -> Arrays:

@@ -292,7 +292,7 @@ class Run:
         if progress.step == self._pace.first_step:
             kernel_cache.move_compiled()
         self._pace.count(phase_times.clock() - begun, sum(map(self.order.tokens, update.batches)))
-        terms = {name: total / weight for name, total in zip(update.terms, term_sums, strict=True)}
+        terms = {name: total / weight for name, total in zip(self.training.objective.losses, term_sums, strict=True)}
         return self._step_event(loss / weight, terms, update.lr, length)
 
     def try_batches(self, batches: list[list[int]]) -> None:
@@ -379,7 +379,7 @@ def _shared(training: Training, state: RunState) -> RunState:
     parameters, means, squares = (
         group.broadcast_arrays(arrays) for arrays in (state.parameters, state.optimizer.means, state.optimizer.squares)
     )
-    return RunState(progress, parameters, AdamW(means, squares, progress.updates))
+    return RunState(progress, parameters, AdamW(means, squares))
 
 
 def _after_evaluation(

@@ -145,7 +145,6 @@ class StartedUpdate:
 
     batches: list[list[int]]  # the indices of the examples in each batch
     lr: float  # the learning rate
-    terms: Sequence[str]  # the names of the terms of the loss
     # The gradients, summed over the batches; `None` once the update has been applied.
     gradients: Gradients | None
     # The loss, its weight, the norm of the mean gradient and the terms of the loss; `None` until the update is applied.
@@ -177,7 +176,7 @@ class Updater:
             self.gradients.differentiate.let_go(self.state.parameters)
         step = self.state.progress.step + len(self.started)
         gradients = self.gradients(self.state.parameters, batches, step, self._counters["scale"])
-        self.started.append(StartedUpdate(batches, lr, [*gradients.terms], gradients))
+        self.started.append(StartedUpdate(batches, lr, gradients))
         del gradients  # `started` has the only reference, so that each gradient is freed as soon as it is used
         if len(self.started) == 1:
             self.follow()
@@ -228,8 +227,7 @@ class Updater:
             return self.state
         decay = progress.decay * self._trained.kept_rows(lr)
         progress = replace(progress, updates=progress.updates + 1, decay=decay)
-        optimizer = replace(self.state.optimizer, updates=progress.updates)
-        return replace(self.state, progress=progress, optimizer=optimizer)
+        return replace(self.state, progress=progress)
 
     def drop(self) -> None:
         """Discards the started updates, which a GPU may not have computed yet, and restores the state before them."""
