@@ -23,7 +23,6 @@ from fuzz_mutate import (
     same_size,
 )
 
-from mlxbert.export.tensorflow import table
 from mlxbert.goldens.golden_outputs import GOLDENS
 from mlxbert.machine.device import mx
 from mlxbert.weights import save
@@ -236,6 +235,8 @@ def _index_mutant(rng: Random, files: Files) -> Files:
     name = next(name for name in files if name.endswith(".index"))
     if rng.random() < 0.4:
         return {name: flips(rng, files[name])}
+    from mlxbert.export.tensorflow import table
+
     pairs = list(table._table(files[name]))
     if rng.random() < 0.3:
         return {name: tf_files.table(flips(rng, tf_files.block(pairs)), kind=rng.choice((0, 0, 0, 1, 2)))}
@@ -254,6 +255,8 @@ def _data_mutant(rng: Random, files: Files) -> Files:
     name = rng.choice(sorted(name for name in files if ".data-" in name))
     if rng.random() < 0.5:
         return {name: flips(rng, files[name])}
+    from mlxbert.export.tensorflow import table
+
     data, pairs = same_size(rng, files[name]), []
     for key, value in table._table(files[index]):
         if key:

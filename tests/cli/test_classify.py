@@ -230,6 +230,7 @@ def test_columns_of_a_table_are_guessed_as_training_guesses_them(
     assert (line["text"], line.get("pair")) == tuple(one and texts[one] for one in expected)
 
 
+@needs("train")
 @pytest.mark.parametrize(("header", "said"), [("the cat sat on\tx", True), ("body of it\tn", False)])
 def test_a_header_that_is_a_text_points_to_no_header(header: str, said: bool, model: str, tmp_path: Path) -> None:
     file = tmp_path / "in.tsv"

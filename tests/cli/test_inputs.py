@@ -358,6 +358,7 @@ def test_a_parquet_has_a_text_per_row_in_a_column(read: Tokenizing) -> None:
     read("in.parquet", content, "--field", "text").fails(2, "--field works only with .jsonl")
 
 
+@needs("train")
 @pytest.mark.parametrize("name", ["in.csv", "in.tsv"])
 def test_the_column_of_the_text_is_guessed(read: Tokenizing, name: str) -> None:
     content = b"id,review\n1,the cat\n".replace(b",", b"\t" if name == "in.tsv" else b",")

@@ -225,13 +225,11 @@ def test_an_interrupted_run_says_that_it_can_go_on(
     assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl.partial"]
 
 
+@pytest.mark.usefixtures("small_products")
 @pytest.mark.parametrize(
     "command", [pytest.param(["doctor"], marks=needs("doctor")), ["fill-mask", "the [MASK]"], ["inspect"]]
 )
-def test_tables_in_a_pipe_and_json_at_a_terminal(
-    tiny_folder: Path, command: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mlxbert.doctor.device_speed.measure_gflops", lambda: 100.0)
+def test_tables_in_a_pipe_and_json_at_a_terminal(tiny_folder: Path, command: list[str]) -> None:
     words = [*command, *({"doctor": [], "inspect": [str(tiny_folder)]}.get(command[0], ["--model", str(tiny_folder)]))]
     assert call(*words).lines
     table = call(*words, "--no-json", FORCE_COLOR="")

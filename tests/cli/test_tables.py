@@ -15,6 +15,7 @@ from mlxbert.results.result import Failure
 from mlxbert.results.text_results import Classification, Label
 from tests.helpers.classifiers import SENTIMENT, save_classifier
 from tests.helpers.program import call
+from tests.helpers.rooms import needs
 from tests.helpers.taggers import NER, save_tagger
 
 LABELS = (Label("a;b", 0.75), Label('"c"', 0.25))
@@ -88,6 +89,7 @@ def test_classify_and_tag_write_tables(ending: str, tmp_path: Path) -> None:
     assert [json.loads(row["entities"]) for row in found] == [line["entities"] for line in call(*tagger).lines]
 
 
+@needs("train")
 @TABLES
 def test_classify_adds_columns_to_the_table(ending: str, tmp_path: Path) -> None:
     source, output = tmp_path / "in.csv", tmp_path / f"x{ending}"

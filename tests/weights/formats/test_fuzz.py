@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.rooms import needs
+
 sys.path.insert(0, str(Path(__file__).parents[3] / "scripts"))
 import fuzz
 
@@ -43,6 +45,7 @@ fuzz.child("planted", 1, numbers)
 """
 
 
+@needs("export")
 @pytest.mark.slow
 def test_a_sample_of_mutants_of_every_reader_loads_or_is_refused() -> None:
     names = [*fuzz.ALL]
