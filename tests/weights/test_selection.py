@@ -15,10 +15,7 @@ from mlxbert.errors import ConfigError
 from mlxbert.machine.device import mx
 from mlxbert.weights.adapters.module_selection import Selection
 from mlxbert.weights.formats.config_json import ConfigJson
-from mlxbert.weights.model_folder import ModelFolder
-from mlxbert.weights.model_source import ModelRef
 from tests.helpers.cases import together
-from tests.helpers.rooms import needs
 from tests.helpers.tiny import CONFIG, save
 
 LAYER = "base_model.model.bert.encoder.layer."
@@ -33,15 +30,15 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def adapter(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from mlxbert.train.base_model import BaseModel
-    from mlxbert.train.lora_adapters import adapt_model
-    from mlxbert.train.options.loop_options import TrainingOptions
-
     folder = tmp_path_factory.mktemp("adapter")
-    model = mlxbert.load(base, dtype="float32")
-    adapters = adapt_model(model, TrainingOptions(lora=3))
-    assert adapters is not None
-    adapters.writer(model, BaseModel(ref=ModelRef(base), files=ModelFolder(base)))(folder)
+    width = CONFIG["hidden_size"]
+    places = [f"{LAYER}{layer}.attention.self.{name}" for layer in (0, 1) for name in ("query", "value")]
+    tensors = {f"{place}.lora_A.weight": mx.ones((3, width)) for place in places}
+    tensors |= {f"{place}.lora_B.weight": mx.ones((width, 3)) for place in places}
+    mx.save_safetensors(str(folder / "adapter_model.safetensors"), tensors, {"format": "pt"})
+    stated = {"peft_type": "LORA", "r": 3, "lora_alpha": 6, "use_dora": False, "fan_in_fan_out": False}
+    stated |= {"base_model_name_or_path": str(base), "target_modules": ["query", "value"], "modules_to_save": None}
+    (folder / "adapter_config.json").write_text(json.dumps(stated), encoding="utf-8")
     return folder
 
 
@@ -52,7 +49,6 @@ def _changed(adapter: Path, folder: Path, changes: dict[str, Any]) -> Path:
     return folder
 
 
-@needs("train")
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -87,7 +83,6 @@ def test_settings_that_contradict_the_tensors_are_refused_with_both(
     assert all(fact in caught.value.message for fact in said)
 
 
-@needs("train")
 def test_magnitudes_without_dora_are_refused(base: Path, adapter: Path, tmp_path: Path) -> None:
     folder = _changed(adapter, tmp_path / "changed", {})
     tensors = mx.load(str(folder / "adapter_model.safetensors"))
@@ -98,7 +93,6 @@ def test_magnitudes_without_dora_are_refused(base: Path, adapter: Path, tmp_path
         mlxbert.load(base, adapter=folder)
 
 
-@needs("train")
 @pytest.mark.parametrize(
     "changes",
     [
@@ -162,7 +156,6 @@ def test_patterns_take_no_time() -> None:
     assert time.perf_counter() - start < 1
 
 
-@needs("train")
 def test_an_adapter_with_added_tokens_is_refused_with_both_numbers(base: Path, adapter: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(adapter, tmp_path / "adapter")
     path = str(folder / "adapter_model.safetensors")
