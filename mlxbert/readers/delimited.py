@@ -103,7 +103,7 @@ class SurplusCellsError(InputError):
         values: The values by column; the last column has the rest of the row.
     """
 
-    def __init__(self, message: str, values: Mapping[str, str], hint: str) -> None:
+    def __init__(self, message: str, values: Mapping[str, str], hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.values = values
 
