@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from mlxbert.cli import session
 from mlxbert.cli.shared_options import OutputOptions
@@ -260,21 +260,29 @@ def check_read(done: IndexUpdate, paths: Sequence[str]) -> None:
 
 
 def summarize(index: "Index", done: IndexUpdate, out: OutputOptions, *, briefly: bool = False) -> None:
-    """Prints the result of an update, in a terminal `briefly` on a line."""
+    """Prints the result of an update, or `briefly` what it changed, in a terminal on a line."""
     if done.finished is None:
         return
-    facts = {"index": str(index.path), **vars(done.finished)}
-    facts |= {"problems": views.summarized(index.problems())}
-    del facts["failed"]  # these files are among the problems
+    facts: dict[str, Any] = {"index": str(index.path)}
+    if briefly:
+        facts |= _changes(done)
+    else:
+        facts |= {**vars(done.finished), "problems": views.summarized(index.problems())}
+        del facts["failed"]  # these files are among the problems
     session.show_object(facts, lambda: [_line(done)] if briefly else views.draw_index(facts), out)
+
+
+def _changes(done: IndexUpdate) -> dict[str, list[str]]:
+    failed = [event.path for event in done.failed if event.path in done.read]
+    return {"read": done.indexed, "not_readable": failed, "removed": done.removed}
 
 
 def _line(done: IndexUpdate) -> rich.Text:
     """Returns the line that says which files an update has read and removed, and when."""
-    failed, what = [event.path for event in done.failed if event.path in done.read], []
-    for does, paths in (("read", done.indexed), ("not readable", failed), ("removed", done.removed)):
+    what = []
+    for does, paths in _changes(done).items():
         more = f" and {len(paths) - _SHOWN:,} more" * (len(paths) > _SHOWN)
-        what += [f"{', '.join(map(views.near, paths[:_SHOWN]))}{more} {does}"] if paths else []
+        what += [f"{', '.join(map(views.near, paths[:_SHOWN]))}{more} {does.replace('_', ' ')}"] if paths else []
     return rich.Text(console.visible(f"{time.strftime('%H:%M:%S')}  {'; '.join(what)}"))
 
 
