@@ -424,7 +424,7 @@ def test_rows_that_a_quote_swallows_are_told_with_their_lines(small: str, tmp_pa
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("a.docx", ".txt"), ("a.xlsx", ".csv"), ("a.npy", "vectors"), ("a.xml", "--format")],
+    [("a.docx", ".txt"), ("a.xlsx", ".csv"), ("a.org", "--format txt"), ("a.npy", "vectors"), ("a.xml", "--format")],
 )
 def test_files_of_other_programs_are_told_what_to_do_with(name: str, said: str, small: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"PK\x03\x04")

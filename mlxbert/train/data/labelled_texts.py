@@ -20,7 +20,7 @@ KINDS = ("class", "classes", "number")
 _TARGETS = Bounds(-1e15, 1e15)  # targets of regression: the square fits a float32
 SEPARATORS = (",", ";", "|")
 _INTEGER = re.compile(r"(-?\d+)(\.0*)?")
-_NO_LABEL = "give data with labels, or the column of the labels with label_column="
+_NO_LABEL = "give data with labels, or choose their column with `label_column=`"
 T = TypeVar("T")
 Label = str | tuple[str, ...] | float | None
 
