@@ -107,21 +107,21 @@ def test_errors_of_the_library_mark_the_arguments_that_they_name() -> None:
 
 
 @pytest.mark.parametrize(("hint", "shown"), [
-    ("`mlxbert.finetune('tag', train=FILE, output=FOLDER)`", "mlxbert finetune tag --train FILE --output FOLDER"),
-    ("`mlxbert.load('a/b', revision='v 1')` while online", "mlxbert models download a/b --revision 'v 1' while online"),
-    ("`mlxbert.classify(model, texts, labels=['A', 'B'])` does", "mlxbert classify --labels A,B does"),
-    ("`mlxbert.embed_tokens(model, texts)` makes them", "mlxbert embed --vectors tokens makes them"),
-    ("`mlxbert.open_index(path=FILE)`", "mlxbert index --index FILE"),
-    ("`mlxbert.open_index(paths=PATH)` makes an index", "mlxbert index PATH makes an index"),
-    ("`mlxbert.convert(BASE, FOLDER, adapter='x/y')`", "mlxbert convert BASE FOLDER --adapter x/y"),
-    ("`mlxbert.convert(BASE, FOLDER, adapter='x (1)')`", "mlxbert convert BASE FOLDER --adapter 'x (1)'"),
-    ("`mlxbert.convert(BASE, FOLDER, adapter='x`y')`.", "mlxbert convert BASE FOLDER --adapter 'x`y'."),
-    ("`mlxbert.finetune('tag', crf=True, merge=False)`", "mlxbert finetune tag --crf --no-merge"),
+    ("`mlxbert.finetune('tag', train=FILE, output=FOLDER)`", "`mlxbert finetune tag --train FILE --output FOLDER`"),
+    ("`mlxbert.load('a/b', revision='v 1')` online", "`mlxbert models download a/b --revision 'v 1'` online"),
+    ("`mlxbert.classify(model, texts, labels=['A', 'B'])` does", "`mlxbert classify --labels A,B` does"),
+    ("`mlxbert.embed_tokens(model, texts)` makes them", "`mlxbert embed --vectors tokens` makes them"),
+    ("`mlxbert.open_index(path=FILE)`", "`mlxbert index --index FILE`"),
+    ("`mlxbert.open_index(paths=PATH)` makes an index", "`mlxbert index PATH` makes an index"),
+    ("`mlxbert.convert(BASE, FOLDER, adapter='x/y')`", "`mlxbert convert BASE FOLDER --adapter x/y`"),
+    ("`mlxbert.convert(BASE, FOLDER, adapter='x (1)')`", "`mlxbert convert BASE FOLDER --adapter 'x (1)'`"),
+    ("`mlxbert.convert(BASE, FOLDER, adapter='x`y')`.", "`mlxbert convert BASE FOLDER --adapter 'x`y'`."),
+    ("`mlxbert.finetune('tag', crf=True, merge=False)`", "`mlxbert finetune tag --crf --no-merge`"),
     ("`mlxbert.embed(model, data.texts)` does", "`mlxbert.embed(model, data.texts)` does"),
     ("`mlxbert.load(…)` loads it", "`mlxbert.load(…)` loads it"),
-    ("`mlxbert.convert(BASE, DIR, adapter='x (1)/y)')` is", "mlxbert convert BASE DIR --adapter 'x (1)/y)' is"),
+    ("`mlxbert.convert(BASE, DIR, adapter='x (1)/y)')` is", "`mlxbert convert BASE DIR --adapter 'x (1)/y)'` is"),
     ("`mlxbert.save(mlxbert.load(NAME, task='tag'), DIR)`", "`mlxbert.save(mlxbert.load(NAME, task='tag'), DIR)`"),
-    ("`mlxbert.load(a.b)` or `mlxbert.load(MODEL)`", "`mlxbert.load(a.b)` or mlxbert models download MODEL"),
+    ("`mlxbert.load(a.b)` or `mlxbert.load(MODEL)`", "`mlxbert.load(a.b)` or `mlxbert models download MODEL`"),
     ("an option: `dtype='float32'`", "an option: --dtype float32"),
 ])  # fmt: skip
 def test_calls_become_commands(hint: str, shown: str) -> None:

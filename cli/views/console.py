@@ -147,7 +147,7 @@ def to_options(text: str) -> str:
 
     `dtype='float32'` becomes `--dtype float32`, `overwrite=True` becomes `--overwrite`, `top_k=` becomes `--top-k`, and
     so does `top_k` if the command that runs has this option. A call becomes a command:
-    `mlxbert.finetune('tag', train=FILE)` becomes `mlxbert finetune tag --train FILE`. Other code remains as it is.
+    `mlxbert.finetune('tag', train=FILE)` becomes `mlxbert finetune tag --train FILE`, in backticks. Other code remains.
     """
     return _CODE.sub(_typed, text)
 
@@ -163,19 +163,20 @@ def _typed(match: re.Match[str]) -> str:
     with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
         match ast.parse(call, mode="eval").body:
             case ast.Call(ast.Name("_"), [], keywords):
-                words = []
+                return _options(keywords)
             case ast.Call(ast.Attribute(ast.Name("mlxbert"), name), arguments, keywords):
                 words = ["mlxbert", _COMMANDS.get(name, name.replace("_", "-")), *map(_word, arguments)]
-            case _:
-                return match[0]
-        for keyword in keywords:
-            words += _flag_or_option(keyword.arg or "", keyword.value)
-        return " ".join(filter(None, words))
-    return match[0]  # not names or literals
+                return f"`{' '.join(filter(None, [*words, _options(keywords)]))}`"
+    return match[0]  # other code than names and literals
 
 
 def _option(name: str) -> str:
     return _OPTIONS.get(name, f"--{name.replace('_', '-')}")
+
+
+def _options(keywords: Iterable[ast.keyword]) -> str:
+    words = [word for keyword in keywords for word in _flag_or_option(keyword.arg or "", keyword.value)]
+    return " ".join(filter(None, words))
 
 
 def _flag_or_option(name: str, value: ast.expr) -> list[str]:

@@ -372,6 +372,7 @@ def test_the_column_of_the_text_is_guessed(read: Tokenizing, name: str) -> None:
 def test_hints_of_the_library_name_options(read: Tokenizing) -> None:
     read("in.csv", b"n,m\n1,2\n").fails(1, "'text'", "n, m", "hint: ", "--text-column")
     read("in.jsonl", b'{"body": "the"}\n', "--strict").fails(1, "'text'", "body", "hint: ", "--field")
+    call("tokenize", "the", "--model", "").fails(1, "error: --model is ''")
 
 
 @needs("export", "train")
@@ -397,6 +398,7 @@ def test_an_error_names_both_options(tmp_path: Path) -> None:
         ("choose one with `batch_tokens=`", "choose one with --batch-tokens"),
         ("kept in lr=0.1/x: lr=3, x == 1, ?a=b", "kept in lr=0.1/x: lr=3, x == 1, ?a=b"),
         ("set `HF_HUB_OFFLINE=1`", "set `HF_HUB_OFFLINE=1`"),
+        ("convert it: `load(DIR, from_tf=True)`", "convert it: `load(DIR, from_tf=True)`"),
         ("`mlxbert doctor --check` or `list` helps", "`mlxbert doctor --check` or `list` helps"),
         ("`top_k` is 3, but `text` and `tokens` are given", "--top-k is 3, but `text` and --chunk-tokens are given"),
         ("`top_k` is 'the `top_k` it\\'s `top_k`'", "--top-k is 'the `top_k` it\\'s `top_k`'"),
