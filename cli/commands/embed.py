@@ -9,7 +9,7 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.inputs import ARGUMENTS, open_input
-from mlxbert.cli.output.formats import ANY_VECTORS, FORMATS, JSON_LINES, WORDS, choose
+from mlxbert.cli.output.formats import ANY_VECTORS, FORMATS, JSON_LINES, choose
 from mlxbert.cli.output.output_format import OutputFormat
 from mlxbert.cli.output.resumable_file import check_output
 from mlxbert.cli.shared_options import (
@@ -24,7 +24,7 @@ from mlxbert.errors import ArgumentError
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.option_declarations import Option, declared_options
 from mlxbert.tasks.catalogue import CATALOGUE
-from mlxbert.tasks.options import EmbedOptions, EmbedWordsOptions, SparseOptions, TruncatingOptions
+from mlxbert.tasks.options import EmbedOptions, EmbedWordsOptions, SparseOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,9 +35,8 @@ if TYPE_CHECKING:
 Vectors = Literal["auto", "dense", "sparse", "tokens"]
 _ENTRY = CATALOGUE["embed"]
 _ENTRIES = {"dense": _ENTRY, **{kind: CATALOGUE[f"embed-{kind}"] for kind in ("sparse", "tokens", "words")}}
-_OPTIONS: Mapping[str, Any] = {kind: entry.options for kind, entry in _ENTRIES.items() if kind != "words"}
+_OPTIONS: Mapping[str, Any] = {kind: entry.options for kind, entry in _ENTRIES.items()}
 _DEFAULTS = {name: getattr(options, name) for options in _OPTIONS.values() for name in declared_options(options)}
-_OTHER_OPTIONS = ("top_k",)  # of kinds that are not dense
 
 
 def _embed(
@@ -52,25 +51,17 @@ def _embed(
     ] = "auto",
     **values: Any,
 ) -> None:
-    layer = values.pop("layer")
-    _check_words(words, layer, chosen)
     if words and vectors != "auto":
         raise ArgumentError("--vectors cannot be combined with --words")
-    given = {**vars(chosen), **{name: values.pop(name) for name in _OTHER_OPTIONS}}
-    if vectors != "auto":
-        options_of_kind(vectors, given)
-    formats = WORDS if words else FORMATS[vectors] if vectors != "auto" else ANY_VECTORS
-    check_output(out.output, out.overwrite, formats, source.input)
+    wanted, given = "words" if words else vectors, vars(chosen) | values
+    if wanted != "auto":
+        options_of_kind(wanted, given)
+    check_output(out.output, out.overwrite, FORMATS.get(wanted, ANY_VECTORS), source.input)
     records = open_input(texts or (), source, "text")
-    loaded = session.load_or_ask((_ENTRIES[vectors] if vectors != "auto" else _ENTRY).name, model)
-    kind = "words" if words else vectors if vectors != "auto" else loaded.vectors[0]
-    options: Any
-    if words:
-        truncating = {name: getattr(chosen, name) for name in declared_options(TruncatingOptions)}
-        options = EmbedWordsOptions(**truncating, **({} if layer is None else {"layer": layer}))
-    else:
-        check_output(out.output, out.overwrite, FORMATS[kind], source.input)
-        options = options_of_kind(kind, given)
+    loaded = session.load_or_ask(_ENTRIES[vectors if vectors != "auto" else "dense"].name, model)
+    kind = loaded.vectors[0] if wanted == "auto" else wanted
+    check_output(out.output, out.overwrite, FORMATS[kind], source.input)
+    options = options_of_kind(kind, given)
     from mlxbert.text.usage import Usage
 
     entry, usage, settings = _ENTRIES[kind], Usage(), options.deciding()
@@ -99,24 +90,18 @@ def options_of_kind(kind: str, given: Mapping[str, Any]) -> Any:
     """
     own = declared_options(_OPTIONS[kind])
     for name, value in given.items():
-        if name not in own and value != _DEFAULTS[name]:
-            kinds = [other for other, options in _OPTIONS.items() if name in declared_options(options)]
+        if name not in own and value is not None and value != _DEFAULTS[name]:
+            kinds = [_title(other) for other, options in _OPTIONS.items() if name in declared_options(options)]
+            words = ", or add --words" if kinds == [_title("words")] else " or --words" if kind == "words" else ""
             raise ArgumentError(
-                f"`{name}` works only for {' and '.join(kinds)} vectors, but these vectors are {kind}",
-                hint=f"omit `{name}`",
+                f"`{name}` works only for {' and '.join(kinds)} vectors, but these are {_title(kind)} vectors",
+                hint=f"omit `{name}`{words}",
             )
-    return _OPTIONS[kind](**{name: value for name, value in given.items() if name in own})
+    return _OPTIONS[kind](**{name: value for name, value in given.items() if name in own and value is not None})
 
 
-def _check_words(words: bool, layer: int | None, chosen: EmbedOptions) -> None:
-    if not words and layer is not None:
-        raise ArgumentError("--layer works only with --words")
-    text_options = declared_options(EmbedOptions).keys() - declared_options(TruncatingOptions)
-    changed = [
-        name for name in vars(chosen) if name in text_options and getattr(chosen, name) != getattr(EmbedOptions, name)
-    ]
-    if words and changed:
-        raise ArgumentError(f"`{changed[0]}` works only for vectors of texts, not with --words")
+def _title(kind: str) -> str:
+    return kind.removesuffix("s")
 
 
 def _views(kind: str, *, compare: bool) -> tuple[Any, Any]:
@@ -148,7 +133,7 @@ def _format(
         about |= {"dtype": dtype, "size": str(model.token_embedder.size)}
     elif path is not None and path.suffix.lower() not in JSON_LINES:
         raise ArgumentError(f"--output {path}: with --server, token vectors are written as .jsonl only")
-    return choose(path, FORMATS.get(kind, WORDS), width=width, metadata=about, keep=keep, kind=kind, dtype=dtype)
+    return choose(path, FORMATS[kind], width=width, metadata=about, keep=keep, kind=kind, dtype=dtype)
 
 
 def _width(model: "Model | RemoteModel", options: dict[str, Any], path: "Path | None") -> int:
