@@ -280,7 +280,6 @@ def spherical_kmeans(
     Args:
         vectors: The vectors, (N, W), of length 1.
         centers: The first centers, (K, W), of length 1. A center without vectors stays where it is.
-        rounds: The maximum number of rounds.
 
     Returns:
         The centers, (K, W).

@@ -97,15 +97,11 @@ _Rows = Iterator[tuple[int, list[str] | InputError]]
 
 
 class SurplusCellsError(InputError):
-    """A row has more cells than its table has columns, for example because a text with a comma is not in quotes.
-
-    Attributes:
-        values: The values by column; the last column has the rest of the row.
-    """
+    """A row has more cells than its table has columns, for example because a text with a comma is not in quotes."""
 
     def __init__(self, message: str, values: Mapping[str, str], hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
-        self.values = values
+        self.values = values  # the values by column; the last column has the rest of the row
 
 
 def read_csv(lines: Lines, wanted: ReadOptions) -> Iterator[Item]:
@@ -168,11 +164,7 @@ class _RowLines:
 
     If a row is too long, only the quotation marks that show where it ends are kept.
 
-    Attributes:
-        lines: The lines of the file.
-
     Args:
-        lines: The lines of the file.
         always: Whether quotes enclose fields in every file, without looking at the content.
     """
 

@@ -260,12 +260,7 @@ def _freed_bytes(removed: Iterable[cache.Snapshot], kept: Iterable[cache.Snapsho
 
 
 class Removal:
-    """The planned removal of a model, or of one of its revisions, from the shared cache.
-
-    Attributes:
-        folder: The folder of the model if all of its commits are removed, otherwise the folder of the removed commit.
-        size: The number of bytes that are freed. Files that remaining commits share do not count.
-    """
+    """The planned removal of a model, or of one of its revisions, from the shared cache."""
 
     def __init__(self, name: str, revision: str | None) -> None:
         """Plans the removal. No file of the model is removed yet."""
@@ -280,7 +275,9 @@ class Removal:
         self.commits = [snapshot.commit for snapshot in removed]
         self._repository = cache.repository_folder(name)
         kept = [snapshot for snapshot in cache.snapshots(name) if snapshot.commit not in self.commits]
+        # The number of bytes that are freed. Files that remaining commits share do not count.
         self.size = _freed_bytes(removed, kept)
+        # The folder of the model if all of its commits are removed, otherwise the folder of the removed commit.
         self.folder = removed[0].folder if kept else self._repository
 
     def execute(self) -> None:

@@ -229,9 +229,6 @@ def find_separator(lines: Sequence[str]) -> str:
     It is the one that divides the most lines into as many cells as the header, or the header into the most cells if
     several divide equally many; a comma if none divides the header. (`csv.Sniffer` takes quadratic time, and is wrong
     about commas within quotes.)
-
-    Args:
-        lines: The first lines of the file.
     """
     best, most = ",", (0, 1)
     for separator in _CANDIDATES:

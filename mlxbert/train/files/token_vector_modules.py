@@ -24,7 +24,6 @@ def write_sparse(embedder: SparseEmbedder, folder: Path, max_length: int, width:
     """Writes the modules and the prompts of a SPLADE model. The checkpoint is in the same folder.
 
     Args:
-        embedder: How the vectors are computed.
         max_length: The maximum input length in tokens.
         width: The number of word embeddings.
     """
@@ -76,7 +75,6 @@ def write_token_embedder(embedder: TokenEmbedder, folder: Path, inner: str = "")
     """Writes the modules and the settings of a model that passes `check_writable`.
 
     Args:
-        embedder: How the vectors are computed.
         inner: The path of the transformer within the folder.
     """
     check_writable(embedder)

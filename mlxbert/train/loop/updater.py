@@ -256,11 +256,9 @@ def of_part(config: EncoderConfig, texts: int, length: int, layers: int, dtype: 
     """The memory in bytes, besides that of the weights, for the gradients of a batch, or of a part of it.
 
     Args:
-        config: The configuration of the encoder.
         texts: The number of texts.
         length: The padded length of the texts in tokens.
         layers: The number of layers whose arrays are kept for the backward pass.
-        dtype: The dtype of computation.
     """
     kept = of_activations(config, texts, length, layers, dtype)
     return kept if devices.on_gpu() else int(KEPT_ON_CPU * kept)
