@@ -40,7 +40,7 @@ def library(name: str, revision: str | None, explain: Explain | None = None) -> 
     handlers: list[logging.Handler] = []
 
     def relay(record: logging.LogRecord) -> bool:
-        _LOG.log(record.levelno, "%s: %s", name, _without_signatures(record.getMessage()))
+        _LOG.log(record.levelno, "%s: %s", name, first_line(record.getMessage()))
         return False
 
     try:
@@ -55,16 +55,11 @@ def library(name: str, revision: str | None, explain: Explain | None = None) -> 
     except MlxbertError:
         raise
     except Exception as problem:  # huggingface_hub passes on errors of four libraries
-        _LOG.info("%s: %s: %s", name, type(problem).__name__, _without_signatures(str(problem)))
+        _LOG.info("%s: %s: %s", name, type(problem).__name__, first_line(problem))
         raise (explain or explain_download)(problem, name, revision) from None
     finally:
         for handler in handlers:
             handler.removeFilter(relay)
-
-
-def _without_signatures(text: str) -> str:
-    """Returns the first line of a text of huggingface_hub; signed addresses in it give access for an hour."""
-    return re.sub(r"\?\S+", "?…", text.strip().partition("\n")[0])
 
 
 def _endpoint() -> str:
@@ -73,9 +68,10 @@ def _endpoint() -> str:
     return constants.ENDPOINT
 
 
-def first_line(problem: BaseException) -> str:
-    """Returns the first line of the message of an exception, or the name of its class."""
-    return (str(problem).strip() or type(problem).__name__).split("\n")[0]
+def first_line(problem: object) -> str:
+    """Returns the first line of a message or of an exception's message, without the signatures of addresses."""
+    line = str(problem).strip().partition("\n")[0] or type(problem).__name__
+    return re.sub(r"\?\S+", "?…", line)  # a signed address gives access to a private file
 
 
 def explain_download(problem: Exception, name: str, revision: str | None) -> HubError:
