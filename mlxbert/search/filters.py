@@ -185,7 +185,9 @@ def _parse(condition: str) -> Condition:
     field, compare, value = (part.strip() for part in parts.groups())
     if compare == "=" and value[:1] in ("<", ">"):
         meant = f"{field}{value[0]}={value[1:]}"
-        raise ArgumentError(f"`where` is {condition!r:.60}, expected =, !=, <, <=, > or >=", hint=f"write {meant!r:.60}")
+        raise ArgumentError(
+            f"`where` is {condition!r:.60}, expected =, !=, <, <=, > or >=", hint=f"write {meant!r:.60}"
+        )
     return Condition(field, compare, value)
 
 
