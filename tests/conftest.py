@@ -28,6 +28,7 @@ from mlxbert.machine import device
 from mlxbert.rooms import ROOMS
 from mlxbert.text.sample_texts import sample
 from tests.helpers.cases import ALL
+from tests.helpers.rooms import missing
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
 from tests.helpers.tiny import save
 
@@ -138,7 +139,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skips a test if a room that it uses has been taken out (see `tests.helpers.rooms.needs`)."""
-    if gone := [room for mark in item.iter_markers("uses_rooms") for room in mark.args if room not in ROOMS]:
+    if gone := missing(*(room for mark in item.iter_markers("uses_rooms") for room in mark.args)):
         pytest.skip(f"there is no mlxbert/{', '.join(gone)}")
 
 

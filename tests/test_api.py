@@ -16,6 +16,7 @@ import mlxbert
 from mlxbert import errors
 from mlxbert.machine import device
 from mlxbert.machine.device import mx
+from tests.helpers.rooms import public_names
 from tests.helpers.tiny import CONFIG, VOCAB, random_network, save, tensors_of, tiny_config
 
 
@@ -26,7 +27,7 @@ def _python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_public_name_is_there_and_has_a_docstring() -> None:
-    for name in dir(mlxbert):
+    for name in public_names():
         value = getattr(mlxbert, name)
         assert name == "__version__" or value.__doc__, name
     with pytest.raises(AttributeError, match="no attribute 'embedding'"):

@@ -15,7 +15,7 @@ import mlxbert
 from mlxbert.errors import InputError
 from mlxbert.results.result import Failure, to_html
 from mlxbert.results.text_results import Answer, Classification, Entity, Label, Regression, Span, Tagged
-from tests.helpers.rooms import needs
+from tests.helpers.rooms import needs, public_names
 
 STEERING = '<script>alert("&")</script>'
 
@@ -78,7 +78,7 @@ def test_an_evaluation_shows_a_matrix_with_its_classes_and_no_empty_column() -> 
 
 def test_functions_are_methods_of_a_model(tiny: mlxbert.Model) -> None:
     """All public functions that take a model first, with their own signatures and help."""
-    public = {name: one for name in dir(mlxbert) if inspect.isfunction(one := getattr(mlxbert, name))}
+    public = {name: one for name in public_names() if inspect.isfunction(one := getattr(mlxbert, name))}
     functions = {name: one for name, one in public.items() if "model" in [*inspect.signature(one).parameters][:1]}
     methods = {name for name in dir(tiny) if name in public}
     assert methods == {name for name in functions if not name.startswith("evaluate")} >= {"embed", "fill_mask", "save"}

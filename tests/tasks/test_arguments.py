@@ -12,10 +12,10 @@ import pytest
 
 import mlxbert
 from tests.helpers.cases import together
-from tests.helpers.rooms import needs
+from tests.helpers.rooms import needs, public_names
 
-PUBLIC = {name: getattr(mlxbert, name) for name in dir(mlxbert) if inspect.isfunction(getattr(mlxbert, name))}
 OF_TEXTS = ("embed", "embed_stream", "fill_mask", "next_sentence", "tokenize", "similarity_pairs", "similarity_matrix")
+PUBLIC = {name: value for name in public_names() if inspect.isfunction(value := getattr(mlxbert, name))}
 
 
 class DataFrame:
@@ -42,7 +42,7 @@ def test_what_would_give_no_texts_is_refused_in_a_line(name: str, tiny: mlxbert.
     assert "order" in (caught.value.hint or "")
 
 
-@needs("explore", "train")
+@needs("explore", "search")
 def test_whole_numbers_of_numpy_are_whole_numbers(tiny: mlxbert.Model, tmp_path: Path) -> None:
     two, zero, whole = (cast(Any, number) for number in (np.int64(2), np.int32(0), np.int64))
     assert tiny.fill_mask("the [MASK]", top_k=two) == tiny.fill_mask("the [MASK]", top_k=2)

@@ -16,10 +16,10 @@ from mlxbert.option_declarations import declared_options
 from mlxbert.tasks.catalogue import CATALOGUE
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.options import FillMaskOptions
-from tests.helpers.rooms import needs
+from tests.helpers.rooms import needs, public_names
 
 ROOT = Path(__file__).parents[2]
-PUBLIC = {name: getattr(mlxbert, name) for name in dir(mlxbert)}
+PUBLIC = {name: getattr(mlxbert, name) for name in public_names()}
 WITH_OPTIONS = {name: value for name, value in PUBLIC.items() if hasattr(value, "__signature__")}
 
 
