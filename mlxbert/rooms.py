@@ -68,7 +68,7 @@ ROOMS: Mapping[str, Room] = FrozenDict({
         "Groups many texts, and shows what a model does with one.",
         {
             "Explore many texts": {
-                "dedupe": f"{_EXPLORE}.explore", "cluster": f"{_EXPLORE}.explore", "map": f"{_EXPLORE}.map",
+                "dedupe": f"{_EXPLORE}.dedupe", "cluster": f"{_EXPLORE}.cluster", "map": f"{_EXPLORE}.map",
             },
             "Look inside": {name: f"{_EXPLORE}.{name}" for name in ("attention", "explain", "senses")},
         },

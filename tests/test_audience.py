@@ -18,10 +18,10 @@ COMMANDS = (
     *("mlxbert.cli", "mlxbert.doctor", "mlxbert.serve.http", "mlxbert.tasks.catalogue", "mlxbert.rooms"),
     *(f"mlxbert.{room}.{part}" for room in ROOMS for part in ("commands", "views")),
     *(
-        "mlxbert.train.training_options",
+        "mlxbert.train.command_options",
         "mlxbert.train.options",
         "mlxbert.train.command_line",
-        "mlxbert.train.events",
+        "mlxbert.train.event_outputs",
         "mlxbert.train.final_evaluation",
     ),
 )

@@ -11,7 +11,7 @@ import pytest
 from mlxbert.cli.output.resumable_file import check_output
 from mlxbert.durable_files import identity
 from mlxbert.errors import ArgumentError
-from mlxbert.folders.destination import check_link_targets, check_target
+from mlxbert.folders.atomic_folder import check_link_targets, check_target
 from tests.helpers.rooms import needs
 
 LABELS = ("Zürich", "ergänzt", "plain", "é")
@@ -46,7 +46,7 @@ def test_labels_and_their_order_are_the_same_in_each_unicode_form(tmp_path: Path
 @needs("train")
 def test_a_file_under_another_name_is_the_same(tmp_path: Path) -> None:
     from mlxbert.train.data.labelled_rows import read_rows
-    from mlxbert.train.events import EventLog
+    from mlxbert.train.event_outputs import EventLog
 
     path, link = tmp_path / "x.jsonl", tmp_path / spelled("é.jsonl", "NFD")
     path.write_text('{"text": "a", "label": "b"}\n')

@@ -11,10 +11,13 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
+    from mlxbert.explore.options import ClusterOptions
     from mlxbert.explore.results import Attention, Duplicates, Explanation, Senses, Share, Topics, TypicalLine
     from mlxbert.readers.text_collection import TextCollection
 
 
+_FEW = 10  # texts from which a large topic is worth a hint
+_MORE_TOPICS = "--clusters N finds N topics by k-means; a smaller --min-size finds smaller topics"
 _GROUPS, _DUPLICATES = 20, 5  # groups on a screen; duplicates of each of them
 _GROUP_COLUMNS = (Column(right=True), Column(right=True, secondary=1), Column(wraps=True))
 
@@ -234,3 +237,19 @@ def _links(result: "Attention") -> Iterator["RenderableType"]:
     yield PlainTable(_LINK_COLUMNS, rows)
     note = f"the {len(rows)} strongest links of {len(result.tokens)} tokens; --output FILE.html shows all"
     yield Text(note, style="dim")
+
+
+def advise(topics: "Topics", chosen: "ClusterOptions") -> None:
+    """Prints how many texts are in no topic, and what to try if there is no topic or if one has most of the texts."""
+    largest = topics.topics[0].size if topics.topics else 0
+    as_asked = chosen.clusters is None or 1 < chosen.clusters == len(topics.topics)
+    if largest > len(topics.labels) / 2 and as_asked and len(topics.labels) >= _FEW:
+        more = _MORE_TOPICS
+        if chosen.clusters is not None:
+            more = "a larger --clusters splits it; without --clusters, the number of topics is found"
+        console.say("hint", f"topic 0 has {largest:,} of {len(topics.labels):,} texts; {more}")
+    if topics.outliers:
+        count, whole = topics.outliers, len(topics.labels)
+        console.say("note", f"in no topic: {count:,} of {console.counted(whole, 'text')}")
+        if not topics.topics:
+            console.say("hint", _MORE_TOPICS)

@@ -8,8 +8,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from mlxbert.folders.atomic_folder import MANIFEST
 from mlxbert.folders.copied_files import CARD, card_of
-from mlxbert.folders.destination import MANIFEST
 from mlxbert.model import Model
 from mlxbert.nn.heads import HEADS, OWN_LAYERS
 from mlxbert.tasks.catalogue import CATALOGUE

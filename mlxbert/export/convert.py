@@ -1,6 +1,6 @@
 """`mlxbert.convert`: converts a checkpoint for transformers and sentence-transformers, to ONNX, or to fewer bits.
 
-The folder is written under a temporary name and then renamed (see `mlxbert.folders.destination`).
+The folder is written under a temporary name and then renamed (see `mlxbert.folders.atomic_folder`).
 """
 
 import json
@@ -21,9 +21,9 @@ from mlxbert.export.compare.compared_model import OpenedModel, open_model
 from mlxbert.export.compare.outputs import more_bits
 from mlxbert.export.compare.reports import Conversion, Verification
 from mlxbert.export.verify import verify, verify_export
-from mlxbert.folders import copied_files, destination
+from mlxbert.folders import atomic_folder, copied_files
+from mlxbert.folders.atomic_folder import MANIFEST, written_files
 from mlxbert.folders.copied_files import is_own
-from mlxbert.folders.destination import MANIFEST, written_files
 from mlxbert.frozen_dict import FrozenDict
 from mlxbert.machine import device as devices
 from mlxbert.machine.device import mx, nn
@@ -194,14 +194,14 @@ def convert(
     shard_limit = save.parse_size(max_shard_size)
     devices.use()
     ref = ModelRef(source, adapter, revision, offline)
-    target = destination.check_target(folder, local_folder(str(source)), overwrite)  # before a download
+    target = atomic_folder.check_target(folder, local_folder(str(source)), overwrite)  # before a download
     files = find_model(ref, on_progress)
     for source_folder in (files.path, files.adapter):
         if source_folder is not None:
-            destination.check_location(target, source_folder)
+            atomic_folder.check_location(target, source_folder)
     opened = open_model(str(files.path), files)  # a bad tokenizer is refused before writing
     checkpoint = opened.checkpoint
-    destination.check_link_targets(target, [*checkpoint.weights.files, checkpoint.config_json.path])
+    atomic_folder.check_link_targets(target, [*checkpoint.weights.files, checkpoint.config_json.path])
     if to == "onnx" and checkpoint.config.is_static:
         raise ArgumentError(
             f"`to` is 'onnx', but {source} is a static model, which has no layers to export",
@@ -212,9 +212,9 @@ def convert(
     check_space(target, sum(tensor.bytes for tensor in tensors))
     name = str(source) if local_folder(str(source)) is None or source == BUILTIN else files.own.resolve().name
     plan = _ConversionPlan(name, opened, target, [] if export else tensors, stored, quantization, export)
-    with destination.partial_folder(target, files.path, overwrite) as partial:
+    with atomic_folder.unfinished_folder(target, files.path, overwrite) as partial:
         conversion = _write(plan, partial, shard_limit, on_written)
-        destination.move(partial, target)
+        atomic_folder.move(partial, target)
     return conversion
 
 
@@ -274,7 +274,7 @@ def _write_manifest(
     plan: _ConversionPlan, partial: Path, read: list[Path], sentences: tuple[str, ...], difference: Verification
 ) -> Conversion:
     folder, checkpoint = plan.source.folder, plan.source.checkpoint
-    written = destination.written_files(partial)
+    written = atomic_folder.written_files(partial)
     conversion = Conversion(
         folder=plan.target,
         source=plan.name,

@@ -12,7 +12,7 @@ from mlxbert.export.compare.compared_model import OpenedModel, open_model
 from mlxbert.export.compare.outputs import judge
 from mlxbert.export.compare.reports import Difference, OutputDifferences, TensorCounts, Verification, finite_or_name
 from mlxbert.export.compare.tensors import TensorComparison
-from mlxbert.folders.destination import MANIFEST
+from mlxbert.folders.atomic_folder import MANIFEST
 from mlxbert.folders.inventory import storage_name
 from mlxbert.loading import embedder_of
 from mlxbert.machine import device as devices

@@ -1,1 +1,1 @@
-"""Operations on whole model folders: inspecting, verifying, converting and saving them."""
+"""Operations on whole model folders: inspecting and saving them."""

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from mlxbert.durable_files import check_space, sha256
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
-from mlxbert.folders import copied_files, destination
-from mlxbert.folders.destination import SAVED
+from mlxbert.folders import atomic_folder, copied_files
+from mlxbert.folders.atomic_folder import SAVED
 from mlxbert.frozen_dict import FrozenDict
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder, EmbeddingConfig, parse_poolings
@@ -65,11 +65,11 @@ def save(
     shard_limit = weights.parse_size(max_shard_size)
     model.check_thread()
     source, architecture = model.files, model.architecture
-    target = destination.check_target(folder, source.path, overwrite)
+    target = atomic_folder.check_target(folder, source.path, overwrite)
     tensors = weights.plan_network(architecture, model.network, weights.DTYPES[dtype] if dtype else None)
-    destination.check_link_targets(target, [path for path in source.path.rglob("*") if path.is_file()])
+    atomic_folder.check_link_targets(target, [path for path in source.path.rglob("*") if path.is_file()])
     check_space(target, sum(tensor.bytes for tensor in tensors))
-    with destination.partial_folder(target, source.path, overwrite) as partial:
+    with atomic_folder.unfinished_folder(target, source.path, overwrite) as partial:
         # A new model shares only the vocabulary with that folder, not its modules; nor does a classifier that was made
         # from a decoder.
         from_decoder = has_decoder_classifier(architecture)
@@ -79,7 +79,7 @@ def save(
         keys = activation(probabilities=gives_probabilities(source)) if from_decoder else {}
         write_checkpoint(model, partial / inner, tensors, dtype, shard_limit, keys)
         seal(model, partial, modules=same)
-        destination.move(partial, target)
+        atomic_folder.move(partial, target)
     return target
 
 
@@ -106,7 +106,7 @@ def write_checkpoint(
 def seal(model: Model, partial: Path, *, modules: bool) -> None:
     """Checks a complete folder, and writes the manifest of its files."""
     _check_files(model, ModelFolder(partial), modules=modules)
-    hashes = {path.relative_to(partial).as_posix(): sha256(path) for path in destination.written_files(partial)}
+    hashes = {path.relative_to(partial).as_posix(): sha256(path) for path in atomic_folder.written_files(partial)}
     names = {Path(name).name for name in hashes}
     notes = [layers.note for layers in OWN_LAYERS if layers.file in names]
     saved = {"mlxbert": __version__, "source": model.source, "written": hashes}

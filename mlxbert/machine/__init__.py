@@ -1,1 +1,1 @@
-"""The machine: the device, and the processes that share a run."""
+"""The machine: the device, its memory and its errors, and what macOS and Linux do otherwise."""

@@ -15,7 +15,7 @@ from mlxbert.cli.shared_options import ComputingOptions, OutputOptions, with_opt
 from mlxbert.cli.views import console, progress, rich
 from mlxbert.option_declarations import COUNT, TEXTS, Bounds, Option, OutputPath
 from mlxbert.readers.parsing import ReadOptions
-from mlxbert.scale import cluster
+from mlxbert.scale import run_with_ray
 from mlxbert.scale.callables import require
 from mlxbert.scale.job import Job, PartCounts, PlannedJob
 from mlxbert.scale.parts import PART_ROWS
@@ -59,7 +59,7 @@ class JobOptions:
             "which starts Ray.",
             "HOST:PORT",
         ),
-    ] = cluster.LOCAL
+    ] = run_with_ray.LOCAL
     cpus: Annotated[
         int | None, Option("CPUs of each process. With a GPU, by default all.", usual="1", bounds=COUNT)
     ] = None
@@ -112,7 +112,7 @@ def _run(
     try:
         # Ray prints what its processes report on stdout, which is for data.
         with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), progress.counted("rows") as update:
-            nodes = cluster.run(planned.job, missing, job.cluster, job.cpus, update)
+            nodes = run_with_ray.run(planned.job, missing, job.cluster, job.cpus, update)
     except KeyboardInterrupt:
         console.say("hint", f"finished parts are kept in {planned.job.output}: the same command resumes there")
         raise

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from mlxbert.errors import ArgumentError, DivergedError
 from mlxbert.export import card
-from mlxbert.folders import destination
+from mlxbert.folders import atomic_folder
 from mlxbert.machine import device as devices
 from mlxbert.machine.device import BLAS, dtype_name, mx
 from mlxbert.machine.device_errors import device_errors
@@ -118,7 +118,7 @@ def claimed(
         if not group.rank:
             if not overwrite:
                 clean_up(output)
-            target = destination.check_target(output, local_folder(str(ref.source)), overwrite)
+            target = atomic_folder.check_target(output, local_folder(str(ref.source)), overwrite)
         yield target, group
 
 
@@ -126,7 +126,7 @@ def check_base(base: BaseModel, target: Path, options: TrainingOptions, group: P
     """Raises an error if the output would be in a folder of the model; warns if training does not fit into memory."""
     for folder in (base.files.adapter, base.folder):
         if folder is not None and not group.rank:
-            destination.check_location(target, folder)
+            atomic_folder.check_location(target, folder)
     base.warn_unless_it_fits(options)
 
 
@@ -323,8 +323,8 @@ class TrainingCall:
         self.times.begin("saving")
         with workspace.model() as folder:
             facts = write_folder(folder, content, base, self.target, manifest, self.line, adapters)
-            destination.check_target(self.target, base.folder, self.overwrite)  # checked again, hours later
-            destination.move(folder, self.target)
+            atomic_folder.check_target(self.target, base.folder, self.overwrite)  # checked again, hours later
+            atomic_folder.move(folder, self.target)
         workspace.remove()
         self.times.begin("")
         names = {**self.variants[best], "seed": None}

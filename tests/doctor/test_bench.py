@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.doctor import measure, worker
-from mlxbert.doctor.measure import bench
+from mlxbert.doctor import bench as measure, worker
+from mlxbert.doctor.bench import bench
 from mlxbert.doctor.worker_job import OURS, PASSES, PEER, UPDATE, MeasuredLibrary, WorkerJob
 from mlxbert.errors import ArgumentError
 from mlxbert.machine.device import mx
@@ -310,6 +310,6 @@ def test_the_terminal_shows_a_table_and_a_row_to_paste(tiny_folder: Path) -> Non
 
 @pytest.mark.slow
 def test_a_worker_that_fails_says_why(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mlxbert.doctor.measure.save", lambda model, folder: folder.mkdir())
+    monkeypatch.setattr("mlxbert.doctor.bench.save", lambda model, folder: folder.mkdir())
     with pytest.raises(mlxbert.MlxbertError, match=r"config\.json"):
         bench(tiny_folder, rounds=1)

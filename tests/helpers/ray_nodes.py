@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
-from mlxbert.scale.cluster import QUIET
+from mlxbert.scale.run_with_ray import QUIET
 
 
 class Nodes:

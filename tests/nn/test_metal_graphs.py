@@ -180,8 +180,9 @@ def _vectors(network: Network, batch: Batch, dtype: str) -> "Callable[[Arrays], 
 
 def update(network: Network, found: Arrays) -> Callable[[Arrays], list[mx.array]]:
     """The parameters and the optimizer's memory after an update, and the numbers that are read of it."""
-    from mlxbert.train.loop.adamw import AdamW, weight_decays
+    from mlxbert.train.loop.adamw import AdamW
     from mlxbert.train.loop.gradients import Gradients
+    from mlxbert.train.loop.learning_rates import weight_decays
     from mlxbert.train.loop.optimizer_steps import DeviceStep
     from mlxbert.train.loop.saved_run import Progress
     from mlxbert.train.options.loop_options import TrainingOptions

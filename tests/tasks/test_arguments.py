@@ -88,7 +88,7 @@ OPEN_ENDED = ("finetune", "evaluate", "pretrain", "distill", "evaluate_words")
 @together("name", PUBLIC)
 def test_help_shows_parameters_with_their_meaning_and_an_example(name: str) -> None:
     parameters = inspect.signature(PUBLIC[name]).parameters
-    told = PUBLIC[name].__doc__
+    told = PUBLIC[name].__doc__ or ""
     open_ended = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
     assert open_ended == (name in OPEN_ENDED)
     shown = set(re.findall(r"^        (?:\*\*)?(\w+): ", told, re.MULTILINE))

@@ -12,8 +12,9 @@ from mlxbert.errors import InputError
 from mlxbert.machine.device import mx, scalar
 from mlxbert.nn.encoder import Batch, KnownIds
 from mlxbert.nn.ops import backend
-from mlxbert.train.loop.adamw import AdamW, Arrays, depth_factors, is_frozen, weight_decays
+from mlxbert.train.loop.adamw import AdamW, Arrays
 from mlxbert.train.loop.gradients import Gradients
+from mlxbert.train.loop.learning_rates import depth_factors, is_frozen, weight_decays
 from mlxbert.train.loop.optimizer_steps import CpuStep, DeviceStep, optimizer_step
 from mlxbert.train.loop.saved_run import Progress
 from mlxbert.train.loop.trained_parameters import TABLE, SparseRows

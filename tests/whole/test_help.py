@@ -19,13 +19,13 @@ from mlxbert.nn.pooling import POOLINGS
 from mlxbert.option_declarations import POOLINGS as NAMED_POOLINGS
 from mlxbert.tasks import answer, fill_mask, open_tag
 from mlxbert.train import labelled_material
+from mlxbert.train.command_options import SIZES
 from mlxbert.train.loop import training_run
 from mlxbert.train.options.loop_options import TrainingOptions
 from mlxbert.train.options.training_tasks import TASKS
 from mlxbert.train.pretraining.initial_model import SIZES as KNOWN_SIZES
 from mlxbert.train.pretraining.pretraining_settings import Settings
 from mlxbert.train.training_call import usual_rate
-from mlxbert.train.training_options import SIZES
 from mlxbert.train.training_plan import usual_share
 from mlxbert.weights.formats.quantized import Quantization
 from tests.cli.test_terminal import plain

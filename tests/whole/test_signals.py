@@ -119,7 +119,7 @@ LONG: dict[str, tuple[str, Words, list[str]]] = {
     ),
     "verify": (FORWARD, lambda folder: ["verify", str(folder / "tiny"), str(folder / "tiny")], []),
     "bench": (
-        "mlxbert.doctor.measure:_BenchWorker.ask",
+        "mlxbert.doctor.bench:_BenchWorker.ask",
         lambda folder: ["bench", "--model", str(folder / "tiny")],
         [],
     ),

@@ -228,7 +228,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused(
     command: str, option: Any, kind: str, place: Path, usual: dict[str, dict[str, list[str]]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("mlxbert.train.events.require", lambda *_: None)  # what draws need not be installed
+    monkeypatch.setattr("mlxbert.train.event_outputs.require", lambda *_: None)  # what draws need not be installed
     place.parent.chmod(0o500)
     try:
         with unprivileged():

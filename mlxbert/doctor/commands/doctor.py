@@ -191,7 +191,7 @@ def _measure(model: ComputingOptions, against: Peer | None, rounds: int) -> dict
         use(model.device)
         session.hint_emulated(model.dtype)
     with progress.waiting("measuring speed, training, start and memory"):
-        from mlxbert.doctor.measure import bench as measure
+        from mlxbert.doctor.bench import bench as measure
 
         return measure(
             model.model, against=against, rounds=rounds, revision=model.revision, offline=model.offline,

@@ -12,7 +12,7 @@ from mlxbert.cli import session
 from mlxbert.cli.shared_options import ModelOptions, OutputOptions
 from mlxbert.cli.views import console, progress, rich
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.explore.commands.explore import advise
+from mlxbert.explore import views
 from mlxbert.explore.commands.text_collection import (
     CollectionOptions,
     check_columns,
@@ -150,7 +150,7 @@ def _groups(
     if not collection.texts or missing_package(clusters) is not None:
         return [-1] * len(collection.texts), []
     topics = describe(collection.texts, vectors, find_clusters(vectors, clusters), clusters)
-    advise(topics, clusters)
+    views.advise(topics, clusters)
     names = [", ".join(console.line(word.word, _LETTERS) for word in topic.words[:_WORDS]) for topic in topics.topics]
     return topics.labels, [name or f"topic {number}" for number, name in enumerate(names)]
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
+import typer
+
 from mlxbert import rooms
 from mlxbert.cli import session
 from mlxbert.cli.inputs import open_input
@@ -20,8 +22,8 @@ from mlxbert.cli.output.output_format import utf8
 from mlxbert.cli.output.parquet import Parquet, arrow_errors, as_text
 from mlxbert.cli.output.result_tables import write_csv
 from mlxbert.cli.output.resumable_file import check_ending
-from mlxbert.cli.shared_options import ModelOptions, RecordOptions
-from mlxbert.cli.views import console, progress
+from mlxbert.cli.shared_options import FileOptions, ModelOptions, RecordOptions
+from mlxbert.cli.views import console, json_lines, progress
 from mlxbert.durable_files import atomic_write, writing
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.option_declarations import Option
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 
 ROWS = (".csv", *JSON_LINES, ".parquet")
+Texts = Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")]
 
 
 def check_rows(path: Path | None, overwrite: bool, endings: tuple[str, ...], sources: Iterable[str] = ()) -> None:
@@ -139,6 +142,19 @@ class CollectionOptions(RecordOptions):
         Option("Read the passages and vectors of an index. FILE may also be a folder that has an index.", "FILE"),
     ] = None
     vectors: Annotated[Path | None, Option("File with vectors of the texts, written by embed.", "FILE")] = None
+
+
+def show(drawn: Any, lines: Sequence[dict[str, Any]], out: FileOptions) -> None:
+    """Draws a result in a terminal, or prints it as JSON lines."""
+    session.say_queued()
+    console.require_stdout()
+    if console.draws(out.json):
+        screen = console.stdout()
+        for part in drawn:
+            screen.print(part)
+    else:
+        for line in lines:
+            json_lines.put_line(to_json(line))
 
 
 def report(collection: TextCollection) -> None:

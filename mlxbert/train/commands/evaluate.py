@@ -10,9 +10,9 @@ from mlxbert.cli.shared_options import ModelOptions, OutputOptions, options_of, 
 from mlxbert.cli.views import console, progress
 from mlxbert.errors import ArgumentError, MissingHeadError
 from mlxbert.option_declarations import COUNT, Option
+from mlxbert.train.command_options import DataFiles, LabelledData, PlainText, check_data, task_options
 from mlxbert.train.options.training_tasks import TASKS
 from mlxbert.train.pretraining.pretraining_settings import Settings
-from mlxbert.train.training_options import DataFiles, LabelledData, PlainText, check_data, task_options
 from mlxbert.train.views import evaluation
 from mlxbert.weights.model_source import BUILTIN
 

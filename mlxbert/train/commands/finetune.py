@@ -9,8 +9,8 @@ from mlxbert.cli.shared_options import ComputingOptions, with_options
 from mlxbert.cli.views import console, progress
 from mlxbert.errors import ArgumentError
 from mlxbert.readers.input_files import STDIN
-from mlxbert.train import training_options
-from mlxbert.train.events import naming, open_sinks, resumable, send
+from mlxbert.train import command_options
+from mlxbert.train.event_outputs import naming, open_sinks, resumable, send
 from mlxbert.train.options.loop_options import TrainingOptions
 from mlxbert.train.options.training_tasks import TASKS
 
@@ -18,30 +18,30 @@ from mlxbert.train.options.training_tasks import TASKS
 def _command(task: str) -> Callable[..., None]:
     """Makes the command that trains a model for a task."""
 
-    def command(out: training_options.EventOptions, **values: Any) -> None:
+    def command(out: command_options.EventOptions, **values: Any) -> None:
         _train(task, out, values)
 
     spec = TASKS[task]
     data = (
-        training_options.TrainingData,
-        training_options.DataFiles,
-        training_options.SavingOptions,
-        training_options.CheckOptions,
+        command_options.TrainingData,
+        command_options.DataFiles,
+        command_options.SavingOptions,
+        command_options.CheckOptions,
     )
-    groups = (*data, ComputingOptions, TrainingOptions, training_options.RunOptions)
-    return with_options(command, spec.finetune, training_options.task_options(spec, *groups, *spec.groups))
+    groups = (*data, ComputingOptions, TrainingOptions, command_options.RunOptions)
+    return with_options(command, spec.finetune, command_options.task_options(spec, *groups, *spec.groups))
 
 
 ABOUT = "Train a model on labelled texts."
 COMMANDS = {task: _command(task) for task in TASKS}
 
 
-def _train(task: str, out: training_options.EventOptions, values: dict[str, Any]) -> None:
+def _train(task: str, out: command_options.EventOptions, values: dict[str, Any]) -> None:
     """Trains a model, and shows the events."""
     sources = [*values["train"], *(values["valid"] or ())]
     if sources.count(STDIN) > 1:
         raise ArgumentError("stdin is given twice, but can be read only once")
-    values["sweep"] = training_options.parse_sweep(values["sweep"] or ()) or None
+    values["sweep"] = command_options.parse_sweep(values["sweep"] or ()) or None
     session.note_builtin("finetune", values["model"])
     piped, dry = STDIN in sources, values["dry_run"]
     if piped:

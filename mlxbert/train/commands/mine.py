@@ -15,8 +15,8 @@ from mlxbert.cli.views import console, progress, rich
 from mlxbert.durable_files import atomic_write, writing
 from mlxbert.errors import InputError
 from mlxbert.option_declarations import Option, OutputPath
+from mlxbert.train.command_options import DataFiles, check_data
 from mlxbert.train.options.training_tasks import MiningOptions
-from mlxbert.train.training_options import DataFiles, check_data
 
 if TYPE_CHECKING:
     from mlxbert.train.mine import Mined

@@ -12,11 +12,7 @@ from mlxbert.cli.shared_options import ComputingOptions, Encoding, OutputOptions
 from mlxbert.cli.views import progress
 from mlxbert.option_declarations import COUNT, Option, OutputPath
 from mlxbert.readers.text_lines import UTF8
-from mlxbert.train.events import Sink, naming, open_sinks, resumable, send
-from mlxbert.train.loop.events import Event
-from mlxbert.train.options.loop_options import TrainingOptions
-from mlxbert.train.pretraining.pretraining_settings import DISTILLED, Documents, Settings
-from mlxbert.train.training_options import (
+from mlxbert.train.command_options import (
     CorpusFiles,
     EventOptions,
     NewModelOptions,
@@ -25,6 +21,10 @@ from mlxbert.train.training_options import (
     StudentOptions,
     with_changes,
 )
+from mlxbert.train.event_outputs import Sink, naming, open_sinks, resumable, send
+from mlxbert.train.loop.events import Event
+from mlxbert.train.options.loop_options import TrainingOptions
+from mlxbert.train.pretraining.pretraining_settings import DISTILLED, Documents, Settings
 from mlxbert.train.views import report
 
 Kind = Literal["wordpiece", "bpe", "unigram"]  # kinds of vocabularies

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from mlxbert.folders import copied_files
-from mlxbert.folders.destination import MARKER
+from mlxbert.folders.atomic_folder import MARKER
 from mlxbert.folders.save import embedder_of_head, has_own_head, seal, write_checkpoint
 from mlxbert.frozen_dict import FrozenDict
 from mlxbert.model import Model

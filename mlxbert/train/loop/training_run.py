@@ -19,10 +19,11 @@ from mlxbert.machine.device import fit_cache, mx, on_gpu, reset_cache, say_what_
 from mlxbert.machine.device_errors import StoppedError, device_errors, free_memory
 from mlxbert.nn.encoder import Encoder
 from mlxbert.train.loop import phase_times
-from mlxbert.train.loop.adamw import AdamW, Arrays, learning_rate
+from mlxbert.train.loop.adamw import AdamW, Arrays
 from mlxbert.train.loop.distributed import LostError
 from mlxbert.train.loop.events import Evaluated, Event, Saved, Step
 from mlxbert.train.loop.gradients import install
+from mlxbert.train.loop.learning_rates import learning_rate
 from mlxbert.train.loop.optimizer_steps import FIRST_SCALE, rescaled
 from mlxbert.train.loop.saved_run import Progress, RunState, RunStore
 from mlxbert.train.loop.trained_parameters import split_parameters

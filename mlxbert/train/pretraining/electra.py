@@ -12,7 +12,7 @@ from typing import Any
 
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import CheckpointError
-from mlxbert.folders.destination import MARKER
+from mlxbert.folders.atomic_folder import MARKER
 from mlxbert.loading import load, new_model
 from mlxbert.machine.device import mx, nn
 from mlxbert.model import Model

@@ -21,8 +21,8 @@ from tokenizers import Tokenizer as Plain
 from mlxbert.durable_files import sha256
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.export import card
-from mlxbert.folders import copied_files, destination
-from mlxbert.folders.destination import SAVED
+from mlxbert.folders import atomic_folder, copied_files
+from mlxbert.folders.atomic_folder import SAVED
 from mlxbert.loading import load
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
@@ -131,11 +131,11 @@ def distill_static(
     if isinstance(rarity, bool) or not isinstance(rarity, int | float) or not 0 <= rarity <= 1:
         raise ArgumentError(f"`rarity` is {rarity!r:.60}, expected a number from 0 to 1")
     paths = check_files(texts, text_field, "line") if texts else ()
-    target = destination.check_target(output, None, overwrite)
+    target = atomic_folder.check_target(output, None, overwrite)
     model = load(teacher, task="embed", device=device, revision=revision, offline=offline)
     if model.config.is_static:
         raise ArgumentError(f"`teacher` is {str(teacher)!r}, which is itself a static model, expected an encoder")
-    destination.check_location(target, model.folder)
+    atomic_folder.check_location(target, model.folder)
     counts = _count_words(model, paths, text_field, encoding) if paths else Counter[str]()
     vocabulary = _vocabulary(model, counts, words)
     table, variance = _table(model, vocabulary, dimensions, on_progress)
@@ -143,17 +143,17 @@ def distill_static(
     if lost := int((table.any(axis=1) & ~stored.any(axis=1)).sum()):
         message = f"`rarity` is {rarity!r:.60}: the vectors of {lost:,} tokens become 0 in {dtype}"
         raise ArgumentError(message, hint="use a larger number such as 1e-4, or 0 for equal weights")
-    with destination.partial_folder(target, model.folder, overwrite) as partial:
+    with atomic_folder.unfinished_folder(target, model.folder, overwrite) as partial:
         settings = {"apply_pca": dimensions, "sif_coefficient": rarity or None}
         _write(partial, model, vocabulary, stored, settings, target.name)
-        files = destination.written_files(partial)
+        files = atomic_folder.written_files(partial)
         result = StaticDistillation(
             folder=target, teacher=str(teacher), tokens=len(vocabulary.tokens), words=len(vocabulary.added),
             dimensions=dimensions, variance=variance, bytes=sum(path.stat().st_size for path in files),
         )  # fmt: skip
         hashes = {path.relative_to(partial).as_posix(): sha256(path) for path in files}
         write_json(partial / SAVED, {"mlxbert": __version__, **result.to_dict(), "written": hashes})
-        destination.move(partial, target)
+        atomic_folder.move(partial, target)
     return result
 
 

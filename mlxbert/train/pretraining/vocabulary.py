@@ -9,8 +9,8 @@ from typing import Any
 
 from mlxbert.durable_files import sha256
 from mlxbert.errors import InputError
-from mlxbert.folders import destination
-from mlxbert.folders.destination import VOCABULARY
+from mlxbert.folders import atomic_folder
+from mlxbert.folders.atomic_folder import VOCABULARY
 from mlxbert.option_declarations import COUNT
 from mlxbert.other_libraries import not_one_of
 from mlxbert.progress import OnProgress
@@ -131,7 +131,7 @@ def vocabulary(
         raise not_one_of("kind", kind, KINDS)
     size = COUNT.check_whole("size", size)
     paths = check_files(files, field, documents)
-    targets = [destination.check_target(output, path, overwrite) for path in paths]
+    targets = [atomic_folder.check_target(output, path, overwrite) for path in paths]
     corpus = _CorpusSentences(paths, {"field": field, "documents": documents, "encoding": encoding}, on_progress)
     characters = subword_training.count_characters(corpus())
     if not characters.texts:
@@ -142,9 +142,9 @@ def vocabulary(
         _LOG.warning(
             "the vocabulary has only %s of %s tokens, because the corpus is too small", f"{trained.size:,}", f"{size:,}"
         )
-    with destination.partial_folder(targets[0], paths[0], overwrite) as partial:
+    with atomic_folder.unfinished_folder(targets[0], paths[0], overwrite) as partial:
         _write(partial, KINDS[kind], trained, cased)
-        names = [path.name for path in destination.written_files(partial)]
+        names = [path.name for path in atomic_folder.written_files(partial)]
         result = Vocabulary(
             folder=targets[0], kind=kind, size=trained.size, wanted=size, cased=cased, files=tuple(map(str, paths)),
             sentences=characters.texts, characters=characters.total, skipped=corpus.skipped, problems=corpus.problems,
@@ -152,7 +152,7 @@ def vocabulary(
         )  # fmt: skip
         manifest = json.dumps(result.to_dict(), indent=2, ensure_ascii=False) + "\n"
         (partial / VOCABULARY).write_text(manifest, encoding="utf-8")
-        destination.move(partial, targets[0])
+        atomic_folder.move(partial, targets[0])
     return result
 
 

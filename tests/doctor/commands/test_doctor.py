@@ -174,5 +174,5 @@ def test_half_precision_on_a_cpu_is_said_to_be_emulated(monkeypatch: pytest.Monk
     assert "hint: a CPU emulates float16" in call(*words, "--dtype", "float16").err
     assert "emulates" not in call(*words, "--dtype", "float32").err + call(*words).err
     monkeypatch.setattr(machine, "views", mock.Mock())
-    monkeypatch.setattr("mlxbert.doctor.measure.bench", lambda *given, **named: {"training": {}})
+    monkeypatch.setattr("mlxbert.doctor.bench.bench", lambda *given, **named: {"training": {}})
     assert "hint: a CPU emulates bfloat16" in call("bench", "--json", "--dtype", "bfloat16", "--device", "cpu").err

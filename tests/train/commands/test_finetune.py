@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.train.command_options import parse_sweep
 from mlxbert.train.loop.events import Event
-from mlxbert.train.training_options import parse_sweep
 from tests.cli.test_terminal import CODES, plain
 from tests.helpers import events
 from tests.helpers.program import call, terminal

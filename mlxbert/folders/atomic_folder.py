@@ -117,7 +117,7 @@ def check_link_targets(target: Path, files: Iterable[Path]) -> None:
 
 
 @contextmanager
-def partial_folder(target: Path, source: Path, overwrite: bool) -> Iterator[Path]:
+def unfinished_folder(target: Path, source: Path, overwrite: bool) -> Iterator[Path]:
     """Creates the folder that will be renamed to the target, and removes it if the body of the `with` block fails.
 
     The target is checked once more (see `check_target`).

@@ -22,8 +22,8 @@ from mlxbert.other_libraries import install_command
 from mlxbert.paths import may_write, open_regular
 from mlxbert.results.json import to_json
 from mlxbert.train import processes
+from mlxbert.train.command_options import EventOptions
 from mlxbert.train.loop.events import Evaluated, Event, Finished, Started, Step
-from mlxbert.train.training_options import EventOptions
 from mlxbert.train.views.screen import SparseLines, TrainingScreen
 
 
