@@ -15,7 +15,7 @@ from tests.helpers.cases import together
 from tests.helpers.rooms import needs, public_names
 
 OF_TEXTS = ("embed", "embed_stream", "fill_mask", "next_sentence", "tokenize", "similarity_pairs", "similarity_matrix")
-PUBLIC = {name: value for name in public_names() if inspect.isfunction(value := getattr(mlxbert, name))}
+PUBLIC: dict[str, Any] = {name: value for name in public_names() if inspect.isfunction(value := getattr(mlxbert, name))}
 
 
 class DataFrame:
