@@ -416,11 +416,11 @@ class LanceTable:
 
         options = lance_options(self.dataset.uri)
         reader = pa.RecordBatchReader.from_batches(changes.schema, rows())
-        fragments = write_fragments(reader, self.dataset.uri, schema=changes.schema, storage_options=options)
+        added = write_fragments(reader, self.dataset.uri, schema=changes.schema, storage_options=options)
         updated, emptied = self._without(gone)
         self.dataset = lance.LanceDataset.commit(
             self.dataset.uri,
-            lance.LanceOperation.Update(emptied, updated, fragments),
+            lance.LanceOperation.Update(removed_fragment_ids=emptied, updated_fragments=updated, new_fragments=added),
             read_version=self.dataset.version,
             storage_options=options,
         )
