@@ -223,7 +223,7 @@ def _wordless(typed: list[str]) -> str | None:
     if len(typed) < 2 or not _MODULES.get(typed[0]) or not typed[1].startswith("-"):
         return None
     words = getattr(_module(typed[0]), "COMMANDS", ())
-    return f"{typed[0]} needs another word before its options, one of {', '.join(words)}" if words else None
+    return f"{typed[0]} needs one of {', '.join(words)} before its options" if words else None
 
 
 def _drop_output() -> None:

@@ -235,8 +235,8 @@ HOSTILE: dict[str, tuple[Callable[[Path], Path], str]] = {
     ),
     "broken JSON": (_broken("x.jsonl", b'{"text": "a", "embedding": [1, 2'), "line 1"),
     "no database": (_broken("x.db", b"nothing" * 100), "cannot be read"),
-    "no tables": (_table("PRAGMA user_version = 1"), "no table has texts and vectors"),
-    "no table with vectors": (_table("CREATE TABLE a (text TEXT)"), "no table has texts and vectors"),
+    "no tables": (_table("PRAGMA user_version = 1"), "no table has both texts and vectors"),
+    "no table with vectors": (_table("CREATE TABLE a (text TEXT)"), "no table has both texts and vectors"),
 }  # fmt: skip
 
 

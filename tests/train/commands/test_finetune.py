@@ -262,8 +262,8 @@ def test_an_interruption_tells_where_the_state_was_saved(library: Library, tmp_p
 
 
 def test_a_forgotten_task_is_asked_for() -> None:
-    call("finetune", "--train", "x.csv").fails(2, "name of the task first", "classify, multilabel, regress")
-    call("evaluate", "--data", "x.csv").fails(2, "name of the task first", "classify, ")
+    call("finetune", "--train", "x.csv").fails(2, "before its options", "classify, multilabel, regress")
+    call("evaluate", "--data", "x.csv").fails(2, "before its options", "classify, ")
     call("train", "--train", "x.csv").fails(2, "has no command 'train'", "did you mean mlxbert finetune")
     assert call("finetune", "--help").status == 0
 
