@@ -24,7 +24,7 @@ LARGE = (
 )
 
 
-@needs("export", "train")
+@needs("export", "train", "serve")
 def test_every_public_result_prints_briefly() -> None:
     found = [getattr(mlxbert, name) for name in dir(mlxbert)]
     results = [one for one in found if inspect.isclass(one) and dataclasses.is_dataclass(one)]
