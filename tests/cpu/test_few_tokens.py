@@ -70,8 +70,12 @@ def check(network: Network, monkeypatch: pytest.MonkeyPatch, *lengths: int) -> i
     return taken
 
 
-@pytest.mark.parametrize("lengths", [(1,), (20,), (20, 20, 20), (17, 3, 9)], ids=str)
-@pytest.mark.parametrize("family", _FAMILIES)
+# Of every family a batch with padding, and without a mask those whose scores get nothing, positions, or distances.
+_BATCHES = [(family, (17, 3, 9)) for family in _FAMILIES]
+_BATCHES += [(family, lengths) for family in ("bert", "modernbert", "mpnet") for lengths in ((1,), (20, 20, 20))]
+
+
+@pytest.mark.parametrize(("family", "lengths"), _BATCHES, ids=str)
 def test_every_family_gives_the_numbers_of_the_graph(
     family: str, lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

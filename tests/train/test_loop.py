@@ -29,15 +29,15 @@ from tests.train.runs import Parity, digest, make_run, parameters, steps
 def test_events_of_a_run(tmp_path: Path) -> None:
     run = make_run(tmp_path, save_every=3)
     events = list(run.events())
-    assert [event.step for event in events if isinstance(event, Step)] == list(range(1, 15))  # 50 examples, 8 a batch
-    assert [event.step for event in events if isinstance(event, Evaluated)] == [7, 14]
-    assert [event.step for event in events if isinstance(event, Saved)] == [3, 6, 7, 9, 12, 14]
-    assert events[-1] == Saved(run=0, step=14, path=str(tmp_path))
+    assert [event.step for event in events if isinstance(event, Step)] == list(range(1, 9))  # 26 examples, 8 a batch
+    assert [event.step for event in events if isinstance(event, Evaluated)] == [4, 8]
+    assert [event.step for event in events if isinstance(event, Saved)] == [3, 4, 6, 8]
+    assert events[-1] == Saved(run=0, step=8, path=str(tmp_path))
     assert [event.epoch for event in events if isinstance(event, Evaluated)] == [1.0, 2.0]
 
 
 @pytest.mark.usefixtures("all_cores")
-@pytest.mark.parametrize("stop", fast([3, 7, 8, 14], 3, 7))
+@pytest.mark.parametrize("stop", fast([3, 4, 5, 8], 3, 4))
 def test_a_resumed_run_has_the_same_bits(tmp_path: Path, stop: int) -> None:
     whole = make_run(epochs=2)
     expected = [(step.loss, step.lr, step.gradient_norm) for step in steps(whole.events())]
@@ -59,7 +59,7 @@ def test_a_resumed_run_has_the_same_bits(tmp_path: Path, stop: int) -> None:
     assert second.state.progress.losses == whole.state.progress.losses
     known = [*make_run(tmp_path).state.progress.losses]
     assert known == [(number, loss) for number, (loss, *_) in enumerate(expected, 1)]
-    assert [(one.step, one.best) for one in make_run(tmp_path).earlier()] == [(7, False), (14, True)]
+    assert [(one.step, one.best) for one in make_run(tmp_path).earlier()] == [(4, True), (8, False)]
 
 
 def test_a_loss_may_be_evaluated_where_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,14 +171,14 @@ def test_an_interrupted_evaluation_is_repeated(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         list(run.events())
     resumed = make_run(tmp_path)
-    assert resumed.state.progress.step == 7
+    assert resumed.state.progress.step == 4
     assert isinstance(next(resumed.events()), Evaluated)
 
 
 @pytest.mark.usefixtures("all_cores")
 def test_accumulated_batches_are_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = make_run(rate=0, batch_size=24, epochs=1, weight_decay=0.1)
-    three = make_run(rate=0, batch_size=8, gradient_accumulation=3, epochs=1, weight_decay=0.1)
+    one = make_run(rate=0, data=50, batch_size=24, epochs=1, weight_decay=0.1)
+    three = make_run(rate=0, data=50, batch_size=8, gradient_accumulation=3, epochs=1, weight_decay=0.1)
     assert one.steps == three.steps == 3
     for run in (one, three):  # the same examples, whose order differs: batches are drawn with their size
         monkeypatch.setattr(run.order, "batches", functools.partial(_fixed, size=24 if run is one else 8))
@@ -211,11 +211,11 @@ def test_the_best_evaluation_is_kept(tmp_path: Path) -> None:
         if isinstance(event, Evaluated) and event.metrics["accuracy"] == 0.9:
             assert event.best
             best = {name: array.tolist() for name, array in run.state.parameters.items()}
-    assert (run.state.progress.best_score, run.state.progress.best_step) == (0.9, 14)
+    assert (run.state.progress.best_score, run.state.progress.best_step) == (0.9, 8)
     found = run.best()
     assert all(found[name].tolist() == values for name, values in best.items() if name != TABLE)
     assert {path.name for path in tmp_path.iterdir()} == {
-        "state.json", "state-00000028.safetensors", "best-00000014.safetensors"
+        "state.json", "state-00000016.safetensors", "best-00000008.safetensors"
     }  # fmt: skip
 
 
@@ -240,7 +240,7 @@ def test_training_ends_when_neither_score_nor_loss_improves(
     monkeypatch.setattr(Parity, "perfect", 1.0)
     entries = itertools.zip_longest(scores, losses)
     metrics = iter([{"accuracy": score} | ({} if loss is None else {"loss": loss}) for score, loss in entries])
-    given: dict[str, Any] = {"data": 16, "epochs": 5, "patience": patience, "evaluate": lambda: next(metrics)}
+    given: dict[str, Any] = {"data": 8, "epochs": 5, "patience": patience, "evaluate": lambda: next(metrics)}
     run = make_run(tmp_path, **given)
     if resumed:  # after each evaluation but the last, the run is made anew from its folder
         for number in range(1, ended):
@@ -251,7 +251,7 @@ def test_training_ends_when_neither_score_nor_loss_improves(
             assert len(run.state.progress.history) == number
     list(run.events())
     progress = run.state.progress
-    assert (len(progress.history), progress.best_step) == (ended, 2 * best)
+    assert (len(progress.history), progress.best_step) == (ended, best)
 
 
 def test_all_processes_use_the_metrics_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,7 +124,7 @@ def compare_runs(options: dict[str, Any], patch: pytest.MonkeyPatch, *, compiles
         return run, steps(run.events())
 
     (cpu, expected), (gpu, found) = both(patch, made, compiles=compiles)
-    assert len(found) >= 12
+    assert len(found) >= 6
     assert_same(found, expected, 1e-3 if "dtype" in options else 1e-5)
     assert_close(gpu.state.parameters, cpu.state.parameters)
     here, there = cpu.state.progress, gpu.state.progress
@@ -348,6 +348,7 @@ def assert_near(wanted: dict[str, mx.array], found: dict[str, mx.array]) -> None
 
 def test_an_update_is_started_before_the_one_before_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
+    options: dict[str, Any] = {"data": 50, "epochs": 1, "save_every": 5}
     for name in ("_start", "_finish"):
         usual = getattr(Run, name)
 
@@ -357,16 +358,16 @@ def test_an_update_is_started_before_the_one_before_is_read(tmp_path: Path, monk
 
         monkeypatch.setattr(Run, name, noted)
     with a_gpu(monkeypatch):
-        run = make_run(tmp_path, save_every=5)
+        run = make_run(tmp_path, **options)
         found = [event for event in run.events()]
-    expected = [*make_run(tmp_path / "cpu", save_every=5).events()]
+    expected = [*make_run(tmp_path / "cpu", **options).events()]
     assert [(type(one), getattr(one, "step", 0)) for one in found] == [
         (type(one), getattr(one, "step", 0)) for one in expected
     ]
     assert {type(one) for one in found} == {Step, Saved, Evaluated}
-    start, finish = "_start", "_finish"  # of updates 1 to 5, then a state is saved; 6 and 7, then it is evaluated; …
+    start, finish = "_start", "_finish"  # of updates 1 to 5, then a state is saved; 6 and 7, then it is evaluated
     assert order[:14] == [start, *[start, finish] * 4, finish, start, start, finish, finish]
-    assert order.count(start) == order.count(finish) == 28  # of both runs
+    assert order.count(start) == order.count(finish) == 14  # of both runs
 
 
 def test_an_update_is_waited_for_while_the_next_gradients_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -404,13 +405,13 @@ def test_an_interrupted_run_saves_what_was_started(tmp_path: Path, monkeypatch: 
         whole = make_run()
         expected = steps(whole.events())
         stream = make_run(tmp_path).events()
-        found = [next(stream) for _ in range(4)]
+        found = [next(stream) for _ in range(2)]
         stream.close()  # type: ignore[attr-defined]
         resumed = make_run(tmp_path)
-        assert resumed.state.progress.step == resumed.state.progress.updates == 5
-        assert [loss for _, loss in resumed.state.progress.losses] == [one.loss for one in expected[:5]]
+        assert resumed.state.progress.step == resumed.state.progress.updates == 3
+        assert [loss for _, loss in resumed.state.progress.losses] == [one.loss for one in expected[:3]]
         found += steps(resumed.events())
-    assert [one.loss for one in steps(iter(found))] == [one.loss for one in [*expected[:4], *expected[5:]]]
+    assert [one.loss for one in steps(iter(found))] == [one.loss for one in [*expected[:2], *expected[3:]]]
     assert digest(resumed) == digest(whole)
 
 
@@ -434,7 +435,7 @@ def test_an_interrupt_before_gradients_are_applied_saves_the_updates_before(
     assert progress.step == progress.updates == number - 1
 
 
-@pytest.mark.parametrize("number", [1, 2, 4, 7])
+@pytest.mark.parametrize("number", [1, 2, 4])
 def test_a_run_that_diverges_keeps_the_state_before(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
