@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -65,15 +66,23 @@ def test_a_link_stays_one_and_what_it_leads_to_is_written(tmp_path: Path) -> Non
     assert [path.name for path in (tmp_path / "far").iterdir()] == ["real.jsonl"]
 
 
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A whole file, and what is left of the same work when it is killed."""
+    folder = tmp_path_factory.mktemp("work")
+    finish(folder / "whole.jsonl", FILE, PART + 3)
+    killed(folder / "x.jsonl", FILE)
+    return folder
+
+
 @pytest.mark.parametrize("counts", ["[1]", "{}", '{"bytes": 1}', '{"results": "3"}', "null", "\udcff", "{"])
-def test_a_damaged_count_beside_a_part_makes_it_be_made_again(counts: str, tmp_path: Path) -> None:
-    finish(tmp_path / "whole.jsonl", FILE, PART + 3)
-    killed(tmp_path / "x.jsonl", FILE)
+def test_a_damaged_count_beside_a_part_makes_it_be_made_again(counts: str, work: Path, tmp_path: Path) -> None:
+    shutil.copytree(work / "x.jsonl.partial", tmp_path / "x.jsonl.partial")
     nearby = tmp_path / "x.jsonl.partial" / "part-000000.json"
     assert json.loads(nearby.read_text())["results"] == PART
     nearby.write_bytes(counts.encode("utf-8", "surrogateescape"))
     assert finish(tmp_path / "x.jsonl", FILE, PART + 3)[0] == 0
-    assert (tmp_path / "x.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+    assert (tmp_path / "x.jsonl").read_bytes() == (work / "whole.jsonl").read_bytes()
 
 
 def test_a_damaged_manifest_is_another_one(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """An index that keeps token vectors, and reranks by them: scores, changes of files, models, and damage."""
 
+import functools
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -229,12 +231,24 @@ DAMAGE = {
 }
 
 
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
+    """Returns the index of a row whose token vectors have a size."""
+
+    @functools.cache
+    def made(size: int) -> Path:
+        folder = tmp_path_factory.mktemp("stored")
+        with open_index(folder / "index.db", model=bge_m3(folder / "model", size=size)) as index:
+            index.add([ROW])
+        return folder / "index.db"
+
+    return made
+
+
 @pytest.mark.parametrize("name", DAMAGE)
 @pytest.mark.parametrize("size", [8, 12], ids=["binary", "float16"])
-def test_damage_is_noticed(name: str, size: int, tmp_path: Path) -> None:
-    with open_index(tmp_path / "index.db", model=bge_m3(tmp_path / "model", size=size)) as index:
-        index.add([ROW])
-    store = SqliteStore(tmp_path / "index.db")
+def test_damage_is_noticed(name: str, size: int, stored: Callable[[int], Path], tmp_path: Path) -> None:
+    store = SqliteStore(Path(shutil.copyfile(stored(size), tmp_path / "index.db")))
     store._connection.execute(DAMAGE[name])
     with pytest.raises(StoreError, match="damaged"):
         SqliteStore(store.path).check()

@@ -178,11 +178,16 @@ def test_the_nearest_are_those_of_all_vectors(store: IndexStore) -> None:
     assert {len(text) for text, _ in nearest(store, 2000, only, 200)} == {*range(101, 201)}
 
 
-@pytest.mark.parametrize("gpu", [False, True])
+_COMPUTED = [("sqlite", False), ("sqlite", True), pytest.param("lance", False, marks=NEEDS_LANCE)]  # where, on a GPU
+
+
+@pytest.mark.parametrize(("kind", "gpu"), [*_COMPUTED, pytest.param("s3", False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("similarity", SIMILARITIES)
-def test_every_similarity(opened: Open, monkeypatch: pytest.MonkeyPatch, similarity: str, gpu: bool) -> None:
+def test_every_similarity(
+    kind: str, place_of: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, similarity: str, gpu: bool
+) -> None:
     monkeypatch.setattr("mlxbert.search.vector_cache.on_gpu", lambda: gpu)
-    store = opened(replace(ABOUT, similarity=similarity))
+    store = open_store(place_of(kind), replace(ABOUT, similarity=similarity))
     put(store, "/docs/a", document(*["x" * size for size in range(1, 40)]))
     put(store, "/docs/b", document(*["x" * size for size in range(30, 60)]))
     stored = np.stack([vector(size) for size in range(1, 60)]).astype(np.float16).astype(np.float32)
@@ -237,7 +242,7 @@ def test_a_gpu_gets_the_vectors_as_they_are_stored(
     place_of: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vector_cache, "on_gpu", lambda: True)
-    count = 20_000
+    count = 8000
     store = filled(place_of("sqlite"), "cosine", np.tile(vector(1), (count, 1)))
     store.nearest(vector(2), 1, EVERYTHING)
     store._cache.forget()  # type: ignore[attr-defined]

@@ -290,8 +290,8 @@ def test_an_error_while_texts_are_prepared_costs_only_that_request(engine: Engin
     assert engine.waiting == 0
 
 
-def test_models_make_room_for_each_other() -> None:
-    names = {str(number): "builtin" for number in range(3)}
+def test_models_make_room_for_each_other(tiny_folder: Path) -> None:
+    names = {str(number): str(tiny_folder) for number in range(3)}
     with Engine(names, EngineOptions(max_models=2)) as engine:
         asked = [engine.submit(str(number % 3), "embed", [f"text {number}"]) for number in range(6)]
         for one in asked:
@@ -299,24 +299,24 @@ def test_models_make_room_for_each_other() -> None:
         assert len(engine.loaded) == 2
 
 
-def test_memory_is_never_more_than_said() -> None:
-    size = mlxbert.inspect("builtin").memory["float32"]
-    with Engine({"a": "builtin", "b": "builtin"}, EngineOptions(max_memory=1.5 * size / 1e9)) as engine:
+def test_memory_is_never_more_than_said(tiny_folder: Path) -> None:
+    size, folder = mlxbert.inspect(tiny_folder).memory["float32"], str(tiny_folder)
+    with Engine({"a": folder, "b": folder}, EngineOptions(max_memory=1.5 * size / 1e9)) as engine:
         for name in ("a", "b", "a"):
             engine.submit(name, "embed", ["x"]).result()
             assert [*engine.loaded] == [name]
-    with Engine(options=EngineOptions(max_memory=0.5 * size / 1e9)) as engine, pytest.raises(MlxbertError):
-        engine.submit("builtin", "embed", ["x"]).result()
+    with Engine({"a": folder}, EngineOptions(max_memory=0.5 * size / 1e9)) as engine, pytest.raises(MlxbertError):
+        engine.submit("a", "embed", ["x"]).result()
 
 
-def test_idle_models_leave() -> None:
-    with Engine(options=EngineOptions(idle_minutes=0.002)) as engine:
-        engine.submit("builtin", "embed", ["x"]).result()
+def test_idle_models_leave(tiny_folder: Path) -> None:
+    with Engine({"a": str(tiny_folder)}, EngineOptions(idle_minutes=0.002)) as engine:
+        engine.submit("a", "embed", ["x"]).result()
         deadline = time.monotonic() + 10
         while engine.loaded and time.monotonic() < deadline:
             time.sleep(0.02)
         assert not engine.loaded
-        assert len(engine.submit("builtin", "embed", ["x"]).result().results) == 1
+        assert len(engine.submit("a", "embed", ["x"]).result().results) == 1
 
 
 @pytest.fixture
@@ -486,7 +486,7 @@ def test_a_long_answer_is_whole_although_its_batch_failed(tmp_path: Path, monkey
     from tests.helpers.answering import save_answering
 
     folder = save_answering(tmp_path / "answer")
-    long = ("the cat ?", "the dog sat on a mat in paris . " * 1200)
+    long = ("the cat ?", "the dog sat on a mat in paris . " * 400)
     whole, failed = AnswerTask.compute, []
 
     def planted(task: Any, jobs: Any, pause: Any) -> Any:

@@ -72,7 +72,7 @@ def network(seed: int = 3, rate: float = 0.1) -> Network:
 
 
 def make_run(folder: Path | None = None, *, rate: float = 0.1, data: int = 26, **changes: Any) -> Run:
-    """A run of two epochs of 4 updates, the last of 2 examples; options of `Training` and of `TrainingOptions` by name."""
+    """A run of two epochs of 4 updates; options of `Training` and of `TrainingOptions` by name."""
     of_training = {name: changes.pop(name) for name in ("dtype", "streams", "evaluate", "group") if name in changes}
     options = TrainingOptions(**{"epochs": 2, "lr": 1e-3, "batch_size": 8} | changes)
     net = network(rate=rate)

@@ -62,7 +62,7 @@ def front(text: str, folder: Path) -> dict[str, Any]:
 
 def test_a_trained_classifier_says_what_the_hub_asks_for(tmp_path: Path) -> None:
     table = tmp_path / "days.csv"
-    table.write_text("text,label\n" + "".join(f"{text} {n},{label}\n" for n in range(20) for text, label in _ROWS))
+    table.write_text("text,label\n" + "".join(f"{text} {n},{label}\n" for n in range(8) for text, label in _ROWS))
     events = [*mlxbert.finetune("classify", train=table, output=tmp_path / "days", epochs=1, few_shot=False)]
     written = ModelCard.load(tmp_path / "days" / "README.md")
     data = written.data

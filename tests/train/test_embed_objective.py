@@ -184,14 +184,14 @@ def test_a_trained_folder_makes_the_vectors_that_were_evaluated(
 
 
 def test_scores_choose_spearman_and_texts_alone_are_halved(folder: Path, tmp_path: Path) -> None:
-    *_, finished = train(folder, scored(40, 5), tmp_path / "scored")
+    *_, finished = train(folder, scored(20, 5), tmp_path / "scored")
     assert finished.metric == "spearman" and {*finished.evaluation.metrics} == {"spearman", "pearson"}
-    *_, finished = train(folder, [{"text": text} for text in texts(40)], tmp_path / "alone")
+    *_, finished = train(folder, [{"text": text} for text in texts(20)], tmp_path / "alone")
     assert finished.metric == "ndcg@10"
-    (tmp_path / "lines.txt").write_text("\n\n".join(texts(40)) + "\n")
+    (tmp_path / "lines.txt").write_text("\n\n".join(texts(20)) + "\n")
     *_, of_lines = train(folder, tmp_path / "lines.txt", tmp_path / "lines")
     assert of_lines.score == finished.score
-    *_, finished = train(folder, [{"text": text} for text in texts(40)], tmp_path / "mixed", valid=scored(20))
+    *_, finished = train(folder, [{"text": text} for text in texts(20)], tmp_path / "mixed", valid=scored(20))
     assert finished.metric == "spearman"
 
 

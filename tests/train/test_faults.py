@@ -46,15 +46,18 @@ def calls_of(monkeypatch: pytest.MonkeyPatch, work: Any) -> int:
         return next(calls)
 
 
-@pytest.mark.parametrize("sentence", fast([MEMORY[0], OTHER[0], REFUSED], MEMORY[0]))
+@pytest.mark.parametrize(
+    ("sentence", "every"), fast([(MEMORY[0], 2), (MEMORY[0], 1), (OTHER[0], 1), (REFUSED, 1)], (MEMORY[0], 2))
+)
 def test_wherever_an_update_fails_the_run_resumes_to_the_same_bits(
-    sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sentence: str, every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = make_run(epochs=1, data=32)
     states = {event.step: digest(whole) for event in whole.events() if isinstance(event, Step)}
     count = calls_of(monkeypatch, make_run(epochs=1, data=32).events)
     steps = set()
-    for number in range(count // 2, count // 2 + count // whole.steps + 1):  # every call of an update, and one more
+    calls = range(count // 2, count // 2 + count // whole.steps + 1, every)  # of an update, and one more
+    for number in calls:
         folder = tmp_path / str(number)
         failed = make_run(folder, epochs=1, data=32)
         with monkeypatch.context() as patched:
@@ -83,7 +86,7 @@ def saved(folder: Path) -> dict[str, dict[str, Any]]:
 def test_wherever_an_update_is_stopped_it_is_repeated_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    options: dict[str, Any] = {"epochs": 1, "data": 32, "save_every": 2}
+    options: dict[str, Any] = {"epochs": 1, "data": 24, "save_every": 2}
     whole = make_run(tmp_path / "whole", **options)
     losses = [event.loss for event in whole.events() if isinstance(event, Step)]
     expected, resumed_at = saved(tmp_path / "whole"), set()

@@ -13,6 +13,7 @@ from mlxbert.errors import ArgumentError, CheckpointError, ConfigError, MlxbertE
 from mlxbert.machine.device import mx
 from mlxbert.train.loop.events import Event, Finished, Started, Step
 from mlxbert.weights.build import parameters
+from tests.conftest import UNMEASURED
 from tests.helpers.cases import fast
 from tests.helpers.program import call
 from tests.helpers.tiny import CONFIG, save
@@ -143,6 +144,8 @@ def test_ranks_can_be_swept(base: Path, tmp_path: Path) -> None:
     assert config["r"] == [2, 3][finished.run] and config["lora_alpha"] == 2 * config["r"]
 
 
+@UNMEASURED
+@pytest.mark.usefixtures("measurement")
 @pytest.mark.parametrize("dtype", fast(["bfloat16", "float16"], "bfloat16"))
 def test_a_quantized_base_is_trained_on(base: Path, tmp_path: Path, dtype: str) -> None:
     mlxbert.convert(base, tmp_path / "small", quantize=4, group_size=32)

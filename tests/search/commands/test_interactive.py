@@ -110,19 +110,19 @@ def text_of(lines: list[Any]) -> list[str]:
 @pytest.mark.parametrize("height", [3, 10, 40])
 def test_the_selected_hit_is_on_the_screen_with_more_of_its_passage(width: int, height: int) -> None:
     listed = HitList()
-    listed.show("cat", [hit(number, "One more sentence. " * 20 + "The cat is here. " * 20) for number in range(1, 9)])
-    for number in [*range(8), *reversed(range(8))]:
+    listed.show("cat", [hit(number, "One more sentence. " * 20 + "The cat is here. " * 20) for number in range(1, 6)])
+    for number in [*range(5), *reversed(range(5))]:
         lines = text_of(listed.lines(width, height))
         assert len(lines) <= height and all(cell_len(line) <= width for line in lines[1:] if line[:1] != ">")
         (place,) = (place for place, line in enumerate(lines) if line.startswith("> "))
         assert lines[place] == f"> /notes/{listed.selected + 1}.md:10  Pets" and "cat" in "".join(lines[place:])
         shown = next((end for end, line in enumerate(lines[place + 1 :]) if "/notes/" in line), None)
         assert shown is None or shown > 1
-        listed.move(1 if number < 7 else -1)
+        listed.move(1 if number < 4 else -1)
     listed.move(-100)
     assert listed.selected == 0
     listed.move(100)
-    assert listed.selected == 7
+    assert listed.selected == 4
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -14,10 +14,11 @@ PAIRS = [("the cat", "a cat"), ("the dog", "a dog"), ("it rains", "rain falls"),
 
 
 @pytest.fixture
-def arguments(tmp_path: Path) -> list[str]:
+def arguments(tmp_path: Path, unit_folder: Path) -> list[str]:
     pairs = tmp_path / "pairs.jsonl"
     pairs.write_text("".join(json.dumps({"anchor": a, "positive": b}) + "\n" for a, b in PAIRS))
-    return ["mine", str(pairs), "--output", str(tmp_path / "hard.jsonl"), "--margin=-1", "--negatives", "1"]
+    where = ["--model", str(unit_folder), "--output", str(tmp_path / "hard.jsonl")]
+    return ["mine", str(pairs), *where, "--margin=-1", "--negatives", "1"]
 
 
 def test_a_file_that_appears_meanwhile_is_kept(tmp_path: Path, arguments: list[str]) -> None:

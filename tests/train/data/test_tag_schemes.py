@@ -147,11 +147,11 @@ def test_entities_are_those_of_seqeval(scheme: str) -> None:
     pytest.importorskip("seqeval")
     rng = random.Random(scheme)
     broken = 0
-    for _ in range(1000):
+    for _ in range(300):
         tags = random_tags(rng, scheme)
         broken += breaks(tags, scheme) > 0
         # seqeval's default mode knows the letters of BIOES only.
         theirs = [tag.translate(str.maketrans("LU", "ES")) if scheme == "bilou" and tag != "O" else tag for tag in tags]
         theirs = [f"{tag[0]}{ours[1:]}" for tag, ours in zip(theirs, tags, strict=True)]
         assert decode(tags, scheme) == _seqeval(theirs), tags
-    assert broken > 300
+    assert broken > 90

@@ -167,7 +167,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("mlxbert.durable_files._BLOCK", 256)  # of what is hashed
     tokenizer = mlxbert.load(model_folder(tmp_path / "model")).tokenizer
     peaks = []
-    for documents in (300, 3000):
+    for documents in (150, 1500):
         folder = tmp_path / str(documents)
         maker = ExampleMaker(Settings(corpus=(text_file(tmp_path / f"{documents}.txt", documents),), length="16"),
                       tokenizer, None, 16)  # fmt: skip
