@@ -11,6 +11,7 @@ import mlxbert
 from mlxbert.errors import ArgumentError, InputError, MissingHeadError
 from tests.helpers.classifiers import SENTIMENT, save_classifier
 from tests.helpers.program import call, terminal
+from tests.helpers.st_folder import pooling, save_st
 
 TEXT, PAIR = "How do I get my money back?", "You can return any item for a full refund."
 MASKED = "Tokyo is the largest city in [MASK]."
@@ -43,7 +44,8 @@ def test_shares_of_gradients_add_up_to_the_difference_of_the_scores(model: mlxbe
     assert masked.score == 0  # the mask stays in the baseline
 
 
-def test_both_texts_of_a_similarity_are_explained(model: mlxbert.Model) -> None:
+def test_both_texts_of_a_similarity_are_explained(tiny: mlxbert.Model) -> None:
+    model = tiny
     found = mlxbert.explain(model, TEXT, PAIR)
     vectors = mlxbert.embed(model, [TEXT, PAIR], normalize=True)
     assert found.target == "similarity" and found.score == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-5)
@@ -56,11 +58,8 @@ def test_both_texts_of_a_similarity_are_explained(model: mlxbert.Model) -> None:
 
 
 def test_a_prompt_is_not_explained_and_moves_no_offset(tmp_path: Path) -> None:
-    mlxbert.save(mlxbert.load(), tmp_path / "prompted")
-    settings = tmp_path / "prompted/config_sentence_transformers.json"
-    values = json.loads(settings.read_text()) if settings.exists() else {}
-    settings.write_text(json.dumps(values | {"prompts": {"query": "query: "}, "default_prompt_name": "query"}))
-    model = mlxbert.load(tmp_path / "prompted", dtype="float32")
+    settings = {"prompts": {"query": "man is : "}, "default_prompt_name": "query"}
+    model = mlxbert.load(save_st(tmp_path / "prompted", pooling("mean"), settings=settings), dtype="float32")
     found = mlxbert.explain(model, TEXT, PAIR)
     vectors = mlxbert.embed(model, [TEXT, PAIR], normalize=True)
     assert found.score == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-5)
@@ -115,7 +114,8 @@ def test_the_command_says_what_the_shares_of_two_texts_add_up_to() -> None:
     assert "twice the difference" in shown and "cosine 0." in shown
 
 
-def test_the_network_is_as_it_was(model: mlxbert.Model) -> None:
+def test_the_network_is_as_it_was(tiny: mlxbert.Model) -> None:
+    model = tiny
     before, table = mlxbert.embed(model, TEXT), model.network.encoder.embeddings.word
     mlxbert.explain(model, TEXT, PAIR, steps=2)
     with pytest.raises(ArgumentError):
@@ -152,16 +152,16 @@ def test_an_unknown_label_or_word_is_refused(classifier: mlxbert.Model) -> None:
         mlxbert.explain(classifier, TEXT, target="nonsense")
 
 
-def test_the_command_shows_words_and_writes_pages(tmp_path: Path) -> None:
+def test_the_command_shows_words_and_writes_pages(tiny_folder: Path, tmp_path: Path) -> None:
     done = call("explain", MASKED, "--quiet", "--steps", "4")
     assert json.loads(done.out)["target"] == "japan"
     _, shown = terminal("explain", MASKED, "--quiet", "--steps", "4")
     assert "Tokyo" in shown and "largest" in shown
     page, numbers = tmp_path / "page.html", tmp_path / "page.json"
-    text = "Tokyo is <b>the</b> [MASK]."
+    text, where = "Tokyo is <b>the</b> [MASK].", ("--model", str(tiny_folder))
     for path in (page, numbers):
-        assert call("explain", text, "--steps", "2", "-o", str(path)).status == 0
+        assert call("explain", text, *where, "--steps", "2", "-o", str(path)).status == 0
     assert "<b>the" not in page.read_text() and "&lt;" in page.read_text()
     assert json.loads(numbers.read_text())["text"] == text
-    assert call("explain", text, "-o", str(page)).status != 0
-    assert call("explain", text, "-o", str(tmp_path / "page.txt")).status != 0
+    assert call("explain", text, *where, "-o", str(page)).status != 0
+    assert call("explain", text, *where, "-o", str(tmp_path / "page.txt")).status != 0

@@ -170,8 +170,8 @@ def test_an_explanation_tells_equal_words_apart() -> None:
     assert "cat (" not in found.out
 
 
-def test_a_text_that_is_explained_in_part_is_said() -> None:
-    long = call("explain", "[MASK] " + "the cat " * 400, "--steps", "2")
+def test_a_text_that_is_explained_in_part_is_said(tiny_folder: Path) -> None:
+    long = call("explain", "[MASK] " + "the cat " * 100, "--steps", "2", "--model", str(tiny_folder))
     assert long.status == 0 and "only its beginning is explained" in long.err
     call("explain", "").fails(1, "text is ''")
     call("explain", "the cat", "--task", "similarity").fails(2, "only one text", "hint: ")
