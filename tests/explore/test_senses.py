@@ -66,11 +66,11 @@ def test_vectors_are_the_means_of_the_tokens_of_each_place(model: mlxbert.Model)
     assert [(place.start, place.end) for place in found.occurrences] == [(word.start, word.end) for word in words]
 
 
-def test_a_long_text_loses_no_place_and_a_mask_of_its_own_changes_nothing(model: mlxbert.Model) -> None:
-    long = "[MASK] water " + "The bank of the river. It is wide, and the water in it is deep and cold. " * 30
+def test_a_long_text_loses_no_place_and_a_mask_of_its_own_changes_nothing(tiny: mlxbert.Model) -> None:
+    model, long = tiny, "[MASK] milk " + "the cat sat on the mat . " * 12
     assert len(model.tokenizer.encode(long, overflow="truncate").ids) == model.tokenizer.max_length
-    found = mlxbert.senses(model, "bank", [long], senses=1)
-    assert len(found.occurrences) == 30 and found.senses[0].substitutes
+    found = mlxbert.senses(model, "cat", [long], senses=1)
+    assert len(found.occurrences) == 12 and found.senses[0].substitutes
     assert len(found.senses[0].typical) == 1  # one line for each text
 
 
