@@ -50,6 +50,8 @@ def test_both_texts_of_a_similarity_are_explained(tiny: mlxbert.Model) -> None:
     vectors = mlxbert.embed(model, [TEXT, PAIR], normalize=True)
     assert found.target == "similarity" and found.score == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-5)
     assert_adds_up(found, inputs=2)
+    assert [word.token for word in found.words if word.text == 0] == TEXT.replace("?", " ?").split()
+    assert {token.text for token in found.tokens} == {0, 1}
     for word in found.words:
         assert (TEXT, PAIR)[word.text][word.start : word.end] == word.token
     swapped = mlxbert.explain(model, PAIR, TEXT)

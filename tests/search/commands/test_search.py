@@ -519,13 +519,14 @@ def test_a_table_without_its_column_is_named_once(run: Run, files: Path, column:
 
 
 def test_an_index_is_made_anew_with_another_model(run: Run, files: Path) -> None:
+    other = tiny_model(files.parent / "other", num_hidden_layers=1)
     (made,) = run("index", files / "b.txt").lines
-    outcome = run("index", files / "b.txt", "--model", "builtin")
+    outcome = run("index", files / "b.txt", "--model", other)
     outcome.fails(1, "made with the model")
     remove, make = (shlex.split(part) for part in outcome.err.partition("anew: ")[2].split(" && "))
     assert [run(*one[1:]).status for one in (remove, make)] == [0, 0]
     (shown,) = run("indexes", "show", files / "b.txt").lines
-    assert (shown["index"], shown["model"], shown["files"]) == (made["index"], "builtin", 1)
+    assert (shown["index"], shown["model"], shown["files"]) == (made["index"], str(other), 1)
 
 
 def test_what_is_wrong_with_the_only_file_is_said(run: Run, files: Path) -> None:
