@@ -1,4 +1,4 @@
-"""`mlxbert answer`: contexts from everywhere, what is printed, bad input; training and evaluation as commands."""
+"""`mlxbert answer`: contexts from everywhere, how it looks in a terminal; training and evaluation as commands."""
 
 import json
 from pathlib import Path
@@ -11,6 +11,8 @@ from tests.cli.test_terminal import colours, plain
 from tests.helpers.answering import save_answering
 from tests.helpers.program import TERMINALS, Terminal, call, terminal
 from tests.helpers.rooms import needs
+
+pytestmark = pytest.mark.usefixtures("loaded_once")
 
 QUESTION, CONTEXT = "who sat ?", "the cat sat on the mat .\r\n\r\na man went to the store , he bought milk"
 ALWAYS = ("--no-answer-threshold", "1")
@@ -25,22 +27,6 @@ def lines(model: str, items: Any, **options: Any) -> list[Any]:
     """What Python gives, as the command line prints it."""
     found = mlxbert.answer(mlxbert.load(model), items, **options)
     return [json.loads(json.dumps(result.to_dict())) for result in found]
-
-
-def test_a_line_per_question_is_that_of_python(model: str) -> None:
-    outcome = call("answer", QUESTION, "where ?", "--context", CONTEXT, "--model", model, *ALWAYS)
-    assert (outcome.status, outcome.err) == (0, "")
-    assert outcome.lines == lines(model, [QUESTION, "where ?"], context=CONTEXT, no_answer_threshold=1)
-    several = call("answer", QUESTION, "--context", CONTEXT, "--model", model, "--top-k", "3", "--max-words", "2")
-    (wanted,) = lines(model, [QUESTION], context=CONTEXT, top_k=3, max_words=2)
-    assert several.lines == [wanted] and len(wanted["spans"]) == 3
-    short = call("answer", QUESTION, "--context", CONTEXT, "--model", model, "--max-length", "12", "--stride", "2")
-    assert short.lines == lines(model, [QUESTION], context=CONTEXT, max_length=12, stride=2)
-
-
-def test_no_answer_is_null(model: str) -> None:
-    (line,) = call("answer", QUESTION, "--context", CONTEXT, "--model", model, "--no-answer-threshold", "0").lines
-    assert [line["answer"], line["start"], line["end"]] == [None] * 3 and line["no_answer_score"] > 0
 
 
 def test_a_context_comes_from_a_file_as_it_is_or_from_stdin(model: str, tmp_path: Path) -> None:
@@ -79,29 +65,6 @@ def test_questions_and_contexts_come_from_files(model: str, tmp_path: Path) -> N
     assert [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()] == wanted
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "said"),
-    [
-        ([QUESTION], 2, "no context"),
-        ([QUESTION, "--context", "a", "--context-file", "b"], 2, "--context cannot be combined with --context-file"),
-        (["--context-file", "-"], 2, "question"),
-        ([QUESTION, "--context-file", "missing.txt"], 1, "missing.txt"),
-        ([QUESTION, "--context", " "], 1, "the context is empty"),
-        (["", "--context", "a"], 1, "the question is empty"),
-        (["cat " * 20, "--context", "a"], 1, "20 tokens"),
-        ([QUESTION, "--context", "a", *("--top-k", "0")], 2, "--top-k"),
-        ([QUESTION, "--context", "a", *("--max-words", "0")], 2, "--max-words"),
-        ([QUESTION, "--context", "a", *("--stride", "31")], 1, "cannot overlap"),
-        ([QUESTION, "--context", "a", *("--max-length", "64")], 2, "--max-length is 64"),
-        ([QUESTION, "--context", "a", *("--no-answer-threshold", "2")], 2, "--no-answer-threshold is 2"),
-    ],
-)
-def test_what_cannot_be_answered_says_why(model: str, arguments: list[str], status: int, said: str) -> None:
-    outcome = call("answer", *arguments, "--model", model)
-    outcome.fails(status, said)
-    assert outcome.out == ""
-
-
 def test_a_context_that_is_not_utf8_is_refused_with_the_offset(model: str, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"the caf\xe9")
     call("answer", QUESTION, "--context-file", str(tmp_path / "a.txt"), "--model", model).fails(1, "offset 7", "UTF-8")
@@ -111,13 +74,6 @@ def test_a_context_that_is_not_utf8_is_refused_with_the_offset(model: str, tmp_p
 def test_a_file_without_a_text_is_named(content: bytes, model: str, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(content)
     call("answer", QUESTION, "--context-file", str(tmp_path / "a.txt"), "--model", model).fails(1, "a.txt: ")
-
-
-def test_bad_records_keep_their_places(model: str) -> None:
-    records = b'{"question": "who ?", "context": "a cat"}\n{"question": "who ?"}\n{"question": "", "context": "a"}\n'
-    outcome = call("answer", "--model", model, stdin=records)
-    outcome.fails(1, "2 of 3 inputs failed")
-    assert [line.get("index") for line in outcome.lines] == [None, 1, 2]
 
 
 @TERMINALS

@@ -142,11 +142,6 @@ def test_a_text_without_a_mask_says_where_one_goes(text: str, small: str) -> Non
     assert outcome.out == ""
 
 
-@pytest.mark.parametrize("word", ["playwrights", "東京都"])
-def test_a_target_outside_of_the_vocabulary_is_named(word: str) -> None:
-    call("fill-mask", TEXT, "--targets", f"paris,{word}").fails(2, f"{word!r}", "vocabulary")
-
-
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [

@@ -1,6 +1,5 @@
 """Each command of the command line does what its help says: what it prints, to the key, and how it ends."""
 
-import json
 import os
 import re
 from pathlib import Path
@@ -14,6 +13,8 @@ from tests.helpers.cases import together
 from tests.helpers.commands import COMMANDS
 from tests.helpers.program import call, change_weights, tiny_model
 from tests.helpers.rooms import needs
+
+pytestmark = pytest.mark.usefixtures("loaded_once")
 
 PARIS = "[MASK] is the capital of France."
 LONG = "the dog sat on the mat . " * 100  # 700 tokens, 26 characters for 7
@@ -98,13 +99,6 @@ def test_the_environment_names_a_model_and_the_option_wins(small: str) -> None:
     assert (by_option.status, len(by_option.lines)) == (0, 1)
 
 
-def test_top_k_says_how_many_words() -> None:
-    best_nine = masks(PARIS, "--top-k", "9")[0]["fills"]
-    assert len(best_nine) == 9
-    (best_one,) = masks(PARIS, "--top-k", "1")[0]["fills"]
-    assert best_one["token"] == best_nine[0]["token"]
-
-
 def test_a_target_is_spelled_as_the_vocabulary_does() -> None:
     (fill,) = masks(PARIS, "--targets", "Paris")[0]["fills"]
     assert (fill["token"], fill["text"]) == ("paris", "paris is the capital of France.")
@@ -120,22 +114,12 @@ def test_a_mask_far_into_a_long_text_is_filled_through_a_window() -> None:
     assert fill["text"] == text.replace("[MASK]", fill["token"])
 
 
-def test_overflow_error_refuses_a_long_text_and_says_how_long(small: str) -> None:
-    text = "the cat [MASK] " + "w1 " * 30
-    call("fill-mask", text, "--overflow", "error", "--model", small).fails(1, "35 tokens", "at most 24")
-
-
 def test_overflow_truncate_sees_the_beginning_only(small: str) -> None:
     text = "the cat [MASK] " + "w1 " * 30 + "[MASK]"
     (mask,) = masks(text, "--overflow", "truncate", "--model", small)
     assert mask["start"] == 8
     late = call("fill-mask", "w1 " * 30 + "[MASK]", "--overflow", "truncate", "--model", small)
     late.fails(1, "no [MASK] within the first 24 tokens")
-
-
-def test_texts_cut_by_overflow_truncate_are_counted_in_a_note(small: str) -> None:
-    outcome = call("fill-mask", "[MASK] " + "w1 " * 30, "the [MASK]", "--overflow", "truncate", "--model", small)
-    assert "note: 1 of 2 inputs" in outcome.err
 
 
 def test_next_sentence_tells_a_continuation_from_something_else() -> None:
@@ -147,23 +131,6 @@ def test_next_sentence_tells_a_continuation_from_something_else() -> None:
     assert 0.5 < line["score"] <= 1
     other = call("next-sentence", "The man went to the store.", "Penguins are flightless birds.").lines[0]
     assert other["score"] < line["score"]
-
-
-@pytest.mark.parametrize("texts", [["only one"], ["one", "two", "three"]])
-def test_next_sentence_wants_two_texts(texts: list[str], small: str) -> None:
-    call("next-sentence", *texts, "--model", small).fails(2, "exactly two texts")
-
-
-def test_pairs_too_long_are_cut_and_counted_in_a_note(small: str, tmp_path: Path) -> None:
-    pairs = [{"a": "the cat", "b": "sat"}, {"a": "w1 " * 30, "b": "sat"}, {"a": "w1 " * 20, "b": "w2 " * 20}]
-    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs), encoding="utf-8")
-    arguments = ["next-sentence", "--input", str(tmp_path / "pairs.jsonl"), "--model", small]
-    outcome = call(*arguments)
-    assert (outcome.status, len(outcome.lines)) == (0, 3)
-    assert outcome.err.count("\n") == 1 and "2 of 3" in outcome.err and "--overflow" in outcome.err
-    assert call(*arguments, "--quiet").err == ""
-    refused = call(*arguments, "--overflow", "error")
-    assert [list(line) for line in refused.lines] == [["a", "b", "is_next", "score"], *[["index", "error"]] * 2]
 
 
 def test_tokenize_shows_a_pair_with_segments_positions_and_offsets() -> None:

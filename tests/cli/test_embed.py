@@ -11,6 +11,8 @@ import pytest
 import mlxbert
 from tests.helpers.program import Outcome, call
 
+pytestmark = pytest.mark.usefixtures("loaded_once")
+
 TEXTS = ["the cat sat on the mat", "a dog", "", "paris , tokyo !", "cat " * 40]
 
 
@@ -56,30 +58,6 @@ def test_numbers_are_the_shortest_that_are_these_float32_values(
         assert np.float32(f"{value:.{shorter}e}") != value
 
 
-POOLINGS = ("cls", "mean", "max", "mean_sqrt_len", "weighted_mean", "last_token", "attention", "cls+mean")
-OPTIONS: list[tuple[list[str], dict[str, Any]]] = [
-    *((["--pooling", name], {"pooling": name}) for name in POOLINGS),
-    (["--normalize"], {"normalize": True}),
-    (["--no-normalize"], {"normalize": False}),
-    (["--dimensions", "5"], {"dimensions": 5}),
-    (["--dimensions", "5", "--normalize"], {"dimensions": 5, "normalize": True}),
-    (["--prompt", "man is : "], {"prompt": "man is : "}),
-    (["--prompt-name", "query"], {"prompt_name": "query"}),
-    (["--overflow", "truncate"], {"overflow": "truncate"}),
-    (["--overflow", "window"], {"overflow": "window"}),
-    (["--batch-tokens", "1"], {"batch_tokens": 1}),
-]
-
-
-@pytest.mark.parametrize(("given", "options"), OPTIONS, ids=lambda value: " ".join(value))
-def test_an_option_does_what_it_does_in_the_library(
-    given: list[str], options: dict[str, Any], embed: Callable[..., Outcome], unit: mlxbert.Model
-) -> None:
-    found = vectors(embed(*TEXTS, *given))
-    assert found.shape == (len(TEXTS), {"cls+mean": 48}.get(options.get("pooling", ""), options.get("dimensions", 24)))
-    assert np.array_equal(found, mlxbert.embed(unit, TEXTS, **options))
-
-
 def test_windows_cover_a_text_that_is_too_long(embed: Callable[..., Outcome]) -> None:
     cut, whole = embed(TEXTS[-1]).lines[0], embed(TEXTS[-1], "--overflow", "window").lines[0]
     assert (cut["tokens"], cut["truncated"]) == (32, True)
@@ -116,13 +94,6 @@ def test_cut_vectors_of_a_model_of_unit_vectors_are_noted(embed: Callable[..., O
     assert notes(embed("the cat", "--dimensions", "5", "--normalize")) == []
     assert notes(embed("the cat", "--dimensions", "5", "--no-normalize")) == []  # nobody expects it
     assert notes(call("embed", "the", "-m", str(tiny_folder), "--pooling", "cls", "--dimensions", "5")) == []
-
-
-def test_how_many_texts_were_cut_is_said(embed: Callable[..., Outcome]) -> None:
-    cut, empty = notes(embed(*TEXTS))
-    assert cut == "1 of 5 inputs was too long for the model and was truncated; see --overflow"
-    assert empty.startswith("1 of 5 texts is empty")
-    assert notes(embed(*TEXTS, "--overflow", "window")) == [empty]
 
 
 def test_a_file_ends_with_a_summary_and_arguments_do_not(embed: Callable[..., Outcome], tmp_path: Path) -> None:

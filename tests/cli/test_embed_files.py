@@ -16,6 +16,8 @@ from mlxbert.cli.output import formats
 from mlxbert.text.batch import WINDOW
 from tests.helpers.program import Outcome, call
 
+pytestmark = pytest.mark.usefixtures("loaded_once")
+
 ENDINGS = pytest.mark.parametrize("ending", formats.VECTORS)
 QUICK = (".npy", ".parquet")  # whose many parts are put together in the fast tests, too
 MANY = 2 * WINDOW + 100

@@ -11,6 +11,8 @@ import mlxbert
 from mlxbert.results.embed import Words
 from tests.helpers.program import call, terminal
 
+pytestmark = pytest.mark.usefixtures("loaded_once")
+
 TEXTS = ["the cat sat on the mat .", "paris ! the dog", ""]
 
 
@@ -22,16 +24,6 @@ def wanted(tiny_folder: Path) -> list[Words]:
 
 def options(folder: Path) -> list[str]:
     return ["embed", "--words", "--layer", "1", "--model", str(folder), "--dtype", "float32"]
-
-
-def test_a_pipe_has_a_line_for_each_text(tiny_folder: Path, wanted: list[Words]) -> None:
-    lines = call(*options(tiny_folder), *TEXTS).lines
-    assert [[word["word"] for word in line["words"]] for line in lines] == [text.split() for text in TEXTS]
-    for line, result in zip(lines, wanted, strict=True):
-        assert line["text"] == result.text
-        for word, other in zip(line["words"], result.words, strict=True):
-            assert line["text"][word["start"] : word["end"]] == word["word"]
-            assert np.abs(np.float32(word["embedding"]) - other.embedding).max() <= 1e-5
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "parquet"])
@@ -62,19 +54,6 @@ def test_a_file_without_words(tiny_folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "out.parquet"
     assert call(*options(tiny_folder), "", "  ", "--output", str(path)).status == 0
     assert parquet.read_table(path).num_rows == 0
-
-
-def test_what_is_for_texts_is_refused(tiny_folder: Path, tmp_path: Path) -> None:
-    given = options(tiny_folder)
-    for more in (["--pooling", "cls"], ["--no-normalize"], ["--output-dtype", "int8"], ["--prompt-name", "query"]):
-        call(*given, "the cat", *more).fails(2, "--" + more[0].removeprefix("--no-").removeprefix("--"), "--words")
-    call(*given, "the cat", "--output", str(tmp_path / "x.npy")).fails(2, ".jsonl, .parquet")
-    call("embed", "the cat", "--layer", "1", "--model", str(tiny_folder)).fails(2, "--words")
-    call(*given[:2], *given[4:], "the cat", "--layer", "9").fails(2, "--layer is 9")
-    outcome = call(*given, "the cat " * 99)
-    assert "truncated" in outcome.err and len(outcome.lines[0]["words"]) < 99
-    (whole,) = call(*given, "the cat " * 99, "--overflow", "window").lines
-    assert len(whole["words"]) == 198
 
 
 @pytest.mark.parametrize("width", ["20", "80", "120"])

@@ -187,15 +187,6 @@ def test_several_inputs_are_read_one_after_the_other(small: str, tmp_path: Path)
     call("tokenize", "--field", "x", "-i", str(tmp_path / "b.txt"), "-i", str(tmp_path / "a.csv")).fails(2, "txt, csv")
 
 
-@pytest.mark.parametrize("options", [["-m", "x", "--model", "y"], ["--strict", "--top-k", "1", "--top-k", "1"]])
-def test_an_option_that_takes_one_value_is_not_repeated(options: list[str]) -> None:
-    call("fill-mask", "the [MASK]", *options).fails(2, "2 times")
-
-
-def test_an_option_and_its_opposite_contradict_each_other() -> None:
-    call("embed", "the", "--normalize", "--no-normalize").fails(2, "--normalize", "2 times")
-
-
 def test_results_carry_columns_of_the_input(read: Tokenizing) -> None:
     content = b"id,text,n\n7,the,x\n8\n9,cat,y\n"
     assert [line.get("id") for line in read("in.csv", content).lines] == ["7", None, "9"]
@@ -279,36 +270,6 @@ def test_stdin_takes_the_format_that_options_name(small: str) -> None:
 def test_without_texts_at_a_terminal_the_program_does_not_wait(small: str) -> None:
     outcome, _ = terminal("fill-mask", "--model", small, on=["stdin"])
     outcome.fails(2, "no input", "hint: ")
-
-
-@pytest.mark.parametrize("name", ["in.jsonl", "in.csv", "in.tsv", "stdin"])
-def test_pairs_are_the_fields_a_and_b(small: str, tmp_path: Path, name: str) -> None:
-    objects = b'{"a": "the cat", "b": "sat"}\n{"b": "w2", "a": "w1"}\n'
-    tables = {"in.csv": b"n,b,a\n1,sat,the cat\n2,w2,w1\n", "in.tsv": b"a\tb\nthe cat\tsat\nw1\tw2\n"}
-    (tmp_path / name).write_bytes(tables.get(name, objects))
-    given = [] if name == "stdin" else ["--input", str(tmp_path / name)]
-    outcome = call("next-sentence", "--model", small, *given, stdin=b"" if given else objects)
-    assert outcome.status == 0
-    assert [(line["a"], line["b"]) for line in outcome.lines] == [("the cat", "sat"), ("w1", "w2")]
-
-
-@pytest.mark.parametrize(("name", "options"), [("in.txt", []), ("in.jsonl", ["--field", "a"])])
-def test_pairs_are_no_lines_of_text_and_no_single_column(
-    small: str, tmp_path: Path, name: str, options: list[str]
-) -> None:
-    (tmp_path / name).write_bytes(b"the\n")
-    call("next-sentence", "--model", small, "--input", str(tmp_path / name), *options).fails(2, "a and b", "hint: ")
-
-
-def test_columns_of_pairs_are_named_in_one_way(small: str, tmp_path: Path) -> None:
-    path = tmp_path / "in.csv"
-    path.write_bytes(b"one,two\nthe cat,sat\n")
-    arguments = ["next-sentence", "--model", small, "--input", str(path)]
-    call(*arguments).fails(1, "'a'", "one, two", "hint: ", "--text-column and --pair-column")
-    named = call(*arguments, "--text-column", "one", "--pair-column", "two")
-    assert [(line["a"], line["b"]) for line in named.lines] == [("the cat", "sat")]
-    numbered = call(*arguments, "--no-header", "--text-column", "2", "--pair-column", "1")
-    assert [(line["a"], line["b"]) for line in numbered.lines] == [("two", "one"), ("sat", "the cat")]
 
 
 def test_options_of_tables_are_refused_elsewhere(read: Tokenizing) -> None:

@@ -1,6 +1,5 @@
 """Where results go: stdout is data, stderr is talk, bad records keep their place, and `--output` survives a kill."""
 
-import json
 import signal
 import subprocess
 import time
@@ -23,6 +22,8 @@ from tests.helpers.program import (
     tiny_model,
 )
 from tests.helpers.rooms import needs
+
+pytestmark = pytest.mark.usefixtures("loaded_once")
 
 BAD = "mixed.jsonl, line 2: the record has no field 'text' (fields: n)"
 
@@ -55,15 +56,6 @@ def test_quiet_silences_notes_but_neither_hints_nor_errors(mixed: str, small: st
         quiet = call("fill-mask", "the [MASK]", *arguments, "--quiet")
         assert "error: " in quiet.err and "hint: " in quiet.err and "note: " not in quiet.err
         assert quiet.err.startswith("error: ")
-
-
-@pytest.mark.parametrize("command", ["fill-mask", "tokenize"])
-def test_a_bad_record_keeps_its_place_and_the_rest_goes_on(command: str, mixed: str, small: str) -> None:
-    outcome = call(command, "--input", mixed, "--model", small)
-    first, second, third = outcome.lines
-    assert (first["text"], second["index"], third["text"]) == ("the [MASK]", 1, "w1 [MASK]")
-    assert second["error"].endswith(BAD)
-    outcome.fails(1, "1 of 3 inputs failed")
 
 
 def test_bad_records_are_counted_from_the_beginning_of_the_input(small: str, tmp_path: Path) -> None:
@@ -100,42 +92,6 @@ def test_whatever_is_wrong_with_a_record_is_said_in_its_place(line: str, said: s
     assert ["error" in result for result in outcome.lines] == [False, True, False]
     assert outcome.lines[1]["index"] == 1
     assert said in outcome.lines[1]["error"]
-
-
-def test_strict_stops_at_the_first_bad_record(mixed: str, small: str) -> None:
-    outcome = call("fill-mask", "--input", mixed, "--strict", "--model", small)
-    outcome.fails(1, "no field 'text'")
-    assert all("error" not in line and line["text"] == "the [MASK]" for line in outcome.lines)
-    arguments = call("fill-mask", "the [MASK]", "the", "w1 [MASK]", "--strict", "--model", small)
-    arguments.fails(1, "no [MASK]")
-
-
-def test_an_output_file_holds_the_lines_of_stdout(mixed: str, small: str, tmp_path: Path) -> None:
-    target = tmp_path / "folder" / "out.jsonl"
-    target.parent.mkdir()
-    arguments = ["fill-mask", "--input", mixed, "--model", small]
-    written = call(*arguments, "--output", str(target))
-    assert (written.status, written.out) == (1, "")  # one of the records is bad
-    assert target.read_text(encoding="utf-8") == call(*arguments).out
-    assert [path.name for path in target.parent.iterdir()] == ["out.jsonl"]
-
-
-def test_an_existing_output_is_refused_without_overwrite(small: str, tmp_path: Path) -> None:
-    target = tmp_path / "out.jsonl"
-    target.write_text("precious", encoding="utf-8")
-    arguments = ["fill-mask", "the [MASK]", "--model", small, "--output", str(target)]
-    call(*arguments).fails(2, "exists", "hint: --overwrite")
-    assert target.read_text(encoding="utf-8") == "precious"
-    assert call(*arguments, "--overwrite").status == 0
-    assert json.loads(target.read_text(encoding="utf-8"))["text"] == "the [MASK]"
-
-
-def test_an_output_is_chosen_by_an_ending_that_is_known(small: str, tmp_path: Path) -> None:
-    arguments = ["fill-mask", "the [MASK]", "--model", small, "--output"]
-    call(*arguments, str(tmp_path / "out.npy")).fails(2, "'.npy'", ".jsonl", ".csv", ".sqlite")
-    (tmp_path / "folder.jsonl").mkdir()
-    call(*arguments, str(tmp_path / "folder.jsonl")).fails(2, "is a folder")
-    assert not (tmp_path / "out.npy.partial").exists()
 
 
 @pytest.mark.slow

@@ -12,6 +12,8 @@ from tests.helpers.program import call, terminal
 from tests.tasks.test_rerank import QUERY, SCORE, TEXTS
 from tests.tasks.test_reranker import language_model
 
+pytestmark = pytest.mark.usefixtures("loaded_once")
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
@@ -47,11 +49,7 @@ def test_lines_are_those_of_the_library(model: str, tmp_path: Path) -> None:
     assert piped.lines == [{"path": "stdin", "line": one["index"] + 2, **one} for one in without_query]
 
 
-def test_bad_records_and_models_are_told(model: str, tmp_path: Path) -> None:
-    (tmp_path / "in.jsonl").write_text('{"text": "a dog"}\n{"n": 1}\n')
-    outcome = call("rerank", QUERY, "--input", str(tmp_path / "in.jsonl"), "--model", model)
-    outcome.fails(1, "1 of 2 inputs failed")
-    assert [line["index"] for line in outcome.lines] == [0, 1] and "error" in outcome.lines[1]
+def test_a_model_that_does_not_rank_and_missing_texts_are_refused(model: str, tmp_path: Path) -> None:
     several = str(save_classifier(tmp_path / "several", EMOTIONS))
     call("rerank", QUERY, *TEXTS, "--model", several).fails(1, "4 scores", "classify")
     call("rerank", QUERY, *TEXTS).fails(1, "no classification head", "hint: rerank needs a cross-encoder")
@@ -69,13 +67,6 @@ def test_a_long_text_is_truncated_with_a_note_or_read_in_windows(model: str) -> 
 def test_a_terminal_shows_ranks_scores_and_texts(model: str) -> None:
     shown = plain(terminal("rerank", QUERY, *TEXTS, "--model", model)[1])
     assert [line.split()[0] for line in shown if line.strip()] == ["1", "2", "3", "4"]
-
-
-def test_the_first_bad_record_ends_a_strict_run_with_its_file(model: str, tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"text": "a dog"}\n')
-    (tmp_path / "b.jsonl").write_text('{"text": "a dog"}\n{"n": 1}\n')
-    given = ["--input", str(tmp_path / "a.jsonl"), "--input", str(tmp_path / "b.jsonl"), "--model", model, "--strict"]
-    call("rerank", QUERY, *given).fails(1, "input 2: ", "b.jsonl, line 2: ")
 
 
 def test_a_query_is_to_blame_once(model: str) -> None:

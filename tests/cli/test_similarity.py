@@ -14,7 +14,10 @@ import pytest
 import mlxbert
 from mlxbert.tasks.query_ranking import Ranking, Scored
 from tests.cli.test_terminal import plain
+from tests.helpers.cases import together
 from tests.helpers.program import Outcome, call, terminal, tiny_model
+
+pytestmark = pytest.mark.usefixtures("loaded_once")
 
 QUERY = "the cat sat on the mat"
 TEXTS = ["a dog", "paris , tokyo !", QUERY, "mat", "he bought milk in the largest store"]
@@ -70,13 +73,13 @@ def test_pairs_are_rows_of_two_texts(similarity: Callable[..., Outcome], unit: m
     similarity("--pairs", QUERY, "a dog", "--top-k", "1").fails(2, "--top-k", "--pairs")
 
 
-@pytest.mark.parametrize("top_k", [1, 3, 99])
+@together("top_k", [1, 3, 99])
 def test_top_k_shows_the_nearest(top_k: int, similarity: Callable[..., Outcome]) -> None:
     assert similarity(QUERY, *TEXTS, "--top-k", str(top_k)).lines == similarity(QUERY, *TEXTS).lines[:top_k]
 
 
-@pytest.mark.parametrize(
-    ("given", "options"),
+@together(
+    "given,options",
     [
         (["--pooling", "cls"], {"pooling": "cls"}),
         (["--dimensions", "5"], {"dimensions": 5}),
@@ -85,7 +88,6 @@ def test_top_k_shows_the_nearest(top_k: int, similarity: Callable[..., Outcome])
         (["--batch-tokens", "1"], {"batch_tokens": 1}),
         (["--overflow", "window"], {"overflow": "window"}),
     ],
-    ids=lambda value: " ".join(value),
 )
 def test_an_option_does_what_it_does_in_the_library(
     given: list[str], options: dict[str, str], similarity: Callable[..., Outcome], unit: mlxbert.Model

@@ -16,7 +16,6 @@ from mlxbert.results.text_results import Classification, Label
 from tests.helpers.classifiers import SENTIMENT, save_classifier
 from tests.helpers.program import call
 from tests.helpers.rooms import needs
-from tests.helpers.taggers import NER, save_tagger
 
 LABELS = (Label("a;b", 0.75), Label('"c"', 0.25))
 TABLES = pytest.mark.parametrize("ending", [".csv", ".sqlite"])
@@ -71,22 +70,6 @@ def test_failures_are_rows_with_an_error(ending: str, tmp_path: Path) -> None:
 def test_two_columns_of_one_name_are_refused(name: str, ending: str, tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match=f"--keep {name}"):
         write(tmp_path / f"x{ending}", [Classification("a", LABELS)], [{name: 1}])
-
-
-@TABLES
-def test_classify_and_tag_write_tables(ending: str, tmp_path: Path) -> None:
-    (tmp_path / "in.csv").write_text("id,text,label\n1,the cat sat,x\n2,a dog,y\n")
-    given = ["--input", str(tmp_path / "in.csv"), "--keep", "label", "--quiet"]
-    classifier = ["classify", *given, "-m", str(save_classifier(tmp_path / "c", SENTIMENT))]
-    assert call(*classifier, "-o", str(tmp_path / f"x{ending}")).status == 0
-    found, lines = rows(tmp_path / f"x{ending}", "classify"), call(*classifier).lines
-    assert [(row["label"], row["text"]) for row in found] == [("x", "the cat sat"), ("y", "a dog")]
-    assert [json.loads(row["labels"]) for row in found] == [line["labels"] for line in lines]
-    assert [row["top_label"] for row in found] == [line["labels"][0]["label"] for line in lines]
-    tagger = ["tag", *given, "-m", str(save_tagger(tmp_path / "t", NER, {"cat": "B-PER"}))]
-    assert call(*tagger, "-o", str(tmp_path / f"t{ending}")).status == 0
-    found = rows(tmp_path / f"t{ending}", "tag")
-    assert [json.loads(row["entities"]) for row in found] == [line["entities"] for line in call(*tagger).lines]
 
 
 @needs("train")

@@ -1,4 +1,4 @@
-"""`mlxbert tag`: lines for programs, colours in the text in a terminal, words with their tags below them, files."""
+"""`mlxbert tag`: colours in the text in a terminal, words with their tags below them."""
 
 import json
 import re
@@ -14,6 +14,8 @@ from tests.cli.test_terminal import colours, plain
 from tests.helpers.gliner_models import LABELS, TEXTS
 from tests.helpers.program import TERMINALS, Terminal, call
 from tests.helpers.taggers import NER, POS, save_tagger
+
+pytestmark = pytest.mark.usefixtures("loaded_once")
 
 GLINER = str(Path(__file__).parents[1] / "tasks" / "gliner_goldens" / "bert")
 NAMES = {"paris": "B-LOC", "city": "I-LOC", "tokyo": "B-LOC", "man": "B-PER"}
@@ -37,36 +39,8 @@ def lines(results: Any) -> list[Any]:
     return [json.loads(json.dumps(result.to_dict())) for result in results]
 
 
-@pytest.mark.parametrize("how", [None, "none", "simple", "first", "average", "max"])
-def test_a_line_per_text_is_that_of_python(how: Any, model: str) -> None:
-    options = ["--aggregation", how] if how else []
-    outcome = call("tag", TEXT, "", "the cat", "--model", model, *options)
-    assert (outcome.status, outcome.err) == (0, "")
-    assert outcome.lines == lines(mlxbert.tag(mlxbert.load(model), [TEXT, "", "the cat"], aggregation=how))
-    assert list(outcome.lines[0]["entities"][0]) == ["label", "start", "end", "text", "score"]
-    assert outcome.lines[1] == {"text": "", "entities": []}
-
-
-def test_files_in_and_out(model: str, tmp_path: Path) -> None:
-    (tmp_path / "in.jsonl").write_text(json.dumps({"body": TEXT}) + '\n{"body": 3}\n{"body": "paris"}\n')
-    arguments = ["tag", "--input", str(tmp_path / "in.jsonl"), "--field", "body", "--model", model]
-    outcome = call(*arguments, "--output", str(tmp_path / "out.jsonl"))
-    outcome.fails(1, "1 of 3 inputs failed")
-    found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert [len(line.get("entities", ())) for line in found] == [4, 0, 1] and found[1]["index"] == 1
-    call(*arguments, "--output", str(tmp_path / "out.npy")).fails(2, "--output")
-    piped = call("tag", "--model", model, stdin=b"paris\n\n")
-    assert [len(line["entities"]) for line in piped.lines] == [1, 0]
-
-
-def test_wrong_usage(model: str) -> None:
-    call("tag", "the", "--aggregation", "last", "--model", model).fails(2, "--aggregation")
-    call("tag", "the").fails(1, "no tagging head", "hint: ", "mlxbert finetune tag")
-    call("tag", "the", "--labels", "person").fails(1, "no tagging head", "hint: --labels needs a GLiNER model")
+def test_a_model_of_any_labels_needs_some() -> None:
     call("tag", "the", "--model", GLINER).fails(2, "no labels are given", "--labels 'person,")
-    call("tag", "the " * 60, "--overflow", "error", "--model", model).fails(1, "at most 32")
-    cut = call("tag", "the " * 60, "--overflow", "truncate", "--model", model)
-    assert cut.status == 0 and "1 of 1 input was too long" in cut.err
 
 
 @TERMINALS

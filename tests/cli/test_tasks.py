@@ -14,6 +14,8 @@ from tests.docs.pages import rows
 from tests.helpers.commands import COMMANDS
 from tests.helpers.program import call
 
+pytestmark = pytest.mark.usefixtures("loaded_once")
+
 CLI = Path(__file__).parents[2] / "cli"
 
 

@@ -12,6 +12,8 @@ from mlxbert.results.json import INVISIBLE, to_json
 from tests.helpers.program import TERMINALS, Terminal, _TerminalStream, call, real_terminal, terminal, tiny_model
 from tests.helpers.rooms import needs
 
+pytestmark = pytest.mark.usefixtures("loaded_once")
+
 TEXT = "Tokyo is the largest city in [MASK]."
 # Sequences that set a title, move the cursor, ring, switch character sets, and do the same in one C1 character;
 # characters that turn or isolate a direction, that have no width, that end a line, and tags.
