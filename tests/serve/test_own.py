@@ -15,6 +15,8 @@ import mlxbert
 from mlxbert.serve.engine.serving_options import ServeOptions
 from mlxbert.serve.http.app import make_app
 from mlxbert.serve.service import Service
+from mlxbert.tasks.catalogue import CATALOGUE, SIMILARITY
+from tests.helpers.cases import together
 from tests.helpers.indexes import build, write_files
 from tests.helpers.serving import serving
 
@@ -40,10 +42,6 @@ def client(service: Service) -> TestClient:
     return TestClient(make_app(service))
 
 
-def loaded(folders: dict[str, Path], name: str) -> mlxbert.Model:
-    return mlxbert.load(folders[name])
-
-
 def post(client: TestClient, task: str, status: int = 200, **body: Any) -> Any:
     reply = client.post(f"/api/{task}", json=body)
     assert reply.status_code == status, reply.text
@@ -64,44 +62,46 @@ def assert_same(found: Any, expected: Any) -> None:
         assert found == (pytest.approx(expected, abs=1e-6) if isinstance(expected, float) else expected)
 
 
-@pytest.mark.parametrize("given", [{}, {"kind": "query"}, {"dimensions": 8, "normalize": True}, {"pooling": "cls"}])
-def test_embed(client: TestClient, folders: dict[str, Path], given: dict[str, Any]) -> None:
-    found = post(client, "embed", texts=TEXTS, **given)
-    expected = mlxbert.embed_stream(loaded(folders, "embed"), TEXTS, **given)
-    assert_same(found["results"], [one.to_dict() for one in expected])
-    assert found["model"] == "embed" and found["tokens"] == sum(one["tokens"] for one in found["results"])
-
-
 MASKED = ["the cat sat on the [MASK] in [MASK] .", "[MASK] is a city"]
 PAIRS = [["the cat", "sat on the mat"], ["paris", "is a city"]]
 QUESTIONS = ["the cat ?", "a city ?"]
 CONTEXT = "the cat sat on the mat in paris , a city . a dog went to the store ."
 
 
-@pytest.mark.parametrize(
-    ("task", "model", "items", "given"),
+# What tasks give without options is in `test_catalogue.py`.
+@together(
+    "task,model,items,given",
     [
-        ("fill-mask", "fill-mask", {"texts": MASKED}, {"top_k": 3}),
-        ("fill-mask", "fill-mask", {"texts": MASKED}, {"targets": ["cat", "city"], "text": False}),
-        ("embed-words", "embed", {"texts": TEXTS}, {"layer": 1}),
-        ("classify", "sentiment", {"texts": TEXTS}, {"top_k": 2}),
-        ("classify", "emotions", {"texts": [*TEXTS, PAIRS[0]]}, {}),
-        ("classify", "stars", {"texts": TEXTS}, {"overflow": "window"}),
-        ("classify", "nli", {"texts": TEXTS}, {"labels": ["cat", "city"], "multi": True, "hypothesis": "a {} ."}),
-        ("tag", "tag", {"texts": TEXTS}, {}),
-        ("tag", "tag", {"texts": TEXTS}, {"aggregation": "simple"}),
-        ("answer", "answer", {"pairs": [[one, CONTEXT] for one in QUESTIONS]}, {"top_k": 3, "max_words": 4}),
-        ("next-sentence", "fill-mask", {"pairs": PAIRS}, {}),
+        ("embed", "embed", TEXTS, {"kind": "query"}),
+        ("embed", "embed", TEXTS, {"dimensions": 8, "normalize": True, "pooling": "cls"}),
+        ("embed-words", "embed", TEXTS, {"layer": 1}),
+        ("fill-mask", "fill-mask", MASKED, {"targets": ["cat", "city"], "text": False}),
+        ("classify", "emotions", [*TEXTS, ("the cat", "sat on the mat")], {"top_k": 2}),
+        ("classify", "stars", [LONG], {"overflow": "window"}),
+        ("classify", "nli", TEXTS, {"labels": ["cat", "city"], "multi": True, "hypothesis": "a {} ."}),
+        ("tag", "tag", TEXTS, {"aggregation": "simple"}),
+        ("answer", "answer", [(one, CONTEXT) for one in QUESTIONS], {"top_k": 3, "max_words": 4}),
+        ("rerank", "rerank", [("a dog", text) for text in (*TEXTS, TEXTS[0])], {"top_k": 2}),
+        ("similarity", "embed", [("a dog", text) for text in (*TEXTS, TEXTS[0])], {"top_k": 2, "prompt": "the "}),
+        ("similarity", "embed", [("a dog", text) for text in TEXTS], {"query_prompt": "a ", "dimensions": 6}),
     ],
 )
-def test_tasks(
-    client: TestClient, folders: dict[str, Path], task: str, model: str, items: dict[str, Any], given: dict[str, Any]
+def test_options_of_a_request_are_those_of_the_library(
+    client: TestClient, folders: dict[str, Path], task: str, model: str, items: list[Any], given: dict[str, Any]
 ) -> None:
-    found = post(client, task, model=model, **items, **given)
-    ask = getattr(mlxbert, task.replace("-", "_"))
-    many = [tuple(one) if isinstance(one, list) else one for one in next(iter(items.values()))]
-    assert_same(found["results"], [one.to_dict() for one in ask(loaded(folders, model), many, **given)])
+    entry = SIMILARITY if task == "similarity" else CATALOGUE[task]
+    found = post(client, task, model=model, **entry.items.to_body(items), **given)
+    ask = mlxbert.embed_stream if task == "embed" else getattr(mlxbert, task.replace("-", "_"))
+    asked = (items[0][0], [text for _, text in items]) if entry.items.ranked else (items,)
+    assert_same(found["results"], [one.to_dict() for one in ask(mlxbert.load(folders[model]), *asked, **given)])
     assert found["model"] == model
+    if task == "embed":
+        assert found["tokens"] == sum(one["tokens"] for one in found["results"])
+
+
+def test_a_query_is_not_empty(client: TestClient) -> None:
+    for task in ("rerank", "similarity"):
+        assert "query" in post(client, task, 400, query=" ", texts=TEXTS)["error"]
 
 
 def test_questions_share_a_context(client: TestClient) -> None:
@@ -110,24 +110,6 @@ def test_questions_share_a_context(client: TestClient) -> None:
     assert pairs["model"] == "answer"
     for wrong in ({}, {"questions": QUESTIONS}, {"pairs": [QUESTIONS], "context": CONTEXT}):
         assert post(client, "answer", 400, **wrong)["kind"] == "invalid"
-
-
-@pytest.mark.parametrize("given", [{}, {"top_k": 2}])
-def test_ranked(client: TestClient, folders: dict[str, Path], given: dict[str, Any]) -> None:
-    for task, model in (("rerank", "rerank"), ("similarity", "embed")):
-        found = post(client, task, query="a dog", texts=[*TEXTS, TEXTS[0]], **given)
-        expected = getattr(mlxbert, task)(loaded(folders, model), "a dog", [*TEXTS, TEXTS[0]], **given)
-        assert_same(found["results"], [one.to_dict() for one in expected])
-        assert "query" in post(client, task, 400, query=" ", texts=TEXTS)["error"]
-
-
-@pytest.mark.parametrize("given", [{"prompt": "the "}, {"query_prompt": "a ", "prompt": ""}, {"dimensions": 6}])
-def test_similarity_has_the_prompts_of_the_library(
-    client: TestClient, folders: dict[str, Path], given: dict[str, Any]
-) -> None:
-    found = post(client, "similarity", query="a dog", texts=TEXTS, **given)
-    expected = mlxbert.similarity(loaded(folders, "embed"), "a dog", TEXTS, **given)
-    assert_same(found["results"], [one.to_dict() for one in expected])
 
 
 def test_a_file_name_that_is_not_text_is_shown(folders: dict[str, Path], tmp_path: Path) -> None:
@@ -176,8 +158,8 @@ def test_truncated_texts_are_named(client: TestClient) -> None:
     assert reply.headers["X-Truncated-Texts"] == "2"
 
 
-@pytest.mark.parametrize(
-    ("task", "body", "status"),
+@together(
+    "task,body,status",
     [
         ("embed", {}, 400),
         ("embed", {"texts": "cat"}, 400),
