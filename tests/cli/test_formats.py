@@ -1,25 +1,32 @@
 """Output formats by themselves: what is written is what other libraries read, and parts are never held together."""
 
 import io
+import itertools
 import json
 import sys
 import tracemalloc
+import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
 import pytest
 
 from mlxbert.cli.output import formats
-from mlxbert.cli.output.numpy_files import Npy
+from mlxbert.cli.output.numpy_files import Npy, Npz
 from mlxbert.cli.output.output_format import OutputFormat
+from mlxbert.cli.output.parquet import Parquet
 from mlxbert.cli.output.resumable_file import check_output
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.other_libraries import install_command
-from mlxbert.results.embed import Embedding
+from mlxbert.results.embed import Embedding, SparseEmbedding
 from mlxbert.results.result import Failure
+from tests.helpers.program import call
+from tests.helpers.sparse_folder import TEXTS as SPARSE_TEXTS, save_splade
+from tests.helpers.tiny import CONFIG
 
 WIDTH = 5
 TEXTS = (
@@ -157,3 +164,75 @@ def test_parquet_without_pyarrow_is_refused_at_the_start(tmp_path: Path) -> None
         check_output(tmp_path / "x.parquet", False, formats.VECTORS)
     assert caught.value.hint == install_command("parquet")
     assert not list(tmp_path.iterdir())
+
+
+VOCABULARY = 50  # tokens of a sparse vector
+ROWS: list[dict[int, float]] = [{3: 0.5, 7: 1.25}, {}, {0: 2.0}, {49: 0.125, 1: 0.25, 2: 3.0}]
+
+
+def sparse_results() -> list[Any]:
+    results: list[Any] = [
+        SparseEmbedding(
+            f"text {number}", np.array(sorted(row), np.int32), np.array([row[i] for i in sorted(row)], np.float32),
+            tuple(f"token {i}" for i in sorted(row)), 5,
+        )
+        for number, row in enumerate(ROWS)
+    ]  # fmt: skip
+    return [*results[:2], Failure(2, InputError("unusable")), *results[2:]]
+
+
+def write_sparse(form: OutputFormat, path: Path, *cuts: int) -> bytes:
+    results, parts = sparse_results(), []
+    for number, (start, end) in enumerate(zip((0, *cuts), (*cuts, len(results)), strict=True)):
+        part = path.with_name(f"{number}{form.part_ending}")
+        with part.open("wb") as file:
+            form.write_part(file, results[start:end], [{}] * (end - start))
+        parts.append(part)
+    with path.open("wb") as file:
+        form.assemble(file, parts, len(results))
+    return path.read_bytes()
+
+
+def test_npz_is_a_matrix_of_scipy(tmp_path: Path) -> None:
+    path = tmp_path / "out.npz"
+    whole = write_sparse(Npz(VOCABULARY, kind="sparse"), path)
+    with np.load(path, allow_pickle=False) as arrays:
+        assert {*arrays.files} == {"indices", "indptr", "format", "shape", "data"}
+        assert arrays["format"].item() == b"csr" and arrays["shape"].tolist() == [5, VOCABULARY]
+        ends, ids, values = arrays["indptr"], arrays["indices"], arrays["data"]
+    rows = [dict(zip(ids[a:b].tolist(), values[a:b].tolist(), strict=True)) for a, b in itertools.pairwise(ends)]
+    assert rows == [*ROWS[:2], {}, *ROWS[2:]]
+    assert write_sparse(Npz(VOCABULARY, kind="sparse"), path, 1, 4) == whole  # whatever the parts
+    assert all(member.date_time == (1980, 1, 1, 0, 0, 0) for member in zipfile.ZipFile(path).infolist())
+
+
+@pytest.mark.slow
+def test_scipy_opens_the_npz(tmp_path: Path) -> None:
+    sparse = pytest.importorskip("scipy.sparse")
+    write_sparse(Npz(VOCABULARY, kind="sparse"), tmp_path / "out.npz", 2)
+    matrix = sparse.load_npz(tmp_path / "out.npz")
+    assert matrix.shape == (5, VOCABULARY) and matrix.nnz == 6 and matrix[4, 2] == 3.0
+
+
+def test_a_damaged_part_of_sparse_vectors_is_an_error(tmp_path: Path) -> None:
+    form, part = Npz(VOCABULARY, kind="sparse"), tmp_path / "0.rows"
+    with part.open("wb") as file:
+        form.write_part(file, sparse_results(), [{}] * 5)
+    part.write_bytes(part.read_bytes()[:-1])
+    with (tmp_path / "out.npz").open("wb") as file, pytest.raises(OSError, match="damaged"):
+        form.assemble(file, [part], 5)
+
+
+def test_parquet_has_ids_and_values_of_sparse_vectors(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    write_sparse(Parquet(VOCABULARY, {}, kind="sparse"), tmp_path / "out.parquet", 3)
+    rows = parquet.read_table(tmp_path / "out.parquet").to_pylist()
+    assert [dict(zip(row["ids"] or (), row["values"] or (), strict=True)) for row in rows] == [*ROWS[:2], {}, *ROWS[2:]]
+    assert rows[2]["error"] == "unusable" and rows[2]["ids"] is None
+
+
+def test_the_matrix_of_the_command_is_as_wide_as_the_vocabulary(tmp_path: Path) -> None:
+    folder, path = save_splade(tmp_path / "m"), tmp_path / "out.npz"
+    assert call("embed", *SPARSE_TEXTS[:3], "--model", str(folder), "--output", str(path)).status == 0
+    with np.load(path) as arrays:
+        assert arrays["shape"].tolist() == [3, CONFIG["vocab_size"]] and len(arrays["data"])

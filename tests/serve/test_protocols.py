@@ -24,6 +24,7 @@ from mlxbert.serve.protocols import tei
 from mlxbert.serve.service import Service
 from tests.helpers.classifiers import EMOTIONS, save_classifier, save_saturated
 from tests.helpers.serving import serving
+from tests.helpers.sparse_folder import save_splade
 from tests.helpers.tiny import save, with_nan
 
 TEXTS = ["the cat sat on the mat", "paris is a city", "a dog"]
@@ -195,6 +196,17 @@ def test_tei_splits_and_joins(client: TestClient, models: dict[str, mlxbert.Mode
     assert post(client, "/decode", {"ids": ids, "skip_special_tokens": False}) == [kept]
     assert post(client, "/decode", {"ids": [ids, ids[1:-1]]}) == [models["unit"].tokenizer.decode(ids[1:-1])] * 2
     assert post(client, "/decode", {"ids": [10**6]}, 422)["error_type"] == "Validation"
+
+
+def test_tei_gives_the_ids_and_weights_of_tokens(tmp_path: Path) -> None:
+    expected = [*mlxbert.embed_sparse(mlxbert.load(folder := save_splade(tmp_path / "m")), TEXTS)]
+    with serving({"sparse": folder}) as service, TestClient(make_app(service)) as client:
+        assert "embed-sparse" in service.facts["sparse"].tasks and "embed" not in service.facts["sparse"].tasks
+        found = post(client, "/embed_sparse", {"inputs": TEXTS})
+        post(client, "/embed", {"inputs": TEXTS[0]}, 424)
+    assert [[entry["index"] for entry in row] for row in found] == [result.ids.tolist() for result in expected]
+    for row, result in zip(found, expected, strict=True):
+        assert [entry["value"] for entry in row] == pytest.approx(result.values.tolist(), rel=1e-5)
 
 
 def test_tei_says_what_is_served(client: TestClient) -> None:
