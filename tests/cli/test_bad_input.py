@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from mlxbert.machine.device import mx
+from tests.helpers.cases import together
 from tests.helpers.program import (
     TIMEOUT,
     WITHOUT_PRIVILEGES,
@@ -135,7 +136,7 @@ def test_a_model_without_the_head_of_a_task_says_so(tmp_path: Path) -> None:
     call("next-sentence", "the", "cat", "--model", str(model)).fails(1, "next-sentence head")
 
 
-@pytest.mark.parametrize("text", ["the cat", "", "the [mask]", "[ MASK ]"])
+@together("text", ["the cat", "", "the [mask]", "[ MASK ]"])
 def test_a_text_without_a_mask_says_where_one_goes(text: str, small: str) -> None:
     outcome = call("fill-mask", text, "--model", small)
     outcome.fails(1, "has no [MASK]", "hint: put [MASK]")
@@ -206,8 +207,8 @@ def test_what_may_not_be_read_is_named(name: str, tmp_path: Path) -> None:
     outcome.fails(1, str(tmp_path / name), "ermission denied")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status"),
+@together(
+    "arguments,status",
     [
         ([b"\xff [MASK]"], 1),
         ([b"the \xff"], 1),
@@ -216,7 +217,6 @@ def test_what_may_not_be_read_is_named(name: str, tmp_path: Path) -> None:
         (["--input", b"\xff.txt"], 1),
         ([TEXT, b"--\xff"], 2),
     ],
-    ids=range(6),
 )
 def test_an_argument_that_is_not_utf_8_is_an_error(arguments: list[str | bytes], status: int, small: str) -> None:
     call("fill-mask", *arguments, MLXBERT_MODEL=small).fails(status)

@@ -77,10 +77,9 @@ def test_the_note_on_the_builtin_model_comes_once_a_day(tmp_path: Path) -> None:
     assert [notes(data=tmp_path / "file"), notes(data=tmp_path / "file")] == [1, 1]
 
 
-@pytest.mark.parametrize(
+@together(
     "arguments",
     [("fill-mask", PARIS, "--targets", ","), ("embed", "a text", "--dimensions", "9999"), ("classify", "a text")],
-    ids=lambda given: given[0],
 )
 def test_what_cannot_be_done_is_said_without_a_note_on_the_model(arguments: tuple[str, ...]) -> None:
     outcome = call(*arguments)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import mlxbert
+from tests.helpers.cases import together
 from tests.helpers.program import Outcome, call
 
 pytestmark = pytest.mark.usefixtures("loaded_once")
@@ -64,7 +65,7 @@ def test_windows_cover_a_text_that_is_too_long(embed: Callable[..., Outcome]) ->
     assert (whole["tokens"], whole["truncated"]) == (44, False)  # 40 and twice [CLS] and [SEP]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@together("dtype", ["float32", "float16", "bfloat16"])
 def test_a_dtype_is_computed_in(dtype: str, unit_folder: Path) -> None:
     found = vectors(call("embed", *TEXTS, "--model", str(unit_folder), "--dtype", dtype))
     exact = vectors(call("embed", *TEXTS, "--model", str(unit_folder), "--dtype", "float32"))

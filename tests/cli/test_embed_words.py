@@ -9,6 +9,7 @@ import pytest
 
 import mlxbert
 from mlxbert.results.embed import Words
+from tests.helpers.cases import together
 from tests.helpers.program import call, terminal
 
 pytestmark = pytest.mark.usefixtures("loaded_once")
@@ -56,7 +57,7 @@ def test_a_file_without_words(tiny_folder: Path, tmp_path: Path) -> None:
     assert parquet.read_table(path).num_rows == 0
 
 
-@pytest.mark.parametrize("width", ["20", "80", "120"])
+@together("width", ["20", "80", "120"])
 def test_a_terminal_shows_words_and_compares_those_that_occur_again(tiny_folder: Path, width: str) -> None:
     outcome, shown = terminal(*options(tiny_folder), "the cat sat on mat", "a Cat !", COLUMNS=width)
     lines = re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()

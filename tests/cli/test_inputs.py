@@ -19,6 +19,7 @@ from mlxbert.cli.shared_options import InputOptions, PairInputOptions, TextForma
 from mlxbert.cli.views.console import set_options, to_options
 from mlxbert.errors import ArgumentError
 from mlxbert.readers.formats import FORMATS
+from tests.helpers.cases import together
 from tests.helpers.program import TIMEOUT, Outcome, call, command, environment, terminal
 from tests.helpers.rooms import needs
 
@@ -50,29 +51,32 @@ _JSON = b'\xef\xbb\xbf{"text": "the", "other": "cat"}\r\n\n{"text": "\\u2026", "
 _CSV = b'\xef\xbb\xbftext,other\r\n"the, ""cat""\nsat",x\r\n\r\ndog,y\r\n'
 
 
-@pytest.mark.parametrize(("name", "content", "options", "texts"), [
-    ("in.txt", b"the cat\nthe dog\n", [], ["the cat", "the dog"]),
-    ("in.txt", b"the cat\nthe dog", [], ["the cat", "the dog"]),
-    ("in.txt", b"", [], []),
-    ("in.txt", b"the\n\n  cat \n\n", [], ["the", "", "  cat ", ""]),
-    ("in.txt", b"\xef\xbb\xbfthe\r\n\r\ncat\r\n", [], ["the", "", "cat"]),
-    ("in.txt", f"{_SEPARATORS}\ndog\n".encode(), [], [_SEPARATORS, "dog"]),  # only a newline ends a line
-    ("in.jsonl", json.dumps({"text": _SEPARATORS}, ensure_ascii=False).encode(), [], [_SEPARATORS]),
-    ("in.csv", "text,n\nthe\u2028cat\u2029sat\x85,1\n".encode(), [], ["the\u2028cat\u2029sat\x85"]),
-    ("in.jsonl", _JSON, [], ["the", "…"]),
-    ("in.jsonl", _JSON, ["--field", "other"], ["cat", "dog"]),
-    ("in.csv", _CSV, [], ['the, "cat"\nsat', "dog"]),
-    ("in.csv", _CSV, ["--text-column", "other"], ["x", "y"]),
-    ("in.tsv", b'text\tn\n"the, cat\t1\ndog"\t2\n', [], ['"the, cat', 'dog"']),  # quotes are data
-    ("in.csv", f"text\n{'w1 ' * 100_000}\n".encode(), ["--overflow", "truncate", "--quiet"], ["w1 " * 100_000]),
-    ("in.csv", b"1,the\n2,cat\n", ["--no-header", "--text-column", "2"], ["the", "cat"]),
-    ("in.data", b"the\n", ["--format", "txt"], ["the"]),
-    ("in.txt", b'{"text": "the"}\n', ["--format", "jsonl"], ["the"]),
-    ("IN.JSONL", b'{"text": "the"}\n', [], ["the"]),
-    ("in.txt.gz", gzip.compress(b"the\ncat\n"), [], ["the", "cat"]),
-    ("in.csv.gz", gzip.compress(b"x,y\nthe,cat\n"), ["--text-column", "y"], ["cat"]),
-    ("in.data.gz", gzip.compress(b'{"x": "the"}\n'), ["--format", "jsonl", "--field", "x"], ["the"]),
-], ids=range(21))  # fmt: skip
+@together(
+    "name,content,options,texts",
+    [
+        ("in.txt", b"the cat\nthe dog\n", [], ["the cat", "the dog"]),
+        ("in.txt", b"the cat\nthe dog", [], ["the cat", "the dog"]),
+        ("in.txt", b"", [], []),
+        ("in.txt", b"the\n\n  cat \n\n", [], ["the", "", "  cat ", ""]),
+        ("in.txt", b"\xef\xbb\xbfthe\r\n\r\ncat\r\n", [], ["the", "", "cat"]),
+        ("in.txt", f"{_SEPARATORS}\ndog\n".encode(), [], [_SEPARATORS, "dog"]),  # only a newline ends a line
+        ("in.jsonl", json.dumps({"text": _SEPARATORS}, ensure_ascii=False).encode(), [], [_SEPARATORS]),
+        ("in.csv", "text,n\nthe\u2028cat\u2029sat\x85,1\n".encode(), [], ["the\u2028cat\u2029sat\x85"]),
+        ("in.jsonl", _JSON, [], ["the", "…"]),
+        ("in.jsonl", _JSON, ["--field", "other"], ["cat", "dog"]),
+        ("in.csv", _CSV, [], ['the, "cat"\nsat', "dog"]),
+        ("in.csv", _CSV, ["--text-column", "other"], ["x", "y"]),
+        ("in.tsv", b'text\tn\n"the, cat\t1\ndog"\t2\n', [], ['"the, cat', 'dog"']),  # quotes are data
+        ("in.csv", f"text\n{'w1 ' * 100_000}\n".encode(), ["--overflow", "truncate", "--quiet"], ["w1 " * 100_000]),
+        ("in.csv", b"1,the\n2,cat\n", ["--no-header", "--text-column", "2"], ["the", "cat"]),
+        ("in.data", b"the\n", ["--format", "txt"], ["the"]),
+        ("in.txt", b'{"text": "the"}\n', ["--format", "jsonl"], ["the"]),
+        ("IN.JSONL", b'{"text": "the"}\n', [], ["the"]),
+        ("in.txt.gz", gzip.compress(b"the\ncat\n"), [], ["the", "cat"]),
+        ("in.csv.gz", gzip.compress(b"x,y\nthe,cat\n"), ["--text-column", "y"], ["cat"]),
+        ("in.data.gz", gzip.compress(b'{"x": "the"}\n'), ["--format", "jsonl", "--field", "x"], ["the"]),
+    ],
+)
 def test_texts_are_read_as_they_are(
     read: Tokenizing, name: str, content: bytes, options: list[str], texts: list[str]
 ) -> None:
@@ -84,8 +88,8 @@ def test_an_ending_that_says_nothing_needs_a_format(read: Tokenizing) -> None:
     read("in.data.gz", b"").fails(2, "'.gz'", "hint: ", "--format jsonl")
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
+@together(
+    "name,options",
     [
         ("in.csv", ["--field", "text"]),
         ("in.txt", ["--field", "text"]),
@@ -210,7 +214,7 @@ def test_results_carry_columns_of_the_input(read: Tokenizing) -> None:
     call("tokenize", "the", "--keep", "id", "--model", read.model).fails(2, "--keep")
 
 
-@pytest.mark.parametrize("name", ["index", "error", "unknown_tokens"])
+@together("name", ["index", "error", "unknown_tokens"])
 def test_what_only_some_results_have_is_not_kept(read: Tokenizing, name: str) -> None:
     """Otherwise the first bad record would end the run."""
     outcome = read("in.csv", f"text,{name}\nthe,1\n2\n".encode(), "--keep", name)
@@ -346,8 +350,8 @@ def test_an_error_names_both_options(tmp_path: Path) -> None:
     call(*given).fails(2, "--config is given without --vocabulary")
 
 
-@pytest.mark.parametrize(
-    ("hint", "shown"),
+@together(
+    "hint,shown",
     [
         ("try `dtype='float32'`", "try --dtype float32"),
         ('try `prompt="a b"`', "try --prompt 'a b'"),
@@ -397,8 +401,8 @@ def test_files_of_other_programs_are_told_what_to_do_with(name: str, said: str, 
     call("tokenize", "--input", str(tmp_path / name), "--format", "txt", "--model", small).fails(1, "zip", ".csv")
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "options"),
+@together(
+    "name,content,options",
     [
         ("in.txt", "café\ncat", []),
         ("in.csv", "n,text\n1,café\n2,cat\n", []),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.helpers.cases import together
 from tests.helpers.commands import COMMANDS, PROGRAM
 
 SCRIPT: dict[str, Any] = runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "man_pages.py"))
@@ -38,13 +39,16 @@ def test_the_first_page_names_all_commands_and_pages_refer_to_pages(pages: dict[
         assert {f"{name}.1" for name in also.replace("(1)", "").replace(",", "").split()} <= {*pages}
 
 
-@pytest.mark.parametrize(
-    ("text", "roff"),
+@together(
+    "text,roff",
     [
-        ("`--x` of C:\\y", "\\fB\\-\\-x\\fP of C:\\ey"), (".npy files", "\\&.npy files"), ("it's\n 1", "it\\(aqs 1"),
-        ("'a' ~ ^ …", "\\(aqa\\(aq \\(ti \\(ha ..."), ("… more", "\\&... more"),
+        ("`--x` of C:\\y", "\\fB\\-\\-x\\fP of C:\\ey"),
+        (".npy files", "\\&.npy files"),
+        ("it's\n 1", "it\\(aqs 1"),
+        ("'a' ~ ^ …", "\\(aqa\\(aq \\(ti \\(ha ..."),
+        ("… more", "\\&... more"),
     ],
-)  # fmt: skip
+)
 def test_every_character_stands_for_itself(text: str, roff: str) -> None:
     assert SCRIPT["paragraph"](text) == roff
 

@@ -9,6 +9,7 @@ import pytest
 
 from mlxbert.cli.views import console
 from mlxbert.results.json import INVISIBLE, to_json
+from tests.helpers.cases import together
 from tests.helpers.program import TERMINALS, Terminal, _TerminalStream, call, real_terminal, terminal, tiny_model
 from tests.helpers.rooms import needs
 
@@ -112,7 +113,7 @@ def test_a_bad_text_is_an_error_on_stderr_in_its_place(small: str) -> None:
     assert "no [MASK]" not in shown
 
 
-@pytest.mark.parametrize(
+@together(
     "arguments",
     [
         ["fill-mask", f"{STEERING} [MASK] {STEERING} [MASK]"],
@@ -129,7 +130,6 @@ def test_a_bad_text_is_an_error_on_stderr_in_its_place(small: str) -> None:
         ["tokenize", STEERING, "--json"],
         ["fill-mask", f"{STEERING} [MASK]", "--json"],
     ],
-    ids=range(13),
 )
 def test_control_characters_never_reach_the_terminal(arguments: list[str], small: str) -> None:
     _, shown = terminal(*arguments, on=["stdout", "stderr"], MLXBERT_MODEL=small)

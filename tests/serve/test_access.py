@@ -24,6 +24,7 @@ from mlxbert.serve.http.request_guards import AccessPolicy, is_loopback, read_ke
 from mlxbert.serve.http.server import _for_others, _prepare, address, logged, make_guarded
 from mlxbert.serve.service import Service, read_facts
 from tests.helpers.asking import Answer, ask
+from tests.helpers.cases import together
 
 KEY = "a-key-of-some-length"
 JSON = ("content-type", "application/json")
@@ -70,7 +71,7 @@ def server(engine: Engine, facts: Any) -> Server:
     return Server(engine, facts)
 
 
-@pytest.mark.parametrize(
+@together(
     "host",
     ["localhost", "localhost:8484", "LocalHost", "127.0.0.1:8484", "127.0.0.1", "127.9.9.9", "[::1]:8484", "[::1]"],
 )
@@ -78,7 +79,7 @@ def test_hosts_of_this_machine_are_let_in(server: Server, host: str) -> None:
     assert server.get(host=host).status == 200
 
 
-@pytest.mark.parametrize(
+@together(
     "host",
     [
         *("evil.example", "evil.example:8484", "localhost:80", "localhost.evil.example", "127.0.0.1.evil.example", ""),
@@ -133,9 +134,7 @@ def test_an_address_for_all_takes_any_address_and_no_other_name(engine: Engine, 
     assert [server.get(host=host).status for host in hosts] == [200, 200, 421, 421, 200]
 
 
-@pytest.mark.parametrize(
-    "origin", ["http://evil.example", "null", "http://localhost:80", "http://localhost.evil.example", ""]
-)
+@together("origin", ["http://evil.example", "null", "http://localhost:80", "http://localhost.evil.example", ""])
 def test_pages_from_elsewhere_are_refused_and_no_header_lets_them_in(server: Server, origin: str) -> None:
     found = server.get(origin=origin)
     assert found.status == 403 and not [name for name in found.headers if name.startswith("access-control")]
@@ -172,8 +171,8 @@ def test_origins_of_programs_and_files_may_ask_if_they_are_given(engine: Engine,
     assert server.get(origin="http://localhost.evil.example").status == 403
 
 
-@pytest.mark.parametrize(
-    ("headers", "status"),
+@together(
+    "headers,status",
     [
         ({}, 401),
         ({"authorization": f"Bearer {KEY}"}, 200),

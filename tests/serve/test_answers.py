@@ -37,6 +37,7 @@ from mlxbert.tasks.options import (
 )
 from mlxbert.tasks.tag import TagTask
 from tests.helpers.asking import ask
+from tests.helpers.cases import together
 from tests.helpers.serving import serving
 
 MOST = 20_000  # bytes
@@ -54,8 +55,8 @@ def client(service: Service) -> TestClient:
     return TestClient(make_app(service))
 
 
-@pytest.mark.parametrize(
-    ("path", "body"),
+@together(
+    "path,body",
     [
         ("/api/fill-mask", {"texts": ["[MASK] " * 20], "top_k": 30}),
         ("/models/fill-mask", {"inputs": "[MASK] " * 20, "parameters": {"top_k": 30}}),

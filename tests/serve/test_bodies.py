@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from mlxbert.serve.json_bodies import BodyReader, count_values
 from mlxbert.serve.protocol import RequestError
 from mlxbert.serve.protocols.openai import EmbeddingsBody
+from tests.helpers.cases import together
 
 MANY = 10**9
 
@@ -52,7 +53,7 @@ def test_a_large_body_is_read_apart_from_the_requests() -> None:
     assert small == threading.main_thread().name and large != small
 
 
-@pytest.mark.parametrize(
+@together(
     "body",
     [
         b'{"texts": ["a"],' + b",".join(b'"text%06d": 1' % number for number in range(1_000_000)) + b"}",
@@ -63,7 +64,7 @@ def test_a_large_body_is_read_apart_from_the_requests() -> None:
         b'{"texts": ["a"], "x": "\\ud800", "y": [' + b"[]," * 5_000_000 + b"[]]}",
         b'{"texts": ' + b"[" * 8_000_000,
     ],
-)  # fmt: skip
+)
 def test_no_body_takes_long(body: bytes) -> None:
     """The first one took more than a minute, in which nothing else was answered."""
     begun = time.process_time()
@@ -110,7 +111,7 @@ def test_values_are_counted_as_they_are_written(value: Any, ascii_only: bool) ->
     assert count_values(json.dumps(value, ensure_ascii=ascii_only).encode(), MANY) == count(value)
 
 
-@pytest.mark.parametrize("half", ["\\ud800", "\\udc00", "\\ud83d\\ud83d\\ude00", "a\\uDBFF", "\\ude00\\ud83d"])
+@together("half", ["\\ud800", "\\udc00", "\\ud83d\\ud83d\\ude00", "a\\uDBFF", "\\ude00\\ud83d"])
 def test_half_of_a_surrogate_pair_is_refused_where_it_is_read_alone(half: str) -> None:
     ignored = '{"texts": ["a", "\\ud83d\\ude00"], "user": "%s", "%s": {"a": ["%s"]}}' % ((half,) * 3)
     assert read(ignored.encode()).texts == ["a", "\U0001f600"]
@@ -121,7 +122,7 @@ def test_half_of_a_surrogate_pair_is_refused_where_it_is_read_alone(half: str) -
         assert "surrogate" in found.message and found.message.isascii()
 
 
-@pytest.mark.parametrize(
+@together(
     "body",
     [
         b'{"texts": ["a"], "dimensions": "\\ud800"}',

@@ -25,6 +25,7 @@ from mlxbert.serve.engine.shared_state import EngineState
 from mlxbert.serve.service import Service, read_facts
 from mlxbert.tasks.catalogue import find_task
 from mlxbert.tasks.task import PreparedItem
+from tests.helpers.cases import together
 from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config
 
 TEXTS = ["the cat sat on the mat", "paris is a city", "a dog", "the largest city of tokyo is of milk and play", ""]
@@ -119,9 +120,7 @@ def test_windows_of_a_long_text_are_all_computed(engine: Engine, model: mlxbert.
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("task", "options"), [("no-such", {}), ("embed", {"pooling": "sum"}), ("embed", {"colour": 3}), ("tag", {"x": 1})]
-)
+@together("task,options", [("no-such", {}), ("embed", {"pooling": "sum"}), ("embed", {"colour": 3}), ("tag", {"x": 1})])
 def test_wrong_requests_are_refused(engine: Engine, task: str, options: dict[str, Any]) -> None:
     with pytest.raises(MlxbertError):
         engine.submit("one", task, ["a"], **options).result()
@@ -380,7 +379,7 @@ def test_closing_computes_what_was_taken(tiny_folder: Path) -> None:
         engine.submit("one", "embed", ["x"])
 
 
-@pytest.mark.parametrize("pause", [0.0, 0.005, 0.05, 0.2])
+@together("pause", [0.0, 0.005, 0.05, 0.2])
 def test_closing_without_draining_leaves_nobody_waiting(pause: float, tiny_folder: Path) -> None:
     engine = Engine({"one": str(tiny_folder), "two": str(tiny_folder)})
     asked: list[Any] = [

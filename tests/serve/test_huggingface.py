@@ -11,6 +11,7 @@ from starlette.testclient import TestClient
 
 import mlxbert
 from mlxbert.serve.http.app import make_app
+from tests.helpers.cases import together
 from tests.helpers.serving import serving
 
 TEXTS = ["the cat sat on the mat", "paris is a city"]
@@ -39,8 +40,8 @@ def test_vectors_of_texts(client: TestClient, folders: dict[str, Path]) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("model", "one", "given"),
+@together(
+    "model,one,given",
     [
         ("tag", TEXTS[0], {}),
         ("fill-mask", "the [MASK] sat", {}),
@@ -93,8 +94,8 @@ def test_an_embedding_model_scores_candidate_labels(client: TestClient, folders:
     assert client.post("/api/classify", json=body | {"labels": None}).status_code == 400
 
 
-@pytest.mark.parametrize(
-    ("model", "inputs", "given"),
+@together(
+    "model,inputs,given",
     [
         ("tag", 3, {}),
         ("tag", [3], {}),

@@ -4,6 +4,7 @@ import pytest
 
 from mlxbert.errors import ArgumentError
 from mlxbert.serve.http.request_guards import compile_origins
+from tests.helpers.cases import together
 
 WEB = ("http://localhost", "http://localhost:3000", "http://localhost:65535", "https://localhost:3000")
 OTHERS = (
@@ -16,8 +17,8 @@ OTHERS = (
 )
 
 
-@pytest.mark.parametrize(
-    ("given", "sent"),
+@together(
+    "given,sent",
     [
         ("http://localhost:3000", {"http://localhost:3000"}),
         ("http://localhost:*", {"http://localhost", "http://localhost:3000", "http://localhost:65535"}),
@@ -49,8 +50,8 @@ def test_without_origins_there_is_none() -> None:
     assert not any(compile_origins([]).fullmatch(origin) for origin in (*WEB, *OTHERS))
 
 
-@pytest.mark.parametrize(
-    ("given", "hint"),
+@together(
+    "given,hint",
     [
         ("*", "every website"),
         ("http://*", "every website"),

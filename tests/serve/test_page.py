@@ -19,6 +19,7 @@ from mlxbert.results.text_results import Classification, Regression
 from mlxbert.serve.http.pages import FILES, page_routes
 from mlxbert.serve.service import Service
 from tests.helpers.browser import Browser, browsing
+from tests.helpers.cases import together
 from tests.helpers.indexes import build, write_files
 from tests.helpers.serving import listening, save_discriminator, save_models, serving
 
@@ -47,7 +48,7 @@ def test_files_come_with_their_type_a_strict_policy_and_a_tag(client: TestClient
     assert client.post(path).status_code == 405
 
 
-@pytest.mark.parametrize("path", ["/index.html", "/page/page.js", "/../pages.py", "/%2e%2e/pages.py", "/page.js%00"])
+@together("path", ["/index.html", "/page/page.js", "/../pages.py", "/%2e%2e/pages.py", "/page.js%00"])
 def test_there_are_no_other_files(client: TestClient, path: str) -> None:
     assert client.get(path).status_code == 404
 

@@ -22,6 +22,7 @@ from mlxbert.serve.json_bodies import pieces
 from mlxbert.serve.protocol import Kind, RequestError
 from mlxbert.serve.protocols import tei
 from mlxbert.serve.service import Service
+from tests.helpers.cases import together
 from tests.helpers.classifiers import EMOTIONS, save_classifier, save_saturated
 from tests.helpers.serving import serving
 from tests.helpers.sparse_folder import save_splade
@@ -79,8 +80,8 @@ def ranked(models: dict[str, mlxbert.Model], texts: list[str]) -> list[Any]:
     return [(one.index, pytest.approx(one.score, abs=1e-6)) for one in found]
 
 
-@pytest.mark.parametrize(
-    ("asked", "options"),
+@together(
+    "asked,options",
     [
         ({}, {}),
         ({"normalize": False}, {"normalize": False}),
@@ -216,8 +217,8 @@ def test_tei_says_what_is_served(client: TestClient) -> None:
     assert (found["max_input_length"], found["max_client_batch_size"]) == (32, 50)
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "status", "kind"),
+@together(
+    "path,body,status,kind",
     [
         ("/embed", {"inputs": []}, 400, "Empty"),
         ("/rerank", {"query": "a", "texts": []}, 400, "Empty"),
@@ -237,8 +238,8 @@ def test_tei_refuses(client: TestClient, path: str, body: Any, status: int, kind
     assert refused["error_type"] == kind
 
 
-@pytest.mark.parametrize(
-    ("kind", "expected"),
+@together(
+    "kind,expected",
     [
         ("bad_text", (422, "Tokenizer")),
         ("internal", (424, "Backend")),
@@ -326,8 +327,8 @@ def test_cohere_says_what_was_truncated(client: TestClient, models: dict[str, ml
     assert "warnings" not in post(client, "/v1/rerank", {"query": QUERY, "documents": TEXTS})["meta"]
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "status", "word"),
+@together(
+    "path,body,status,word",
     [
         ("/v2/embed", {"texts": [LONG], "truncate": "NONE"}, 400, "tokens"),
         ("/v2/embed", {"texts": [LONG], "truncate": "START"}, 400, "truncate"),
@@ -352,8 +353,8 @@ def test_cohere_refuses(client: TestClient, path: str, body: Any, status: int, w
     assert refused["detail"] == refused["message"]  # as Jina's clients read it
 
 
-@pytest.mark.parametrize(
-    ("asked", "options"),
+@together(
+    "asked,options",
     [
         ({}, {}),
         ({"dimensions": 8}, {"dimensions": 8, "normalize": True}),
@@ -376,7 +377,7 @@ def test_openai_embeds(
     assert found["usage"]["total_tokens"] == found["usage"]["prompt_tokens"] > 0
 
 
-@pytest.mark.parametrize("asked", [{"truncate": True}, {"truncate": "END"}, {"truncate_prompt_tokens": -1}])
+@together("asked", [{"truncate": True}, {"truncate": "END"}, {"truncate_prompt_tokens": -1}])
 def test_openai_truncates_only_when_asked(
     client: TestClient, models: dict[str, mlxbert.Model], asked: dict[str, Any]
 ) -> None:
@@ -391,8 +392,8 @@ def test_openai_truncates_only_when_asked(
     same([one["embedding"] for one in found["data"]], embedded(models, texts))
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "param", "code"),
+@together(
+    "body,status,param,code",
     [
         ({"input": []}, 400, "input", "empty"),
         ({"input": [[104, 101]]}, 400, "input", "invalid"),
@@ -462,18 +463,21 @@ def test_every_route_requires_its_texts(client: TestClient, service: Service) ->
     assert not answered
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "known"),
+@together(
+    "path,body,known",
     [
         ("/v1/embeddings", {"input": "a", "encoding_format": "x"}, ("float", "base64")),
         ("/v1/embeddings", {"input": "a", "truncate": "x"}, ("NONE", "END", "START")),
         ("/v2/embed", {"texts": ["a"], "embedding_types": ["x"]}, ("float", "base64", "int8", "binary")),
-        ("/similarity", {"inputs": {"source_sentence": "a", "sentences": ["a"]}, "parameters": {
-            "truncation_direction": "x"}}, ("right", "left")),
+        (
+            "/similarity",
+            {"inputs": {"source_sentence": "a", "sentences": ["a"]}, "parameters": {"truncation_direction": "x"}},
+            ("right", "left"),
+        ),
         ("/api/search", {"query": "a", "mode": "x"}, ("hybrid", "vectors", "words")),
         ("/models/emotions", {"inputs": "a", "parameters": {"function_to_apply": "x"}}, ("sigmoid", "softmax", "none")),
     ],
-)  # fmt: skip
+)
 def test_a_value_that_is_not_among_those_of_a_field_is_refused_with_these(
     client: TestClient, path: str, body: Any, known: tuple[str, ...]
 ) -> None:
@@ -482,8 +486,8 @@ def test_a_value_that_is_not_among_those_of_a_field_is_refused_with_these(
     assert all(one in refused.text for one in ("'x'", *known))
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "remedy"),
+@together(
+    "path,body,remedy",
     [
         ("/v1/embeddings", {"input": LONG}, {"truncate": True}),
         ("/embed", {"inputs": LONG}, {"truncate": True}),

@@ -12,6 +12,7 @@ from mlxbert.serve.engine.serving_options import ServeOptions
 from mlxbert.serve.http import connection
 from mlxbert.serve.http.connection import Connection
 from mlxbert.serve.http.request_guards import Guard
+from tests.helpers.cases import together
 
 OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQBAAAAAAIAAAAA\r\n"
 END = object()  # the client stops sending
@@ -176,14 +177,18 @@ def test_an_offer_on_a_connection_that_ends(size: int, chunked: bool) -> None:
     assert (status, headers[b"connection"], answer) == (200, b"close", b"hello world") and found.closed
 
 
-@pytest.mark.parametrize(
+@together(
     "lengths",
     [
-        b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
-        b"Content-Length: 5\r\nContent-Length: 6\r\n", b"Transfer-Encoding: chunked\r\nTransfer-Encoding: gzip\r\n",
-        b"Content-Length: +5\r\n", b"Content-Length: 5, 6\r\n", b"Transfer-Encoding: gzip, chunked\r\n",
+        b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+        b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
+        b"Content-Length: 5\r\nContent-Length: 6\r\n",
+        b"Transfer-Encoding: chunked\r\nTransfer-Encoding: gzip\r\n",
+        b"Content-Length: +5\r\n",
+        b"Content-Length: 5, 6\r\n",
+        b"Transfer-Encoding: gzip, chunked\r\n",
     ],
-)  # fmt: skip
+)
 def test_a_request_of_which_others_may_read_another_length_is_refused(lengths: bytes) -> None:
     found = exchange([b"POST /x HTTP/1.1\r\nHost: localhost\r\n%s\r\n0\r\n\r\n" % lengths, post(b"a")])
     assert [status for status, *_ in answers(found)] in ([400], [501]) and found.ended
@@ -202,7 +207,7 @@ def test_lines_and_addresses_that_old_clients_and_proxies_send() -> None:
         assert [status for status, *_ in found] == [400]
 
 
-@pytest.mark.parametrize("sent", [post(b"hello"), b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", post(b"a" * 100_000)])
+@together("sent", [post(b"hello"), b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", post(b"a" * 100_000)])
 def test_a_client_that_leaves_ends_its_request(sent: bytes) -> None:
     ends: list[str] = []
 

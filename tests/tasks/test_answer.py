@@ -13,6 +13,7 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.long_texts import SIZE
 from tests.helpers.answering import save_answering
+from tests.helpers.cases import together
 from tests.text.test_spans import all_spans, made_up
 
 QUESTION, CONTEXT = "who sat ?", "the cat sat on the mat . a man went to the store , he bought milk"
@@ -47,7 +48,7 @@ def by_hand(
     return sorted(found.items(), key=lambda item: -item[1]), no_answer
 
 
-@pytest.mark.parametrize("context", [CONTEXT, CONTEXT.replace(" ", "  "), CONTEXT * 5, made_up(150, 3)])
+@together("context", [CONTEXT, CONTEXT.replace(" ", "  "), CONTEXT * 5, made_up(150, 3)])
 def test_answers_are_the_best_of_all_spans_of_all_windows(model: mlxbert.Model, context: str) -> None:
     wanted, no_answer = by_hand(model, QUESTION, context, 10, 4)
     found = mlxbert.answer(model, (QUESTION, context), top_k=6, max_words=4, no_answer_threshold=1)
@@ -116,13 +117,18 @@ def test_one_context_serves_many_questions_and_bad_ones_fail_in_their_place(mode
         mlxbert.answer(model, QUESTION)
 
 
-@pytest.mark.parametrize(
+@together(
     "options",
     [
-        {"top_k": 0}, {"max_words": 0}, {"stride": -1}, {"stride": 1.5}, {"max_length": 4}, {"max_length": 33},
+        {"top_k": 0},
+        {"max_words": 0},
+        {"stride": -1},
+        {"stride": 1.5},
+        {"max_length": 4},
+        {"max_length": 33},
         {"overflow": "cut"},
     ],
-)  # fmt: skip
+)
 def test_arguments_that_make_no_sense_are_refused(model: mlxbert.Model, options: dict[str, Any]) -> None:
     with pytest.raises(mlxbert.ArgumentError):
         mlxbert.answer(model, (QUESTION, CONTEXT), **options)
@@ -138,7 +144,7 @@ def test_a_long_context_can_be_cut_or_refused(model: mlxbert.Model) -> None:
     assert not mlxbert.answer(model, (QUESTION, "a dog"), overflow="error").truncated
 
 
-@pytest.mark.parametrize(
+@together(
     "context",
     ["😀 the cat 😀😀 sat", "שלום the cat עולם", "北京 cat 東京 the dog", "ca\u0301t\u200d dog", "\u3000cat\u00a0dog"],
 )

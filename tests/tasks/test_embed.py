@@ -12,6 +12,7 @@ from mlxbert.machine.device import mx
 from mlxbert.results.embed import Embedding
 from mlxbert.results.result import Failure
 from mlxbert.text.batch import WINDOW
+from tests.helpers.cases import together
 
 Vector = NDArray[np.float32]
 D, LIMIT = 24, 32
@@ -47,7 +48,7 @@ def test_a_text_gives_a_vector_and_many_give_rows(tiny: mlxbert.Model) -> None:
     assert mlxbert.embed(tiny, [], pooling="cls+max").shape == (0, 2 * D)
 
 
-@pytest.mark.parametrize("batch_tokens", [None, 1, 33, 10**6])
+@together("batch_tokens", [None, 1, 33, 10**6])
 def test_a_batch_gives_what_each_text_gives_alone(tiny: mlxbert.Model, batch_tokens: int | None) -> None:
     texts = TEXTS * 2 + TEXTS[::-1]
     alone = np.stack([mlxbert.embed(tiny, text) for text in texts])
@@ -69,7 +70,7 @@ def test_a_vector_is_the_pooled_encoder_output(tiny: mlxbert.Model) -> None:
     assert near(mlxbert.embed(tiny, TEXTS[0]), expected["mean"])
 
 
-@pytest.mark.parametrize("name", ["median", "", "cls+", "cls,mean", "CLS", 3])
+@together("name", ["median", "", "cls+", "cls,mean", "CLS", 3])
 def test_an_unknown_pooling_is_refused(tiny: mlxbert.Model, name: Any) -> None:
     with pytest.raises(mlxbert.ArgumentError, match=r"pooling.*cls, mean, .* joined by '\+'"):
         mlxbert.embed(tiny, "a", pooling=name)
@@ -122,7 +123,7 @@ def test_a_bad_input_raises_unless_asked_otherwise(tiny: mlxbert.Model, bad: Any
         mlxbert.embed_stream(tiny, ["a"], on_error="skip")  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize("texts", [5, None, b"a text"])
+@together("texts", [5, None, b"a text"])
 def test_what_is_no_text_and_no_iterable_is_refused(tiny: mlxbert.Model, texts: Any) -> None:
     for function in (mlxbert.embed, mlxbert.embed_stream):
         with pytest.raises(mlxbert.ArgumentError, match=f"texts.*{texts!r}.*iterable"):

@@ -12,6 +12,7 @@ import mlxbert
 from mlxbert.results.embed import Embedding
 from mlxbert.text.batch import WINDOW
 from mlxbert.text.usage import Usage
+from tests.helpers.cases import together
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
 from tests.helpers.tiny import random_network, save, tensors_of, tiny_config
 from tests.tasks.test_embed import LIMIT, LONG, PROMPT, TEXTS, D, hidden_states, near
@@ -82,8 +83,8 @@ def test_the_default_prompt_gives_way_to_any_other(tmp_path: Path) -> None:
     assert near(mlxbert.embed(model, TEXTS, prompt_name="none"), bare)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
+@together(
+    "options,message",
     [
         ({"prompt": "a", "prompt_name": "query"}, "the `prompt` 'a' and the `prompt_name` 'query' cannot be combined"),
         ({"prompt": "", "prompt_name": "query"}, "the `prompt` '' and"),

@@ -10,6 +10,7 @@ import pytest
 import mlxbert
 from mlxbert.results.embed import SparseEmbedding
 from mlxbert.tasks.sparse_scores import SparseMatrix, sparse_score
+from tests.helpers.cases import together
 from tests.helpers.sparse_folder import TEXTS, change_json, save_routed, save_splade
 from tests.helpers.tiny import CONFIG, VOCAB, random_network, save, tensors_of, tiny_config
 
@@ -120,7 +121,7 @@ def _dense(vector: SparseEmbedding) -> np.ndarray[Any, Any]:
     return full
 
 
-@pytest.mark.parametrize("similarity", ["dot", "cosine", "euclidean", "manhattan"])
+@together("similarity", ["dot", "cosine", "euclidean", "manhattan"])
 def test_similarities_are_those_of_dense_vectors(similarity: str, model: mlxbert.Model) -> None:
     query, *others = mlxbert.embed_sparse(model, TEXTS)
     a, rows = _dense(query), np.stack([_dense(other) for other in others])

@@ -10,6 +10,7 @@ import mlxbert
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
 from mlxbert.results.result import Failure
+from tests.helpers.cases import together
 from tests.helpers.families import FAMILIES, make_model
 from tests.helpers.frozen import add_vocabulary
 
@@ -22,7 +23,7 @@ def hidden(model: mlxbert.Model, ids: list[int], layer: int) -> Any:
     return np.array(states[layer][0])
 
 
-@pytest.mark.parametrize("layer", [0, 1, 2, -1, -3])
+@together("layer", [0, 1, 2, -1, -3])
 def test_a_word_is_the_mean_of_its_tokens(tiny: mlxbert.Model, layer: int) -> None:
     found = mlxbert.embed_words(tiny, TEXT, layer=layer)
     assert [word.word for word in found.words] == ["the", "cats", "sat", ",", "on", "the", "mat", "."]

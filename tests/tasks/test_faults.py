@@ -20,6 +20,7 @@ from mlxbert.nn.heads import TASKS
 from mlxbert.tasks.runner import run, run_batches
 from mlxbert.text.usage import Usage
 from tests.helpers.answering import save_answering
+from tests.helpers.cases import together
 from tests.helpers.classifiers import SENTIMENT, save_classifier
 from tests.helpers.faults import DISPLAY, MEMORY, NO_FAULTS, OTHER, REFUSED, STOPPED, LateDevice, small_memory
 from tests.helpers.rooms import needs
@@ -85,7 +86,7 @@ def test_memory_that_does_not_suffice_for_one_input(sentence: str) -> None:
     assert sentence in problem.value.message and problem.value.hint and "batch_tokens" not in problem.value.hint
 
 
-@pytest.mark.parametrize("sentence", [REFUSED, *OTHER, *NO_FAULTS])
+@together("sentence", [REFUSED, *OTHER, *NO_FAULTS])
 def test_other_errors_end_the_run_at_once(sentence: str) -> None:
     calls = 0
 

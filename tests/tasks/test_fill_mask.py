@@ -9,6 +9,7 @@ import pytest
 
 import mlxbert
 from mlxbert.machine.device import mx
+from tests.helpers.cases import together
 from tests.helpers.tiny import CONFIG, VOCAB, random_network, save, tensors_of, tiny_config
 
 TOKYO = "Tokyo is the largest city in [MASK]."
@@ -49,13 +50,13 @@ def test_targets_keep_their_scores_and_nothing_else_competes(tiny: mlxbert.Model
     assert len(mlxbert.fill_mask(tiny, "a [MASK] .", targets=["dog", "cat"], top_k=1).masks[0].fills) == 1
 
 
-@pytest.mark.parametrize("targets", [["zebra"], ["cats"], [""], [], "cat", ["cat dog"], ["cat", "\ud800"]])
+@together("targets", [["zebra"], ["cats"], [""], [], "cat", ["cat dog"], ["cat", "\ud800"]])
 def test_a_target_that_is_no_token_is_refused(tiny: mlxbert.Model, targets: list[str]) -> None:
     with pytest.raises(mlxbert.ArgumentError, match="target"):
         mlxbert.fill_mask(tiny, "a [MASK] .", targets=targets)
 
 
-@pytest.mark.parametrize("top_k", [0, -1, len(VOCAB) + 1, "3", 2.5, True])
+@together("top_k", [0, -1, len(VOCAB) + 1, "3", 2.5, True])
 def test_top_k_that_is_no_number_of_words_is_refused(tiny: mlxbert.Model, top_k: int) -> None:
     with pytest.raises(mlxbert.ArgumentError, match=f"`top_k` is {top_k!r}"):
         mlxbert.fill_mask(tiny, "a [MASK] .", top_k=top_k)

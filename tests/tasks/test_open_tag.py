@@ -14,6 +14,7 @@ from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.tasks import open_tag
 from mlxbert.tasks.options import TagOptions
+from tests.helpers.cases import together
 from tests.helpers.gliner_models import FROZEN, LABELS, TEXTS, THRESHOLDS
 from tests.helpers.rooms import needs
 
@@ -104,13 +105,18 @@ def test_many_labels_are_split_into_groups_that_leave_room(models: dict[str, Mod
     assert len({each[0] for each in found}) > 1
 
 
-@pytest.mark.parametrize(
-    ("labels", "expected"),
+@together(
+    "labels,expected",
     [
-        (("a", "a"), "twice"), (("",), "empty"), (("person", " "), "empty"), (("a<<ENT>>b",), "ENT"),
-        (("<<SEP>>",), "SEP"), (("long " * 200,), "tokens"), (("\x00\x01",), "tokens"),
+        (("a", "a"), "twice"),
+        (("",), "empty"),
+        (("person", " "), "empty"),
+        (("a<<ENT>>b",), "ENT"),
+        (("<<SEP>>",), "SEP"),
+        (("long " * 200,), "tokens"),
+        (("\x00\x01",), "tokens"),
     ],
-)  # fmt: skip
+)
 def test_bad_labels_are_refused(models: dict[str, Model], labels: tuple[str, ...], expected: str) -> None:
     with pytest.raises(ArgumentError, match=expected):
         mlxbert.tag(models["bert"], TEXTS[0], labels=labels)

@@ -15,6 +15,7 @@ from mlxbert.goldens.golden_outputs import arrays
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import OWN_LAYERS
 from mlxbert.weights.hub.needed_files import needed_files
+from tests.helpers.cases import together
 from tests.helpers.frozen import add_vocabulary, change_config, read_config, write_model
 from tests.helpers.program import tiny_model
 from tests.helpers.rooms import needs
@@ -229,8 +230,8 @@ def test_a_folder_without_it_or_with_another(own: Own, source: Path, tmp_path: P
             mlxbert.load(tmp_path / "a", task=own.task)
 
 
-@pytest.mark.parametrize(
-    ("head", "labels", "said"),
+@together(
+    "head,labels,said",
     [
         ("sequence_classifier", OWN["crf"].labels, "crf, which is for"),
         ("token_classifier", Labels(("O", "B-X", "I-X", "Z"), crf=True), "`crf` is True"),

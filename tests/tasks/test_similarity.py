@@ -8,6 +8,7 @@ import pytest
 import mlxbert
 from mlxbert.results.result import Failure
 from mlxbert.results.text_relations import Similarity
+from tests.helpers.cases import together
 
 QUERY = "the cat sat on the mat"
 TEXTS = ["a dog", "paris , tokyo !", QUERY, "", "he bought milk in the largest store", "the cat sat", "cat " * 40]
@@ -47,14 +48,14 @@ def test_of_texts_equally_near_the_first_comes_first(tiny: mlxbert.Model) -> Non
     assert [result.index for result in _found(tiny, texts, batch_tokens=1, top_k=4)] == [1, 3, 5, 0]
 
 
-@pytest.mark.parametrize("top_k", [1, 3, len(TEXTS), 100])
+@together("top_k", [1, 3, len(TEXTS), 100])
 def test_top_k_keeps_the_nearest(tiny: mlxbert.Model, top_k: int) -> None:
     assert _found(tiny, top_k=top_k) == _found(tiny)[:top_k]
     assert _found(tiny, iter(TEXTS), top_k=top_k) == _found(tiny)[:top_k]
     assert _found(tiny, [], top_k=top_k) == []
 
 
-@pytest.mark.parametrize("top_k", [0, -1, "3", 2.5, True])
+@together("top_k", [0, -1, "3", 2.5, True])
 def test_top_k_that_is_no_number_of_texts_is_refused(tiny: mlxbert.Model, top_k: Any) -> None:
     with pytest.raises(mlxbert.ArgumentError, match=f"top_k.*{top_k!r}.*1"):
         mlxbert.similarity(tiny, QUERY, TEXTS, top_k=top_k)
@@ -71,7 +72,7 @@ def test_texts_that_cannot_be_used_come_last_or_raise(tiny: mlxbert.Model) -> No
         mlxbert.similarity(tiny, QUERY, texts, on_error="skip")  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize("query", [None, 3, ["a"], b"a", "\ud800"], ids=ascii)
+@together("query", [None, 3, ["a"], b"a", "\ud800"])
 def test_a_query_that_is_no_text_is_refused(tiny: mlxbert.Model, query: Any) -> None:
     with pytest.raises(mlxbert.InputError, match="surrogate" if isinstance(query, str) else type(query).__name__):
         mlxbert.similarity(tiny, query, TEXTS, on_error="return")

@@ -22,6 +22,7 @@ from mlxbert.tasks.options import EmbedOptions, FillMaskOptions, TagOptions, Win
 from mlxbert.tasks.task import PreparedItem, Task, evaluation_mode, one_or_many
 from mlxbert.text.batch import WINDOW
 from mlxbert.text.usage import Usage
+from tests.helpers.cases import together
 from tests.helpers.tiny import CONFIG, random_network, save, tiny_config
 
 pytestmark = pytest.mark.usefixtures("exact_lengths")
@@ -63,7 +64,7 @@ def widths(model: mlxbert.Model, pairs: Any, *, options: WindowedOptions, call: 
     return one_or_many(Widths, model, pairs, options, call, name="pairs")
 
 
-@pytest.mark.parametrize("batch_tokens", [None, 1, 70])
+@together("batch_tokens", [None, 1, 70])
 def test_a_job_has_one_output_for_each_of_its_windows(tiny: mlxbert.Model, batch_tokens: int | None) -> None:
     pairs = [("the cat", "a dog " * count) for count in (1, 40, 3, 13, 0)]
     usage = Usage()
@@ -167,7 +168,7 @@ def test_what_is_wrong_is_said_at_the_call(tiny: mlxbert.Model) -> None:
             function("builtin", read())
 
 
-@pytest.mark.parametrize("task", ["classify", "tag", "answer", "replaced"])
+@together("task", ["classify", "tag", "answer", "replaced"])
 def test_a_model_without_the_head_is_refused_with_what_has_or_makes_one(task: str) -> None:
     with pytest.raises(mlxbert.CheckpointError, match="this checkpoint has no") as caught:
         mlxbert.load("builtin", task=task)

@@ -15,6 +15,7 @@ from mlxbert.errors import ArgumentError, CheckpointError, InputError
 from mlxbert.machine.device import mx
 from mlxbert.tasks.zero_shot import HYPOTHESIS, find_contradiction, find_entailment
 from mlxbert.text.batch import WINDOW
+from tests.helpers.cases import together
 from tests.helpers.classifiers import NLI, SENTIMENT, save_classifier
 
 TEXT, NAMES = "the cat sat on the mat", ("dog", "tokyo", "milk")
@@ -96,8 +97,8 @@ def test_a_hypothesis_must_leave_room(model: mlxbert.Model) -> None:
         mlxbert.classify(model, "cat", labels=["the " * room])
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
+@together(
+    "options,told",
     [
         ({"labels": []}, "`labels` is empty"),
         ({"labels": "a,b"}, "`labels` is 'a,b'"),
@@ -141,8 +142,8 @@ def test_many_texts_are_each_as_alone_and_read_as_they_are_needed(model: mlxbert
         assert scores(one) == pytest.approx(scores(alone), abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("names", "entailment", "contradiction"),
+@together(
+    "names,entailment,contradiction",
     [
         (("CONTRADICTION", "NEUTRAL", "ENTAILMENT"), 2, 0),
         (("entailment", "neutral", "contradiction"), 0, 2),

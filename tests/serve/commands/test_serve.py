@@ -7,6 +7,7 @@ import pytest
 
 from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.store import IndexSettings
+from tests.helpers.cases import together
 from tests.helpers.program import call
 
 ABOUT = IndexSettings("model", "0" * 64, 8, "cosine", "mean", ("", ""), 200, True, (0.5, 1.0))
@@ -68,7 +69,7 @@ def test_wrong_usage(
     call("serve", *arguments).fails(2, expected)
 
 
-@pytest.mark.parametrize("given", [("--model", "a dir"), ("--model=a dir",), ("-m", "a dir")])
+@together("given", [("--model", "a dir"), ("--model=a dir",), ("-m", "a dir")])
 def test_the_model_is_an_argument(given: tuple[str, ...]) -> None:
     call("serve", *given).fails(2, f"no option {given[0].partition('=')[0]}", "mlxbert serve 'a dir'")
     call("inspect", *given).fails(2, "mlxbert inspect 'a dir'")
