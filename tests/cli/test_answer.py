@@ -48,21 +48,15 @@ def test_a_context_may_be_a_document(model: str, tmp_path: Path) -> None:
     call("answer", QUESTION, "--context-file", str(tmp_path / "a.docx"), "--model", model).fails(1, "a.docx: ")
 
 
-def test_questions_and_contexts_come_from_files(model: str, tmp_path: Path) -> None:
-    pairs = [(QUESTION, CONTEXT), ("where ?", "in paris")]
-    wanted = lines(model, pairs)
-    objects = "".join(json.dumps({"question": one, "context": other}) + "\n" for one, other in pairs).encode()
-    (tmp_path / "in.jsonl").write_bytes(objects)
-    assert call("answer", "--input", str(tmp_path / "in.jsonl"), "--model", model).lines == wanted
-    assert call("answer", "--model", model, stdin=objects).lines == wanted
+def test_questions_from_a_pipe_have_the_context_that_is_given_unless_they_have_their_own(
+    model: str, tmp_path: Path
+) -> None:
     questions = call("answer", "--model", model, "--context", CONTEXT, stdin=b"who sat ?\nwhere ?\n")
-    assert [line["question"] for line in questions.lines] == [QUESTION, "where ?"]
+    assert questions.lines == lines(model, [QUESTION, "where ?"], context=CONTEXT)
+    path = tmp_path / "in.jsonl"
+    path.write_text(json.dumps({"question": QUESTION, "context": CONTEXT}) + "\n")
     for option in ("--context", "--context-file"):
-        both = call("answer", "--input", str(tmp_path / "in.jsonl"), option, str(tmp_path / "in.jsonl"), "-m", model)
-        both.fails(2, "'context'", "hint: ")
-    output = tmp_path / "out.jsonl"
-    call("answer", "--input", str(tmp_path / "in.jsonl"), "--model", model, "--output", str(output))
-    assert [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()] == wanted
+        call("answer", "--input", str(path), option, str(path), "-m", model).fails(2, "'context'", "hint: ")
 
 
 def test_a_context_that_is_not_utf8_is_refused_with_the_offset(model: str, tmp_path: Path) -> None:

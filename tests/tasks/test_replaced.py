@@ -1,6 +1,5 @@
 """Replaced-token detection: scores are the discriminator's, each at its place, in texts of any length."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from tests.helpers.families import COMMON
 from tests.helpers.frozen import write_model
-from tests.helpers.program import call, terminal
+from tests.helpers.program import terminal
 
 WORDS = [
     "the", "cat", "dog", "sat", "on", "mat", "in", "a", "is", "of", "man", "went", "to", "store", "he", "bought",
@@ -93,18 +92,6 @@ def test_a_long_text_can_be_cut_or_refused(model: Model) -> None:
         mlxbert.replaced(model, LONG, overflow="error")
     with pytest.raises(ArgumentError, match="`overflow` is 'cut'"):
         mlxbert.replaced(model, LONG, overflow="cut")  # type: ignore[call-overload]
-
-
-def test_the_command_writes_a_line_per_text(folder: Path, model: Model, tmp_path: Path) -> None:
-    (tmp_path / "texts.txt").write_text("the cat sat\nmilk\n", encoding="utf-8")
-    done = call("replaced", "--input", str(tmp_path / "texts.txt"), "--model", str(folder), "--dtype", "float32")
-    assert done.status == 0 and [line["text"] for line in done.lines] == ["the cat sat", "milk"]
-    expected = json.loads(json.dumps(mlxbert.replaced(model, "the cat sat").to_dict()))
-    for one, other in zip(done.lines[0]["tokens"], expected["tokens"], strict=True):
-        other["score"] = pytest.approx(other["score"], abs=1e-6)  # BLAS rounds by the number of rows: a batch, alone
-        assert one == other
-    assert set(done.lines[0]["tokens"][0]) == {"token", "position", "start", "end", "score", "replaced"}
-    call("replaced", LONG, "--overflow", "error", "--model", str(folder)).fails(1, "at most 27")
 
 
 def test_the_terminal_shows_the_suspects(folder: Path, model: Model) -> None:
