@@ -60,7 +60,7 @@ def test_what_differs_in_case_space_dashes_and_quotes_is_a_copy() -> None:
     assert equal_key("ΟΔΟΣ") == equal_key("οδος")
 
 
-@needs("search")
+@needs("search", "explore")
 def test_dedupe_and_search_agree_with_it(tmp_path: Path, tiny: mlxbert.Model) -> None:
     from mlxbert.search.index import open_index
 
