@@ -290,7 +290,7 @@ def unit(unit_folder: Path) -> mlxbert.Model:
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The folders of tiny models for all tasks, by the names that a server gives the models."""
-    from tests.helpers.serving import save_models
+    from tests.helpers.task_models import save_models
 
     return save_models(tmp_path_factory.mktemp("served"))
 

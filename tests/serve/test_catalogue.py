@@ -18,8 +18,9 @@ from mlxbert.tasks.catalogue import CATALOGUE, SIMILARITY, TaskEntry, imported
 from mlxbert.tasks.options import TaskOptions, deciding_options
 from tests.cli.test_tag import GLINER
 from tests.helpers import token_folders
-from tests.helpers.serving import save_discriminator, serving
+from tests.helpers.serving import serving
 from tests.helpers.sparse_folder import save_splade
+from tests.helpers.task_models import save_discriminator
 from tests.serve.commands.test_server import URL, connect
 from tests.serve.test_own import CONTEXT, LONG, MASKED, PAIRS, QUESTIONS, TEXTS, assert_same, post
 

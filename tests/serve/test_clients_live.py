@@ -15,7 +15,8 @@ import pytest
 
 import mlxbert
 from mlxbert.serve.service import Service
-from tests.helpers.serving import listening, save_models, serving
+from tests.helpers.serving import listening, serving
+from tests.helpers.task_models import save_models
 
 pytestmark = pytest.mark.slow
 

@@ -21,7 +21,8 @@ from mlxbert.serve.service import Service
 from tests.helpers.browser import Browser, browsing
 from tests.helpers.cases import together
 from tests.helpers.indexes import build, write_files
-from tests.helpers.serving import listening, save_discriminator, save_models, serving
+from tests.helpers.serving import listening, serving
+from tests.helpers.task_models import save_discriminator, save_models
 
 PAGE = Path(mlxbert.__file__).parent / "serve" / "http" / "page"
 
