@@ -23,6 +23,7 @@ from mlxbert.cli.shared_options import (
     ServedOptions,
     with_options,
 )
+from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError
 from mlxbert.option_declarations import Option
 from mlxbert.readers.stream import RecordStream
@@ -133,6 +134,9 @@ def _check_quotes(typed: TaskArguments) -> None:
 
 def _check_classes(typed: TaskArguments) -> None:
     pairs = typed.items.pair is not None or typed.source.pair_column is not None
+    labels, texts = [*(typed.chosen.labels or ())], [*(typed.items.texts or ())]
+    if len(labels) == 1 and len(texts) > 1 and " " not in texts[-1]:
+        console.say("note", f"{texts[-1]!r:.40} is taken as a text; --labels {labels[0]},{texts[-1]} has two labels")
     check_labels(typed.chosen, pairs=pairs, by_server=typed.model.server is not None)
 
 

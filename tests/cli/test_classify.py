@@ -134,3 +134,9 @@ def test_columns_that_cannot_be_told_are_to_be_named(model: str, tmp_path: Path)
     call("classify", "--input", str(file), "--model", model, "--pair", "a man").fails(1, "premise, hypothesis")
     named = call("classify", "--input", str(file), "--model", model, "--text-column", "premise")
     assert named.lines[0]["text"] == "the cat" and "note: " not in named.err
+
+
+def test_a_word_after_the_labels_is_noted_to_be_a_text(folders: Path) -> None:
+    nli = str(folders / "nli")
+    assert "--labels cat,city" in call("classify", "Paris", "--labels", "cat", "city", "--model", nli).err
+    assert "--labels" not in call("classify", "Paris", "--labels", "cat,city", "--model", nli).err

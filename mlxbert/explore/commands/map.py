@@ -85,7 +85,7 @@ def map(
         labels, names = _groups(collection, vectors, label, clusters)
     if output.suffix == ".html":
         title = ", ".join(Path(name).name for name in collection.sources) or "Map of texts"
-        none = "other" if label is not None else "no topic"
+        none = "no topic" if label is None else f"another {label}, or none"
         named = [f"{name}\n{text}" for name, text in zip(collection.names, collection.texts, strict=False)]
         write_page(output, overwrite, title, named or collection.texts, coordinates, labels, names, none)
     else:

@@ -45,7 +45,7 @@ def _evaluate(task: str, model: ModelOptions, out: OutputOptions, values: dict[s
         if model.model != BUILTIN:
             raise
         raise ArgumentError(
-            "--model MODEL is missing (the model to evaluate; builtin has no head for this task)",
+            "the built-in model, which is the default of --model, has no head for this task",
             hint=f"for example: mlxbert evaluate {task} --data test.csv --model my-model",
         ) from None
     from mlxbert.train.evaluate import evaluate
