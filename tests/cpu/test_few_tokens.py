@@ -71,7 +71,7 @@ def check(network: Network, monkeypatch: pytest.MonkeyPatch, *lengths: int) -> i
 
 
 # Of every family a batch with padding, and without a mask those whose scores get nothing, positions, or distances.
-_BATCHES = [(family, (17, 3, 9)) for family in _FAMILIES]
+_BATCHES: list[tuple[str, tuple[int, ...]]] = [(family, (17, 3, 9)) for family in _FAMILIES]
 _BATCHES += [(family, lengths) for family in ("bert", "modernbert", "mpnet") for lengths in ((1,), (20, 20, 20))]
 
 
