@@ -18,7 +18,7 @@ import pytest
 
 from mlxbert import loading
 from mlxbert.cli.output.formats import ANY_VECTORS, FORMATS, RESULTS, VECTORS
-from mlxbert.tasks.catalogue import find_task
+from mlxbert.tasks.catalogue import CATALOGUE, find_task
 from tests.helpers import token_folders
 from tests.helpers.cases import together
 from tests.helpers.gliner_models import LABELS
@@ -54,9 +54,9 @@ class Row:
     def long(self) -> Any:
         """An item that is too long for every model."""
         text = "the [MASK] cat " + "sat on the mat " * 30
-        return (
-            text if isinstance(self.items[0], str) else (("the cat ?", text) if self.task == "answer" else (text, "a"))
-        )
+        if isinstance(self.items[0], str):
+            return text
+        return ("the cat ?", text) if self.task == "answer" else (text, "a")
 
 
 PAIRS = (("the cat sat", "on the mat"), ('he bought "milk"', "in , \na city"))
@@ -98,6 +98,11 @@ def models(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -
         "gliner": GLINER,
         "replaced": save_discriminator(made / "replaced"),
     }
+
+
+def test_every_task_has_a_row() -> None:
+    ranked = {name for name, entry in CATALOGUE.items() if entry.items.ranked}  # in files of their own
+    assert {row.task for row in ROWS.values()} == {*CATALOGUE} - ranked
 
 
 Run = Callable[..., Outcome]
