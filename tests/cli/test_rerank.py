@@ -49,6 +49,15 @@ def test_lines_are_those_of_the_library(model: str, tmp_path: Path) -> None:
     assert piped.lines == [{"path": "stdin", "line": one["index"] + 2, **one} for one in without_query]
 
 
+def test_a_bad_text_comes_behind_the_others_unless_the_run_is_strict(model: str, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"n": 1}\n{"text": "a dog"}\n')
+    given = ["rerank", QUERY, "--input", str(tmp_path / "in.jsonl"), "--model", model]
+    outcome = call(*given)
+    outcome.fails(1, "1 of 2 inputs failed")
+    assert [line["index"] for line in outcome.lines] == [1, 0] and "error" in outcome.lines[1]
+    call(*given, "--strict").fails(1, "input 0: ", "in.jsonl, line 1: ")
+
+
 def test_a_model_that_does_not_rank_and_missing_texts_are_refused(model: str, tmp_path: Path) -> None:
     several = str(save_classifier(tmp_path / "several", EMOTIONS))
     call("rerank", QUERY, *TEXTS, "--model", several).fails(1, "4 scores", "classify")
