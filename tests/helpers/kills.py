@@ -204,6 +204,8 @@ class Survivor:
                     assert "No space left" in str(problem)
                     assert not (self._writer.target and (place / self._writer.target).exists())
                     failed += 1
+                else:  # the disk was not needed any more
+                    self._writer.check(self._writer.result(place), self._expected)
             self._writer.look(self._inputs, place)
             self._writer.check(self._writer.finish(self._inputs, place), self._expected)
             shutil.rmtree(place)
