@@ -112,7 +112,7 @@ def survivors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Survivor]:
 
 @pytest.mark.parametrize("name", fast(WRITERS, *FAST))
 def test_killed_work_resumes_to_the_same_result(name: str, survivors: dict[str, Survivor]) -> None:
-    survivors[name].kill(4 if name in FAST else 12)
+    survivors[name].kill(2 if name in FAST else 12)
 
 
 @pytest.mark.slow
@@ -126,7 +126,7 @@ def test_work_killed_at_any_call_resumes_to_the_same_result(name: str, survivors
     fast([name for name, one in WRITERS.items() if one.errors], *[name for name in FAST if WRITERS[name].errors]),
 )
 def test_a_full_disk_is_an_error_and_the_work_resumes_with_room(name: str, survivors: dict[str, Survivor]) -> None:
-    survivors[name].fill(3 if name in FAST else 12)
+    survivors[name].fill(2 if name in FAST else 12)
 
 
 @pytest.mark.parametrize(("name", "pattern"), fast(DAMAGED, *[case for case in DAMAGED if case[0] in FAST]))
