@@ -19,6 +19,7 @@ from tests.helpers.program import (
 
 PARTS = 8
 TOTAL = PARTS * WINDOW - 300  # the last part is not full
+ENDINGS = pytest.mark.parametrize("ending", [".npy", ".jsonl"])
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +34,12 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> str:
 def wholes(small: str, texts: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """What an uninterrupted run writes."""
     folder = tmp_path_factory.mktemp("wholes")
-    assert call(*embed(small, texts, folder / "x.npy")).status == 0
-    return {".npy": (folder / "x.npy").read_bytes()}
+    found = {}
+    for ending in (".npy", ".jsonl"):
+        path = folder / f"x{ending}"
+        assert call(*embed(small, texts, path)).status == 0
+        found[ending] = path.read_bytes()
+    return found
 
 
 def embed(model: str, texts: str, path: Path) -> list[str]:
@@ -49,6 +54,22 @@ def kill(arguments: list[str], path: Path, parts: int) -> bool:
         time.sleep(0.001)
     running.kill()
     return running.wait(TIMEOUT) != 0
+
+
+@ENDINGS
+@pytest.mark.slow
+def test_a_killed_command_ends_like_one_that_was_not(
+    ending: str, small: str, texts: str, wholes: dict[str, bytes], tmp_path: Path
+) -> None:
+    path = tmp_path / f"x{ending}"
+    arguments = embed(small, texts, path)
+    assert kill(arguments, path, 4)
+    kept = finished_parts(path)
+    assert len(kept) >= 8 and not path.exists()
+    outcome = call(*arguments)
+    assert outcome.status == 0 and f"after {len(kept) // 2 * WINDOW:,} of an earlier run" in outcome.err
+    assert "--overflow" in outcome.err and f" of {TOTAL:,}" in outcome.err
+    assert path.read_bytes() == wholes[ending]
 
 
 @pytest.fixture

@@ -1,10 +1,13 @@
-"""Output files of every format through errors, full disks and forbidden folders; kills are in `tests/test_kills.py`."""
+"""Output files of every format through kills, interruptions, full disks and forbidden folders."""
 
 import importlib.util
 import os
 import resource
 import shutil
+import signal
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,11 +24,62 @@ from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.folders.fingerprint import hash_folder
 from mlxbert.results.embed import Embedding
 from mlxbert.results.result import Failure
-from tests.helpers.program import call, tiny_model
+from tests.helpers.cells import ALL
+from tests.helpers.program import ENDING, TIMEOUT, call, tiny_model
 
 WIDTH, PART, TOTAL = 16, 8, 29
 MANIFEST: dict[str, Any] = {"task": "embed", "model": "m", "input": "a hash", "options": {}}
 ENDINGS = pytest.mark.parametrize("ending", formats.VECTORS)
+ROOT = Path(__file__).parents[2]
+
+# A run that is killed: path, pause before each result, size of a part, results.
+WRITER = """
+import os, signal, sys, time
+from pathlib import Path
+from mlxbert.cli import signals
+from tests.cli import test_output_survives as tests
+
+signals.catch()
+tests.PART, name, pause = int(sys.argv[3]), Path(sys.argv[1]), float(sys.argv[2])
+with tests.small_parts(), tests.output(name) as out:
+    for number in range(out.done, int(sys.argv[4])):
+        time.sleep(pause)
+        out.write(tests.result(number))
+"""
+# The run again and again, each time killed one step later: a step is a call that changes what is on disk.
+KILLER = """
+import itertools, os, shutil, signal, sys
+from pathlib import Path
+from tests.cli import test_output_survives as tests
+
+folder, ending = Path(sys.argv[1]), sys.argv[2]
+def step(do):
+    def stepped(*arguments, **named):
+        global left
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = do(*arguments, **named)
+        if left == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        left -= 2
+        return result
+    return stepped
+
+for kill in itertools.count():
+    child = os.fork()
+    if child == 0:
+        left = kill
+        for name in ("replace", "fsync"):
+            setattr(os, name, step(getattr(os, name)))
+        shutil.rmtree = step(shutil.rmtree)
+        with tests.small_parts(), tests.output(folder / f"{kill}{ending}") as out:
+            for number in range(tests.TOTAL):
+                out.write(tests.result(number))
+        os._exit(0)
+    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0:
+        break
+print(kill)
+"""
 
 
 @contextmanager
@@ -135,6 +189,57 @@ def test_failures_that_the_file_cannot_tell_are_told_when_they_happen(
     assert capsys.readouterr().err == "error: input 7: no text\nerror: input 17: no text\n"
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@ENDINGS
+@pytest.mark.slow
+@pytest.mark.sampled
+def test_a_kill_at_any_step_leaves_what_can_be_gone_on_from(
+    ending: str, tmp_path: Path, wholes: dict[str, bytes]
+) -> None:
+    form(ending)
+    killer = [sys.executable, "-c", KILLER, str(tmp_path), ending]
+    done = subprocess.run(killer, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT, check=True)
+    kills = int(done.stdout)
+    assert kills > 40
+    taken = set()
+    for kill in range(kills):
+        path = tmp_path / f"{kill}{ending}"
+        if path.exists():  # killed when it was done, while it cleared away
+            assert path.read_bytes() == wholes[ending]
+            continue
+        before = finished_parts(path)
+        with output(path) as out:
+            taken.add(out.done)
+            for number in range(out.done, TOTAL):
+                out.write(result(number))
+            assert before.items() <= finished_parts(path).items()
+        assert path.read_bytes() == wholes[ending]
+        assert not Path(f"{path}.partial").exists()
+    assert taken == {0, PART, 2 * PART, 3 * PART, TOTAL}
+
+
+@pytest.mark.parametrize(("by", "times"), [(signal.SIGKILL, 10 if ALL else 4), *((by, 2) for by in ENDING)])
+@pytest.mark.slow
+def test_a_slow_run_killed_many_times_is_done_in_the_end(by: signal.Signals, times: int, tmp_path: Path) -> None:
+    path, folder = tmp_path / "x.npy", tmp_path / "x.npy.partial"
+    # So slowly that it is not done before the signal comes.
+    writer = [sys.executable, "-c", WRITER, str(path), "0.06", str(PART), str(40 * PART)]
+    kept: dict[str, tuple[int, int]] = {}
+    for number in range(times):
+        running = subprocess.Popen(writer, cwd=ROOT, stderr=subprocess.DEVNULL)
+        while running.poll() is None and len(list(folder.glob("part-*.json"))) < 2 * (number + 1):
+            time.sleep(0.001)
+        running.send_signal(by)
+        assert running.wait(TIMEOUT) != 0
+        assert [entry.name for entry in tmp_path.iterdir()] == [folder.name]
+        now = finished_parts(path)
+        assert kept.items() <= now.items() and len(now) >= 4 * (number + 1)
+        kept = now
+    finish(path, 40 * PART)
+    finish(tmp_path / "other.npy", 40 * PART)
+    assert path.read_bytes() == (tmp_path / "other.npy").read_bytes()
+
+
 @ENDINGS
 def test_another_run_is_refused_and_nothing_is_lost(ending: str, tmp_path: Path, wholes: dict[str, bytes]) -> None:
     path = tmp_path / f"x{ending}"
@@ -193,6 +298,23 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("a small disk can be mounted by root on Linux only")
     yield folder
     subprocess.run(["umount", str(folder)], check=True)
+
+
+@ENDINGS
+@pytest.mark.slow
+def test_a_full_disk_keeps_what_is_finished(ending: str, small_disk: Path) -> None:
+    path, ballast = small_disk / f"x{ending}", small_disk / "ballast"
+    ballast.write_bytes(bytes(300_000))
+    with pytest.raises(MlxbertError, match=r"\.partial.*\(No space left on device\)") as caught:
+        finish(path, 2000)
+    assert caught.value.hint and caught.value.hint.endswith("the same command resumes there")
+    assert {entry.name for entry in small_disk.iterdir()} == {"ballast", f"x{ending}.partial"}
+    before = finished_parts(path)
+    assert before
+    ballast.unlink()
+    with pytest.raises(RuntimeError), output(path) as out:
+        assert out.done == PART * len(before) // 2 and finished_parts(path) == before
+        raise RuntimeError
 
 
 @pytest.mark.slow

@@ -1,7 +1,11 @@
-"""What a run has stored is exchanged: it is refused. `tests/test_kills.py` damages it."""
+"""What a run has stored is damaged: it ends in the result of an undamaged run, or in an error that says so."""
 
 import functools
 import itertools
+import json
+import logging
+import os
+import random
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,10 +15,17 @@ from typing import Any
 import pytest
 
 import mlxbert
-from mlxbert.errors import CheckpointError
+from mlxbert.errors import CheckpointError, MlxbertError
 from mlxbert.train.loop.events import Event, Saved
+from tests.helpers.damage import DAMAGES, damage
 from tests.train.files import data_file
-from tests.train.writers import result
+
+_LOG = logging.getLogger(__name__)
+PLACES = int(os.environ.get("MLXBERT_TEST_DAMAGES", "4"))  # of each file and kind of damage
+FILES = (
+    *("manifest.json", "runs/000/result.json", "runs/000/weights.safetensors"),
+    *("runs/001/state.json", "runs/001/state-*.safetensors", "runs/001/best-*.safetensors"),
+)
 
 
 @dataclass(frozen=True)
@@ -40,12 +51,19 @@ class Stopped:
         partial = folder / "out.partial"
         shutil.copytree(partial, folder / "whole.partial")
         list(call(folder / "whole"))
-        return cls(call, partial, result(folder, "whole"))
+        return cls(call, partial, result(folder / "whole"))
 
     def resumed(self, target: Path) -> tuple[bytes, Any]:
         """The result of the same call with `target.partial`."""
         list(self.call(target))
-        return result(target.parent, target.name)
+        return result(target)
+
+
+def result(target: Path) -> tuple[bytes, Any]:
+    """The weights, and what the folder says of the runs, but how long they took."""
+    record = json.loads((target / "training.json").read_text())
+    runs = [{name: value for name, value in run.items() if name != "seconds"} for run in record.get("runs", [])]
+    return (target / "model.safetensors").read_bytes(), (runs, record.get("metrics"))
 
 
 def start(options: Mapping[str, Any], target: Path) -> Iterator[Event]:
@@ -64,6 +82,45 @@ def options(base: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
 def stopped(options: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Stopped:
     """Interrupted in the second of two runs, a step after its first evaluation."""
     return Stopped.after(1, 4, tmp_path_factory.mktemp("stopped"), functools.partial(start, options))
+
+
+def check(stopped: Stopped, file: str, kind: str, folder: Path, places: int) -> tuple[int, int]:
+    """Damages a file at some places, one at a time; how many calls were refused, and how many gave the result."""
+    refused = whole = 0
+    for place in range(places):
+        target = folder / f"out-{place}"
+        partial = shutil.copytree(stopped.partial, f"{target}.partial")
+        (path,) = Path(partial).glob(file)
+        damage(path, kind, random.Random(f"{file} {kind} {place}"))
+        try:
+            assert stopped.resumed(target) == stopped.expected
+            whole += 1
+        except MlxbertError as problem:
+            assert problem.hint and target.name in problem.message
+            refused += 1
+            assert not target.exists()
+        for left in (target, Path(partial)):
+            shutil.rmtree(left, ignore_errors=True)
+    _LOG.info("%s, %s: %d refused, %d with the same result", file, kind, refused, whole)
+    return refused, whole
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("kind", DAMAGES)
+@pytest.mark.parametrize("file", FILES)
+def test_damage_never_gives_another_result(stopped: Stopped, file: str, kind: str, tmp_path: Path) -> None:
+    check(stopped, file, kind, tmp_path, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", DAMAGES)
+@pytest.mark.parametrize("file", FILES)
+def test_damage_at_many_places_never_gives_another_result(
+    stopped: Stopped, file: str, kind: str, tmp_path: Path
+) -> None:
+    refused, whole = check(stopped, file, kind, tmp_path, PLACES)
+    assert refused + whole == PLACES
+    assert file.endswith(".json") or not whole  # of JSON, a space may be changed
 
 
 @pytest.mark.parametrize(("one", "other"), [("runs/000", "runs/001"), ("runs/001", "runs/000")])

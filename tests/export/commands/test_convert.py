@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from mlxbert.export.views import conversion
 from mlxbert.frozen_dict import FrozenDict
 from mlxbert.weights.save import parse_size
 from tests.helpers.program import (
+    ENDING,
     WITHOUT_PRIVILEGES,
     call,
     command,
@@ -256,6 +258,27 @@ def test_a_killed_run_leaves_no_model_and_the_next_one_cleans_up(a: Path, tmp_pa
     assert done.status == 0, done.err
     assert names(tmp_path) == ["a", "b"] and set(snapshot(b)) == {*done.lines[0]["written"], MANIFEST}
     assert not list(b.glob("model-*")) and not (b / "inner").exists()
+
+
+@pytest.mark.parametrize("by", ENDING)
+@pytest.mark.slow
+def test_an_interrupted_run_leaves_no_model(by: signal.Signals, a: Path, tmp_path: Path) -> None:
+    running = start(a, tmp_path / "b")
+    running.send_signal(by)
+    _, err = running.communicate(timeout=60)
+    assert b"Traceback" not in err
+    assert running.returncode == 128 + by and names(tmp_path) == ["a"]
+    assert call("convert", str(a), str(tmp_path / "b")).status == 0 and names(tmp_path) == ["a", "b"]
+
+
+@pytest.mark.parametrize("limit", [0, 100, 1500, 20_000])
+@pytest.mark.slow
+def test_a_full_disk_ends_in_an_error_and_leaves_nothing(limit: int, a: Path, tmp_path: Path) -> None:
+    full = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
+    assert max(path.stat().st_size for path in a.iterdir()) > 20_000
+    done = process("convert", str(a), str(tmp_path / "b"), prelude=full, PYTHONDONTWRITEBYTECODE="1")
+    done.fails(1, str(tmp_path / "b.partial"))
+    assert names(tmp_path) == ["a"]
 
 
 @pytest.mark.parametrize(("options", "said"), [

@@ -5,6 +5,11 @@ import itertools
 import json
 import lzma
 import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +18,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from mlxbert.errors import ArgumentError, InputError
+from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.loading import load_tokenizer_of, new_model
 from mlxbert.readers.pipes import LONGEST
 from mlxbert.text.tokenizer import Tokenizer
@@ -252,6 +257,70 @@ def test_a_corpus_of_single_tokens_is_refused(tmp_path: Path, tokenizer: Tokeniz
         with pytest.raises(InputError) as caught:
             read_corpus([path], tmp_path / "c", tokenizer)
         assert caught.value.hint
+
+
+def test_a_full_disk_keeps_what_is_committed(
+    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = many(tmp_path)
+    monkeypatch.setattr(token_writer, "BLOCK", 50)
+    monkeypatch.setattr(token_writer, "BATCH_SENTENCES", 30)
+    sync: Callable[[int], None] = os.fsync
+    calls = 0
+
+    def full(descriptor: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 12:
+            raise OSError(28, "No space left on device")
+        sync(descriptor)
+
+    with mock.patch.object(os, "fsync", full), pytest.raises(MlxbertError, match="No space") as caught:
+        read_corpus(paths, tmp_path / "c", tokenizer)
+    assert caught.value.hint
+    committed = json.loads((tmp_path / "c" / "corpus.json").read_bytes())
+    assert committed["tokens"] > 50 and not committed["complete"]
+    read_corpus(paths, tmp_path / "c", tokenizer)
+    read_corpus(paths, tmp_path / "whole", tokenizer)
+    assert content(tmp_path / "c") == content(tmp_path / "whole")
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from mlxbert.loading import load_tokenizer_of
+from mlxbert.train.pretraining.corpus import token_writer as writer
+from mlxbert.train.pretraining.corpus.token_store import read_corpus
+from mlxbert.weights.model_source import ModelRef
+writer.BLOCK = 3000
+writer.BATCH_SENTENCES = 100
+read_corpus([sys.argv[1]], Path(sys.argv[2]), load_tokenizer_of(ModelRef("builtin"))[1])
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_run_resumes_to_the_same_bytes(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    lines = (f"Sentence {number} of a text that is killed.\n" + "\n" * (number % 9 == 0) for number in range(30_000))
+    path = write(tmp_path / "a.txt", "".join(lines))
+    whole, folder = tmp_path / "whole", tmp_path / "c"
+    read_corpus([path], whole, tokenizer)
+    kills, threads = 0, 1
+    for delay in (0.05, 0.11, 0.23, 0.4, None):
+        threads = 3 - threads  # the number of threads does not matter
+        variables = os.environ | {"RAYON_NUM_THREADS": str(threads)}
+        running = subprocess.Popen([sys.executable, "-c", KILLED, str(path), str(folder)], env=variables)
+        before = (folder / "corpus.json").stat().st_mtime_ns if folder.exists() else 0
+        while delay is not None and running.poll() is None:
+            state = folder / "corpus.json"
+            if state.exists() and state.stat().st_mtime_ns != before:
+                time.sleep(delay)
+                running.send_signal(signal.SIGKILL)
+                kills += 1
+                break
+            time.sleep(0.005)
+        running.wait()
+    assert kills >= 3
+    assert content(folder) == content(whole)
 
 
 def test_sentences_within_a_document_follow_a_space(tmp_path: Path) -> None:
