@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from mlxbert.cli.views import console, help as view
+from mlxbert.cli.views.option_spelling import set_options
 from mlxbert.errors import ArgumentError
 from mlxbert.tasks.catalogue import CATALOGUE
 
@@ -37,7 +38,7 @@ class Command(TyperCommand):
         """Parses options and arguments; attaches the context of the command to errors."""
         for word in args:
             _check_word(word)
-        console.set_options(option for parameter in self.params for option in parameter.opts)
+        set_options(option for parameter in self.params for option in parameter.opts)
         try:
             seen = [] if ctx.resilient_parsing else self.make_parser(ctx).parse_args(list(args))[2]
             rest = super().parse_args(ctx, args)

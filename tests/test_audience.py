@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mlxbert.cli.views.console import to_options
+from mlxbert.cli.views.option_spelling import to_options
 from mlxbert.rooms import ROOMS
 from tests.helpers.commands import COMMANDS as COMMAND_NAMES
 from tests.test_structure import MODULES

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from mlxbert.errors import StoreError
 from mlxbert.search.database import Database
+from mlxbert.search.nearest_vectors import FilterMask, VectorCache
 from mlxbert.search.schema import damaged
 from mlxbert.search.store import IndexSettings
-from mlxbert.search.vector_cache import FilterMask, VectorCache
 
 if TYPE_CHECKING:
     import numpy as np

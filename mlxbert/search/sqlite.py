@@ -28,6 +28,7 @@ from mlxbert.search import schema
 from mlxbert.search.database import CHECKSUM, Database, connect
 from mlxbert.search.filters import COLUMNS, Filter, Patterns, holds, sql_of
 from mlxbert.search.late_interaction import TokenTable
+from mlxbert.search.nearest_vectors import FilterMask, VectorCache, checksum, row_bytes, signs_of, verified
 from mlxbert.search.schema import BLOCK, guarded
 from mlxbert.search.sparse_vectors import SparseCache, TokenLists
 from mlxbert.search.store import (
@@ -46,7 +47,6 @@ from mlxbert.search.store import (
     storable,
     to_float16,
 )
-from mlxbert.search.vector_cache import FilterMask, VectorCache, checksum, row_bytes, signs_of, verified
 from mlxbert.search.word_search import any_word, every_phrase, match_of, word_weights
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from mlxbert.nn.token_embedder import TokenEmbedder, TokenSide
 from mlxbert.nn.vector_settings import VectorSettings
 from mlxbert.results.embed import Embedding, SparseEmbedding, TokenVectors
 from mlxbert.search.late_interaction import scores_of_tokens
+from mlxbert.search.nearest_vectors import unit
 from mlxbert.search.sparse_vectors import ENTRIES, SIMILARITIES
 from mlxbert.search.store import VectorWithTokens
-from mlxbert.search.vector_cache import unit
 from mlxbert.tasks.embed import EmbedTask
 from mlxbert.tasks.embed_sparse import EmbedSparseTask
 from mlxbert.tasks.options import EmbedOptions, SparseOptions, TokenVectorOptions

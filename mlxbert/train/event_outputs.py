@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from mlxbert.cli import session
 from mlxbert.cli.output.resumable_file import check_path
 from mlxbert.cli.views import console, json_lines, progress
+from mlxbert.cli.views.option_spelling import to_options
 from mlxbert.durable_files import atomic_write, identity
 from mlxbert.errors import ArgumentError
 from mlxbert.folders.written_models import remember
@@ -77,7 +78,7 @@ def _line(event: Event) -> str:
 def _convert(facts: dict[str, Any], name: str) -> None:
     """Converts the arguments that a text, or each text of a list, names to options; a missing text stays missing."""
     if text := facts.get(name):
-        facts[name] = console.to_options(text) if isinstance(text, str) else [*map(console.to_options, text)]
+        facts[name] = to_options(text) if isinstance(text, str) else [*map(to_options, text)]
 
 
 class JsonEvents:

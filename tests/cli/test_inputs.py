@@ -16,7 +16,7 @@ import pytest
 from mlxbert.cli import inputs
 from mlxbert.cli.inputs import open_input
 from mlxbert.cli.shared_options import InputOptions, PairInputOptions, TextFormat
-from mlxbert.cli.views.console import set_options, to_options
+from mlxbert.cli.views.option_spelling import set_options, to_options
 from mlxbert.errors import ArgumentError
 from mlxbert.readers.formats import FORMATS
 from tests.helpers.cases import together

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.cli.views.console import to_options
+from mlxbert.cli.views.option_spelling import to_options
 from mlxbert.errors import ArgumentError, BusyError, InputError, StoreError
 from mlxbert.labels.labels import Labels
 from mlxbert.search import file_walk, index_writer, schema, update_events

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from mlxbert.search.vector_cache import _WIDER, Signs, row_bytes, signs_of
+from mlxbert.search.nearest_vectors import _WIDER, Signs, row_bytes, signs_of
 from tests.helpers.cases import together
 
 

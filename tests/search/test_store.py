@@ -18,13 +18,13 @@ import pytest
 from mlxbert.errors import ArgumentError, BusyError, MlxbertError, StoreError
 from mlxbert.machine.device import mx
 from mlxbert.nn.vector_settings import SIMILARITIES
-from mlxbert.search import database, schema, vector_cache
+from mlxbert.search import database, nearest_vectors, schema
 from mlxbert.search.database import connect
 from mlxbert.search.filters import Filter, Patterns, make_filter
 from mlxbert.search.index_stores import open_store
+from mlxbert.search.nearest_vectors import Signs
 from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.store import IndexSettings, IndexStore, StoredChunk, StoredDocument, StoredFile
-from mlxbert.search.vector_cache import Signs
 from mlxbert.tasks.query_ranking import scores_of_all
 from tests.helpers.object_storage import NEEDS_LANCE, object_storage
 
@@ -186,7 +186,7 @@ _COMPUTED = [("sqlite", False), ("sqlite", True), pytest.param("lance", False, m
 def test_every_similarity(
     kind: str, place_of: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, similarity: str, gpu: bool
 ) -> None:
-    monkeypatch.setattr("mlxbert.search.vector_cache.on_gpu", lambda: gpu)
+    monkeypatch.setattr("mlxbert.search.nearest_vectors.on_gpu", lambda: gpu)
     store = open_store(place_of(kind), replace(ABOUT, similarity=similarity))
     put(store, "/docs/a", document(*["x" * size for size in range(1, 40)]))
     put(store, "/docs/b", document(*["x" * size for size in range(30, 60)]))
@@ -218,11 +218,11 @@ def filled(place: str, similarity: str, vectors: Any) -> IndexStore:
 def test_a_gpu_finds_the_nearest_of_long_vectors(
     place_of: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, length: float
 ) -> None:
-    monkeypatch.setattr(vector_cache, "NEAREST", 20)
+    monkeypatch.setattr(nearest_vectors, "NEAREST", 20)
     vectors = length * np.stack([vector(seed) for seed in range(600)])
     store, query, found = filled(place_of("sqlite"), "dot", vectors), length * vector(999), []
     for gpu in (False, True):
-        monkeypatch.setattr(vector_cache, "on_gpu", lambda gpu=gpu: gpu)
+        monkeypatch.setattr(nearest_vectors, "on_gpu", lambda gpu=gpu: gpu)
         for only in (EVERYTHING, make_filter(["path=*a"])):
             found.append(store.nearest(query, 9, only))
         store.refresh()
@@ -235,13 +235,13 @@ def test_of_equal_scores_the_first_are_the_highest() -> None:
     scores = np.random.default_rng(0).integers(0, 9, 500).astype(np.float16)
     for count in (1, 7, 60, 499, 500, 501):
         expected = np.sort(np.argsort(-scores, kind="stable")[:count])
-        assert vector_cache._highest(scores, count).tolist() == expected.tolist()
+        assert nearest_vectors._highest(scores, count).tolist() == expected.tolist()
 
 
 def test_a_gpu_gets_the_vectors_as_they_are_stored(
     place_of: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vector_cache, "on_gpu", lambda: True)
+    monkeypatch.setattr(nearest_vectors, "on_gpu", lambda: True)
     count = 8000
     store = filled(place_of("sqlite"), "cosine", np.tile(vector(1), (count, 1)))
     store.nearest(vector(2), 1, EVERYTHING)

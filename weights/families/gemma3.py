@@ -3,7 +3,7 @@
 import math
 
 from mlxbert.config import EncoderConfig, PreNorm, Rotation
-from mlxbert.weights.families import config_reader, llama, rotation, tensor_names
+from mlxbert.weights.families import config_reader, llama, rotary, tensor_names
 from mlxbert.weights.families.family import Family
 from mlxbert.weights.families.keymap import Table, same
 from mlxbert.weights.formats.config_json import ConfigJson
@@ -41,12 +41,12 @@ def _rotations(config: ConfigJson) -> tuple[Rotation, ...]:
     pattern = config.with_aliases({"sliding_window_pattern": "_sliding_window_pattern"})
     every = pattern.integer("sliding_window_pattern", default=6)
     layers = range(config.integer("num_hidden_layers", most=1000))
-    assumed = [rotation.SLIDING if (layer + 1) % every else rotation.FULL for layer in layers]
-    bases = {rotation.FULL: ("rope_theta", 1e6), rotation.SLIDING: ("rope_local_base_freq", 1e4)}
+    assumed = [rotary.SLIDING if (layer + 1) % every else rotary.FULL for layer in layers]
+    bases = {rotary.FULL: ("rope_theta", 1e6), rotary.SLIDING: ("rope_local_base_freq", 1e4)}
     window = config.integer("sliding_window", default=4096)
     # Some versions of transformers write half of the window plus 1, an odd number.
     near = window - 1 if window % 2 else window // 2
-    return rotation.read_local_and_global(config, assumed, bases, near)
+    return rotary.read_local_and_global(config, assumed, bases, near)
 
 
 _LAYER: Table = (

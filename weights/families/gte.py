@@ -5,7 +5,7 @@ from typing import Any
 
 from mlxbert.config import Biases, EncoderConfig, Rotation
 from mlxbert.nn.heads import masked_lm
-from mlxbert.weights.families import config_reader, rotation, tensor_names
+from mlxbert.weights.families import config_reader, rotary, tensor_names
 from mlxbert.weights.families.keymap import Table, same, split
 from mlxbert.weights.families.nomic import NOMIC
 from mlxbert.weights.formats.config_json import ConfigJson
@@ -16,14 +16,15 @@ def _rotation(config: ConfigJson) -> Rotation:
 
     In the authors' dialect, `rope_scaling` has the type "ntk" (https://kexue.fm/archives/9706).
     """
-    theta, scaling = rotation.read_base(config, "rope_theta", 160_000.0), config.nested("rope_scaling")
+    theta, scaling = rotary.read_base(config, "rope_theta", 160_000.0), config.nested("rope_scaling")
     if not scaling.values:
         rope = config.nested("rope_parameters")
         if rope.get("rope_type") == "linear":
             return Rotation(
-                rotation.read_base(rope, "rope_theta", theta), wavelength_scale=rope.number("factor", low=1.0, high=1e6)
+                rotary.read_base(rope, "rope_theta", theta),
+                wavelength_scale=rope.number("factor", low=1.0, high=1e6),
             )
-        return Rotation(rotation.read_theta(rope, theta))
+        return Rotation(rotary.read_theta(rope, theta))
     config.only("rope_parameters", None, "rope_scaling, which has the same meaning, is also present")
     hint = 'write "type": "ntk", the only type that mlxbert computes'
     scaling.only("rope_type", None, 'GTE calls this key "type"', hint=hint)
@@ -42,7 +43,7 @@ def _read(config: ConfigJson) -> EncoderConfig:
     dropout = config_reader.dropout(config, attention=0.0)
     return config_reader.facts(
         config,
-        positions=rotation.read_rotary(config, (_rotation(config),) * config.integer("num_hidden_layers", most=1000)),
+        positions=rotary.read_rotary(config, (_rotation(config),) * config.integer("num_hidden_layers", most=1000)),
         heads=config_reader.heads(config_reader.head_dropout(config)),
         type_vocab_size=config_reader.segments(config, 1, least=0),
         gated=True,
@@ -56,7 +57,7 @@ def _overrides(config: ConfigJson, facts: EncoderConfig) -> dict[str, Any]:
     if config.get("model_type") != "new":
         return {}
     classes = [name.replace("New", "Gte", 1) for name in config.strings("architectures")]
-    return rotation.transformers_keys(facts) | {
+    return rotary.transformers_keys(facts) | {
         "model_type": "gte",
         "architectures": classes,
         "rope_theta": None,
@@ -65,7 +66,7 @@ def _overrides(config: ConfigJson, facts: EncoderConfig) -> dict[str, Any]:
 
 
 _LAYER: Table = (
-    split(rotation.QKV, "attention.qkv_proj"),
+    split(rotary.QKV, "attention.qkv_proj"),
     same("attention.output", "attention.o_proj"),
     same("attention_norm", "attn_ln"),
     split(("feed_forward.up", "feed_forward.gate"), "mlp.up_gate_proj"),
@@ -73,7 +74,7 @@ _LAYER: Table = (
     same("feed_forward_norm", "mlp_ln"),
 )
 _IN_MEMORY = {
-    "attention.qkv_proj": rotation.QKV_IN_MEMORY,
+    "attention.qkv_proj": rotary.QKV_IN_MEMORY,
     "attention.o_proj": ("self_attn.o_proj",),
     "mlp.up_gate_proj": ("mlp.up_proj", "mlp.gate_proj"),
     "mlp.down_proj": ("mlp.down_proj",),
@@ -91,7 +92,7 @@ GTE = replace(
     class_prefixes={"gte": "Gte", "new": "Gte"},  # `new`: the dialect of its authors
     facts=_read,
     prefixes=("gte.", "new."),
-    encoder=tensor_names.encoder(rotation.rotary_embeddings("embeddings.LayerNorm"), _LAYER, "encoder.layer.{}."),
+    encoder=tensor_names.encoder(rotary.rotary_embeddings("embeddings.LayerNorm"), _LAYER, "encoder.layer.{}."),
     parts={
         **NOMIC.parts,
         **tensor_names.heads(
@@ -99,6 +100,6 @@ GTE = replace(
         ),
     },
     tied={"lm_head.decoder.weight": tensor_names.WORDS},
-    modules=rotation.in_memory("encoder.layer.{}.", _IN_MEMORY),
+    modules=rotary.in_memory("encoder.layer.{}.", _IN_MEMORY),
     config_overrides=_overrides,
 )

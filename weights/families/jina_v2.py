@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from mlxbert.config import Alibi, Biases, EncoderConfig, PostNorm, Transform
 from mlxbert.nn.heads import masked_lm
-from mlxbert.weights.families import config_reader, rotation, tensor_names
+from mlxbert.weights.families import config_reader, rotary, tensor_names
 from mlxbert.weights.families.bert import BERT
 from mlxbert.weights.families.keymap import Table, same, split
 from mlxbert.weights.formats.config_json import ConfigJson
@@ -64,7 +64,7 @@ _NORMED_LAYER: Table = (
     same("feed_forward.down", "mlp.down_layer"),
     same("feed_forward_norm", "layer_norm_2"),
 )
-_EMBEDDINGS = rotation.rotary_embeddings("embeddings.LayerNorm")
+_EMBEDDINGS = rotary.rotary_embeddings("embeddings.LayerNorm")
 
 JINA = replace(
     BERT,

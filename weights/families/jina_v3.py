@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from mlxbert.config import EncoderConfig, Positions, Rotary, Rotation, Transform
-from mlxbert.weights.families import config_reader, rotation, tensor_names
+from mlxbert.weights.families import config_reader, rotary, tensor_names
 from mlxbert.weights.families.keymap import Table, same, split
 from mlxbert.weights.families.roberta import ROBERTA
 from mlxbert.weights.formats.config_json import ConfigJson
@@ -32,9 +32,9 @@ def _positions(config: ConfigJson, pad: int) -> Positions:
     config.only("rotary_emb_scale_base", None, "mlxbert does not run models with xPos scaling")
     config.only("rotary_emb_dim", config_reader.head_size(config), "mlxbert rotates whole heads")
     native = config.get("model_type") is not None
-    stated = rotation.read_base(config, "rope_theta" if native else "rotary_emb_base", _BASES[native])
-    theta = rotation.read_theta(config.nested("rope_parameters"), stated)
-    return rotation.read_rotary(config, (Rotation(theta),) * config.integer("num_hidden_layers", most=1000))
+    stated = rotary.read_base(config, "rope_theta" if native else "rotary_emb_base", _BASES[native])
+    theta = rotary.read_theta(config.nested("rope_parameters"), stated)
+    return rotary.read_rotary(config, (Rotation(theta),) * config.integer("num_hidden_layers", most=1000))
 
 
 def _read(config: ConfigJson) -> EncoderConfig:
@@ -60,18 +60,21 @@ def _overrides(config: ConfigJson, facts: EncoderConfig) -> dict[str, Any]:
     names = [name + "Model" if name == "JinaEmbeddingsV3" else name for name in classes]
     dropped = [_KIND, *(key for key in config.values if key.startswith(("lora_", "rotary_", "use_", "load_trained_")))]
     replaced = {"model_type": "jina_embeddings_v3", "architectures": names}
-    return rotation.transformers_keys(facts) | replaced | dict.fromkeys(dropped)
+    return rotary.transformers_keys(facts) | replaced | dict.fromkeys(dropped)
 
 
 _LAYER: Table = (
-    split(rotation.QKV, "mixer.Wqkv"),
+    split(rotary.QKV, "mixer.Wqkv"),
     same("attention.output", "mixer.out_proj"),
     same("attention_norm", "norm1"),
     same("feed_forward.up", "mlp.fc1"),
     same("feed_forward.down", "mlp.fc2"),
     same("feed_forward_norm", "norm2"),
 )
-_EMBEDDINGS = (*rotation.rotary_embeddings("emb_ln"), same("embeddings.position", "embeddings.position_embeddings"))
+_EMBEDDINGS = (
+    *rotary.rotary_embeddings("emb_ln"),
+    same("embeddings.position", "embeddings.position_embeddings"),
+)
 
 JINA_V3 = replace(
     ROBERTA,
@@ -90,11 +93,11 @@ JINA_V3 = replace(
     facts=_read,
     encoder=tensor_names.encoder(_EMBEDDINGS, _LAYER, "encoder.layers.{}."),
     old_spellings={r"\.parametrizations\.weight\.original$": ".weight"},
-    buffers=(*tensor_names.BUFFERS, rotation.FREQUENCIES, r".*\.parametrizations\.weight\.0\.lora_[AB]"),
-    modules=rotation.in_memory(
+    buffers=(*tensor_names.BUFFERS, rotary.FREQUENCIES, r".*\.parametrizations\.weight\.0\.lora_[AB]"),
+    modules=rotary.in_memory(
         "encoder.layers.{}.",
         {
-            "mixer.Wqkv": rotation.QKV_IN_MEMORY,
+            "mixer.Wqkv": rotary.QKV_IN_MEMORY,
             "mixer.out_proj": ("self_attn.o_proj",),
             "mlp.fc1": ("mlp.fc1",),
             "mlp.fc2": ("mlp.fc2",),

@@ -7,7 +7,7 @@ from typing import Any
 
 from mlxbert.config import Biases, Dropout, EncoderConfig, PreNorm, Rotary, Rotation
 from mlxbert.nn.heads import sequence_classifier
-from mlxbert.weights.families import config_reader, rotation, tensor_names
+from mlxbert.weights.families import config_reader, rotary, tensor_names
 from mlxbert.weights.families.keymap import Table, same
 from mlxbert.weights.formats.config_json import ConfigJson
 
@@ -52,8 +52,8 @@ def rope(config: ConfigJson) -> Rotation:
     rope = config.nested("rope_parameters")
     if any(isinstance(value, dict) for value in rope.values.values()):
         raise config.refuse("rope_parameters", "one rotation for all layers")
-    base = rotation.read_base(config, "rope_theta", _BASE)
-    return Rotation(rotation.read_theta(rope, base))
+    base = rotary.read_base(config, "rope_theta", _BASE)
+    return Rotation(rotary.read_theta(rope, base))
 
 
 def facts(config: ConfigJson, rotations: tuple[Rotation, ...], *, bias: bool = False, **own: Any) -> EncoderConfig:

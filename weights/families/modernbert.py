@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from mlxbert.config import Biases, Dropout, EncoderConfig, HeadFacts, Initialization, PreNorm, Rotation, Transform
 from mlxbert.nn.heads import masked_lm, sequence_classifier
-from mlxbert.weights.families import config_reader, rotation, tensor_names
+from mlxbert.weights.families import config_reader, rotary, tensor_names
 from mlxbert.weights.families.family import Family
 from mlxbert.weights.families.keymap import Table, same, split
 from mlxbert.weights.formats.config_json import ConfigJson
@@ -15,9 +15,12 @@ def _rotations(config: ConfigJson) -> tuple[Rotation, ...]:
     """Reads the rotations of the layers with global and with local attention."""
     every = config.integer("global_attn_every_n_layers", default=3)
     layers = range(config.integer("num_hidden_layers", most=1000))
-    assumed = [rotation.SLIDING if layer % every else rotation.FULL for layer in layers]
-    bases = {rotation.FULL: ("global_rope_theta", 160_000.0), rotation.SLIDING: ("local_rope_theta", 10_000.0)}
-    return rotation.read_local_and_global(config, assumed, bases, _window(config))
+    assumed = [rotary.SLIDING if layer % every else rotary.FULL for layer in layers]
+    bases = {
+        rotary.FULL: ("global_rope_theta", 160_000.0),
+        rotary.SLIDING: ("local_rope_theta", 10_000.0),
+    }
+    return rotary.read_local_and_global(config, assumed, bases, _window(config))
 
 
 def _window(config: ConfigJson) -> int:
@@ -52,7 +55,7 @@ def _read(config: ConfigJson) -> EncoderConfig:
     attention_bias, mlp_bias = config.flag("attention_bias", default=False), config.flag("mlp_bias", default=False)
     return config_reader.facts(
         config,
-        positions=rotation.read_rotary(config, _rotations(config)),
+        positions=rotary.read_rotary(config, _rotations(config)),
         heads={
             "masked_lm": masked_lm.MaskedLMFacts(transform, bias=config.flag("decoder_bias", default=True)),
             "sequence_classifier": sequence_classifier.ClassifierFacts(transform, rate, pooling=pooling),
@@ -107,7 +110,7 @@ _EMBEDDINGS: Table = (
 )
 _LAYER: Table = (
     same("attention_norm", "attn_norm"),
-    split(rotation.QKV, "attn.Wqkv"),
+    split(rotary.QKV, "attn.Wqkv"),
     same("attention.output", "attn.Wo"),
     same("feed_forward_norm", "mlp_norm"),
     split(("feed_forward.gate", "feed_forward.up"), "mlp.Wi"),
@@ -135,6 +138,6 @@ MODERNBERT = Family(
         masked_lm=masked_lm.stems("decoder", "head.dense", "head.norm"),
         **dict.fromkeys(tensor_names.TASK_HEADS, _CLASSIFIER),
     ),
-    buffers=(rotation.FREQUENCIES,),
+    buffers=(rotary.FREQUENCIES,),
     tied={"decoder.weight": "embeddings.tok_embeddings.weight"},
 )

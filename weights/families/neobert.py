@@ -4,7 +4,7 @@ import math
 
 from mlxbert.config import Biases, Dropout, EncoderConfig, Initialization, PreNorm, Rotation, Transform
 from mlxbert.nn.heads import masked_lm
-from mlxbert.weights.families import config_reader, keymap, rotation, tensor_names
+from mlxbert.weights.families import config_reader, keymap, rotary, tensor_names
 from mlxbert.weights.families.family import Family
 from mlxbert.weights.families.keymap import Table, TensorName, same, split
 from mlxbert.weights.formats.config_json import ConfigJson
@@ -35,7 +35,7 @@ def _read(config: ConfigJson) -> EncoderConfig:
     width = config.number("decoder_init_range", low=0.0, high=1e6, default=0.02) / math.sqrt(3)
     return config_reader.facts(
         config.with_aliases({"layer_norm_eps": "norm_eps"}),
-        positions=rotation.read_rotary(config, (_ROTATION,) * layers, config.integer("max_length", default=1024)),
+        positions=rotary.read_rotary(config, (_ROTATION,) * layers, config.integer("max_length", default=1024)),
         layer_norm_eps=config.number("norm_eps", low=config_reader.MIN_EPS, high=1.0, default=1e-6),
         type_vocab_size=0,
         norm="rms",
@@ -54,7 +54,7 @@ def _read(config: ConfigJson) -> EncoderConfig:
 
 _LAYER: Table = (
     same("attention_norm", "attention_norm"),
-    TensorName(rotation.QKV, ("qkv",), keymap.PAIRS),
+    TensorName(rotary.QKV, ("qkv",), keymap.PAIRS),
     same("attention.output", "wo"),
     same("feed_forward_norm", "ffn_norm"),
     split(("feed_forward.gate", "feed_forward.up"), "ffn.w12"),

@@ -5,7 +5,7 @@ from typing import Any
 
 from mlxbert.config import Biases, EncoderConfig, Experts, Rotation, Transform
 from mlxbert.nn.heads import masked_lm
-from mlxbert.weights.families import config_reader, rotation, tensor_names
+from mlxbert.weights.families import config_reader, rotary, tensor_names
 from mlxbert.weights.families.family import Family
 from mlxbert.weights.families.keymap import Table, same, split
 from mlxbert.weights.formats.config_json import ConfigJson
@@ -51,7 +51,7 @@ def _read_transformers(config: ConfigJson) -> EncoderConfig:
         config.only(key, 0, "NomicBERT has experts only in files with the key activation_function")
     for key in _BIASES:
         config.only(key, False, "NomicBERT has biases only in files with the key activation_function")
-    theta = rotation.read_theta(config.nested("rope_parameters"), rotation.read_base(config, "rope_theta", 1000.0))
+    theta = rotary.read_theta(config.nested("rope_parameters"), rotary.read_base(config, "rope_theta", 1000.0))
     activation = config_reader.activation(config, "hidden_act", "silu")
     return _facts(config, activation, theta, config.integer("intermediate_size"), head_bias=True)
 
@@ -67,9 +67,9 @@ def _read_authors(config: ConfigJson) -> EncoderConfig:
     config.only("hidden_act", activation, f"activation_function {function!r} means {activation!r}")
     # Without this key some versions of the authors' code do not rotate; the base has two defaults.
     config.number("rotary_emb_fraction", low=1.0, high=1.0)
-    theta = rotation.read_base(config, "rotary_emb_base")
+    theta = rotary.read_base(config, "rotary_emb_base")
     for rope in (config.nested("rope_parameters"), config):
-        if rotation.read_theta(rope, theta) != theta:
+        if rotary.read_theta(rope, theta) != theta:
             raise rope.refuse("rope_theta", f"{theta:g}, the value of rotary_emb_base")
     # The default is 4 times the width, or two thirds of it with gates: then there are three matrices, not two.
     width = 4 * config.integer("hidden_size")
@@ -106,7 +106,7 @@ def _facts(
     transform = Transform(activation, norm=True, bias=head_bias)
     return config_reader.facts(
         config,
-        positions=rotation.read_rotary(config, (Rotation(theta),) * layers, _longest(config)),
+        positions=rotary.read_rotary(config, (Rotation(theta),) * layers, _longest(config)),
         heads=config_reader.heads(
             config_reader.head_dropout(config, 0.0), masked_lm=masked_lm.MaskedLMFacts(transform, bias=head_bias)
         ),
@@ -140,7 +140,7 @@ def _overrides(config: ConfigJson, facts: EncoderConfig) -> dict[str, Any]:
     The result is empty if transformers does not run the model.
     """
     supported = facts.gated and not any((facts.biases.attention, facts.biases.up, facts.biases.down))
-    return rotation.transformers_keys(facts) if supported and config.get("activation_function") is not None else {}
+    return rotary.transformers_keys(facts) if supported and config.get("activation_function") is not None else {}
 
 
 def _exported(config: ConfigJson, name: str) -> str:
@@ -151,7 +151,7 @@ def _exported(config: ConfigJson, name: str) -> str:
 
 
 _LAYER: Table = (
-    split(rotation.QKV, "attn.Wqkv"),
+    split(rotary.QKV, "attn.Wqkv"),
     same("attention.output", "attn.out_proj"),
     same("attention_norm", "norm1"),
     same("feed_forward.up", "mlp.fc11"),
@@ -163,7 +163,7 @@ _LAYER: Table = (
     same("feed_forward_norm", "norm2"),
 )
 _IN_MEMORY = {
-    "attn.Wqkv": rotation.QKV_IN_MEMORY,
+    "attn.Wqkv": rotary.QKV_IN_MEMORY,
     "attn.out_proj": ("self_attn.o_proj",),
     "mlp.fc11": ("mlp.up_proj",),
     "mlp.fc12": ("mlp.gate_proj",),
@@ -176,7 +176,7 @@ NOMIC = Family(
     class_prefixes={"nomic_bert": "NomicBert"},
     facts=_read,
     prefixes=("nomic_bert.", "bert."),
-    encoder=tensor_names.encoder(rotation.rotary_embeddings("emb_ln"), _LAYER, "encoder.layers.{}."),
+    encoder=tensor_names.encoder(rotary.rotary_embeddings("emb_ln"), _LAYER, "encoder.layers.{}."),
     pooled=False,
     parts={
         "pooler": tensor_names.POOLER,
@@ -187,9 +187,9 @@ NOMIC = Family(
     },
     old_spellings={r"\bmlp\.fc1\.": "mlp.fc11."},
     exported=_exported,
-    buffers=(*tensor_names.BUFFERS, rotation.FREQUENCIES),
+    buffers=(*tensor_names.BUFFERS, rotary.FREQUENCIES),
     tied={"cls.predictions.decoder.weight": tensor_names.WORDS, "cls.predictions.decoder.bias": "cls.predictions.bias"},
-    modules=rotation.in_memory("encoder.layers.{}.", _IN_MEMORY),
+    modules=rotary.in_memory("encoder.layers.{}.", _IN_MEMORY),
     config_overrides=_overrides,
     foreign=lambda config, facts: config.get("activation_function") is not None and not _overrides(config, facts),
 )

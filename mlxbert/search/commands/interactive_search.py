@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.cli.views import console
+from mlxbert.cli.views.option_spelling import to_options
 from mlxbert.errors import MlxbertError
 from mlxbert.other_libraries import install_command
 from mlxbert.search.views import HitList, near
@@ -154,7 +155,7 @@ class SearchScreen:
         try:
             hits = await self._thread.search(query) if query.strip() else []
         except MlxbertError as problem:
-            hits, self.list.message = None, console.to_options(problem.message)
+            hits, self.list.message = None, to_options(problem.message)
         if hits is not None and query == self._buffer.text:
             self.list.show(query, hits)
         self.app.invalidate()
@@ -209,7 +210,7 @@ def _log_into(hits: HitList) -> Iterator[None]:
 
     class Messages(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            hits.message = console.to_options(record.getMessage())
+            hits.message = to_options(record.getMessage())
 
     log = logging.getLogger("mlxbert")
     before, log.handlers = log.handlers, [Messages()]

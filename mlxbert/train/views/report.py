@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.cli.views import console, rich
+from mlxbert.cli.views.option_spelling import to_options
 from mlxbert.cli.views.table import Cell, Column, Indented, PlainTable
 from mlxbert.train.loop.events import Evaluated, Started, Step
 from mlxbert.train.options.training_tasks import TASKS
@@ -120,7 +121,7 @@ def _warnings(report: "DataReport") -> Iterator["rich.RenderableType"]:
     if report.warnings:
         yield rich.Text("warnings", "bold yellow")
     for sentence in report.warnings:
-        yield Indented(rich.Text(console.visible(console.to_options(sentence))))
+        yield Indented(rich.Text(console.visible(to_options(sentence))))
     if report.warnings:
         yield rich.Text()
 

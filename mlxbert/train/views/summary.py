@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.cli.views import console, rich
+from mlxbert.cli.views.option_spelling import to_options
 from mlxbert.cli.views.table import Bar, Cell, Column, Indented, PlainTable
 from mlxbert.train.loop.events import Finished
 from mlxbert.train.views import value_texts
@@ -44,7 +45,7 @@ def finished(event: "Finished") -> Iterator["rich.RenderableType"]:
         text = f"transformers gives the same logits, to {event.check:.1e}"
         yield rich.Text.assemble(("check    ", "bold"), text)
     if event.opens:
-        yield rich.Text.assemble(("opens in ", "bold"), console.to_options(event.opens))
+        yield rich.Text.assemble(("opens in ", "bold"), to_options(event.opens))
 
 
 def _compared(summary: "Summary", task: "TaskSpec") -> Iterator["rich.RenderableType"]:
@@ -74,7 +75,7 @@ def _worse(summary: "Summary", sign: int) -> Iterator["rich.RenderableType"]:
     """Warns if a baseline is as good as the trained model, and gives advice."""
     if summary.advice:
         as_good = [name for name, score in summary.baselines.items() if sign * (score - summary.score) <= 0]
-        names, help = console.visible(" and ".join(as_good)), console.to_options(summary.advice)
+        names, help = console.visible(" and ".join(as_good)), to_options(summary.advice)
         yield rich.Text.assemble(("no better than ", "bold yellow"), (names, "bold yellow"), f": {help}")
 
 

@@ -1,4 +1,4 @@
-"""The in-memory cache of a store: the signs of all vectors, or the vectors themselves, and masks of filters.
+"""Nearest vectors of a store: the signs of all vectors in memory, or the vectors themselves, and masks of filters.
 
 Legend: n vectors, W values per vector.
 """
