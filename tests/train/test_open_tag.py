@@ -116,7 +116,7 @@ def test_a_model_learns_and_finds_what_it_is_asked_for(tmp_path: Path) -> None:
     data = _sentences(60)
     model = mlxbert.finetune(
         "tag", train=data[:50], valid=data[50:], model=GOLDENS / "bert", output=tmp_path / "model", open=True,
-        epochs=8, batch_size=10, lr=5e-3, dropout=0.0,
+        epochs=12, batch_size=10, lr=3e-3, dropout=0.0,
     ).run()  # fmt: skip
     text = "Ada lives in Paris now."
     found = mlxbert.tag(mlxbert.load(tmp_path / "model"), text, labels=["person", "city"])
