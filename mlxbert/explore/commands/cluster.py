@@ -1,6 +1,6 @@
 """`mlxbert cluster`: what many texts are about."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mlxbert.cli.shared_options import FileOptions, ModelOptions
 from mlxbert.cli.views import progress
@@ -19,9 +19,6 @@ from mlxbert.explore.commands.text_collection import (
 )
 from mlxbert.explore.options import ClusterOptions
 from mlxbert.readers.text_collection import TextCollection
-
-if TYPE_CHECKING:
-    pass
 
 
 def cluster(

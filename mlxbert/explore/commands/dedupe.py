@@ -1,6 +1,6 @@
 """`mlxbert dedupe`: which of many texts repeat others."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mlxbert.cli import session
 from mlxbert.cli.shared_options import FileOptions, ModelOptions
@@ -19,9 +19,6 @@ from mlxbert.explore.commands.text_collection import (
 )
 from mlxbert.explore.options import DedupeOptions
 from mlxbert.readers.text_collection import TextCollection
-
-if TYPE_CHECKING:
-    pass
 
 
 def dedupe(
