@@ -34,7 +34,7 @@ class Both:
         import mlxbert
         from mlxbert.machine.device import mx
         from mlxbert.nn.ops import backend
-        from mlxbert.train.loop.training_inputs import Training
+        from mlxbert.train.loop.data_order import Training
         from mlxbert.train.loop.training_run import Run
         from mlxbert.train.options.loop_options import TrainingOptions
         from mlxbert.train.pretraining.corpus_material import ExampleMaker

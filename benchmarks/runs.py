@@ -55,8 +55,8 @@ def train_ours(model: Any, objective: Any, examples: Sequence[Any], setting: Set
     """Trains a model of mlxbert without validation, to the last update. Returns the times and the number of steps."""
     from mlxbert.machine.device import mx
     from mlxbert.nn.ops import backend
+    from mlxbert.train.loop.data_order import Epochs, Training
     from mlxbert.train.loop.gradients import install
-    from mlxbert.train.loop.training_inputs import Epochs, Training
     from mlxbert.train.loop.training_run import Run
     from mlxbert.train.options.loop_options import TrainingOptions
 
@@ -87,7 +87,7 @@ def train_theirs(
     """
     from transformers import Trainer, TrainingArguments
 
-    from mlxbert.train.loop.training_inputs import batches
+    from mlxbert.train.loop.data_order import batches
 
     epochs = itertools.count()
 

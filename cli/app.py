@@ -21,8 +21,8 @@ from mlxbert.cli.shared_options import flatten
 from mlxbert.cli.views import console
 from mlxbert.cli.views.help import HelpRow
 from mlxbert.cli.views.json_lines import OutputClosedError
-from mlxbert.durable_files import PRIVACY, is_forbidden
 from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.mac_files import PRIVACY, is_forbidden
 from mlxbert.machine.device_errors import device_errors
 from mlxbert.tasks.catalogue import CATALOGUE
 from mlxbert.version import __version__

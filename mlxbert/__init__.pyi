@@ -103,7 +103,7 @@ from mlxbert.results.text_results import (
 from mlxbert.search.hit import Hit as Hit, SearchAnswer as SearchAnswer
 from mlxbert.search.index import Index as Index, Passage as Passage, open_index as open_index
 from mlxbert.serve.engine.engine import Engine as Engine
-from mlxbert.serve.engine.request_queue import Answered as Answered
+from mlxbert.serve.engine.next_batch import Answered as Answered
 from mlxbert.serve.engine.serving_options import EngineOptions as EngineOptions
 from mlxbert.tasks.maxsim import maxsim as maxsim
 from mlxbert.text.tokenizer import Tokenizer as Tokenizer

@@ -1,7 +1,4 @@
-"""Files that survive interruptions and damage: atomic writes, hashes checked when a file is read, and locks.
-
-Also recognizes the files that macOS adds to folders by itself, such as `.DS_Store`.
-"""
+"""Files that survive interruptions and damage: atomic writes, hashes checked when a file is read, and locks."""
 
 import errno
 import fcntl
@@ -19,18 +16,13 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from mlxbert.errors import ArgumentError, MlxbertError
-from mlxbert.paths import IrregularError, file_to_write, open_regular, open_unlinked, replace_file
+from mlxbert.mac_files import PRIVACY, is_forbidden
+from mlxbert.paths import file_to_write, open_regular, open_unlinked, replace_file
 
 _LOG = logging.getLogger("mlxbert")
-_ON_MAC = sys.platform == "darwin"
 _DIGEST = "digest"  # the key of a record's hash, next to its values
 _BLOCK = 2**20  # bytes
 _MAX_DIGITS = 60  # of a number in JSON: tokenizers without a length limit state 31 digits; Python writes up to 4,300
-# macOS denies programs access to some folders, whatever the permissions: with EPERM, where permissions give EACCES.
-PRIVACY = "System Settings > Privacy & Security > Files and Folders (or Full Disk Access): allow your terminal"
-_SYSTEM_FILES = (".DS_Store", ".localized", "Icon\r")  # the settings of a folder's view in Finder
-_APPLE_DOUBLE = "._"  # prefix of the name of an AppleDouble file, which holds extended attributes
-_MAGIC = bytes.fromhex("00051607")  # the first bytes of an AppleDouble file
 _PURGEABLE = "Finder also counts purgeable space as available, which programs cannot use before macOS frees it"
 # Without ENOLCK: NFS also returns it for temporary failures, while another process may hold the lock.
 _NO_LOCKS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
@@ -76,37 +68,6 @@ def identity(path: str | Path) -> object:
     except (OSError, ValueError):
         return str(path)
     return state.st_dev, state.st_ino
-
-
-def is_forbidden(problem: BaseException) -> bool:
-    """Whether an error comes from a Mac's privacy settings, which cause EPERM; file permissions cause EACCES."""
-    return _ON_MAC and isinstance(problem, OSError) and problem.errno == errno.EPERM
-
-
-def is_system_file(name: str) -> bool:
-    """Whether macOS creates files of this name by itself.
-
-    On volumes that cannot keep the extended attributes of `x` (exFAT, FAT, some network volumes), macOS keeps the
-    attributes in a file `._x` next to `x`.
-    """
-    return name in _SYSTEM_FILES or name.startswith(_APPLE_DOUBLE)
-
-
-def is_from_system(path: Path) -> bool:
-    """Whether macOS created a file, so that it can be removed; the name decides, and for `._x` the content, too.
-
-    A `._x` that no longer exists counts as removable, because macOS removes it with `x`. So does an empty one, because
-    nothing is lost with it.
-    """
-    if not path.name.startswith(_APPLE_DOUBLE):
-        return is_system_file(path.name)
-    try:
-        with open(path, "rb", opener=open_regular) as file:
-            return file.read(len(_MAGIC)) in (b"", _MAGIC)
-    except FileNotFoundError:
-        return not path.is_symlink()
-    except (IsADirectoryError, IrregularError):
-        return False
 
 
 def remove_folder(folder: Path) -> None:

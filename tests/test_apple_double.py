@@ -15,9 +15,10 @@ import pytest
 import mlxbert
 from mlxbert.cli.output import formats
 from mlxbert.cli.output.resumable_file import PART, FileOutput
-from mlxbert.durable_files import is_from_system, is_system_file, remove_folder, write_record
+from mlxbert.durable_files import remove_folder, write_record
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.folders.fingerprint import hash_folder
+from mlxbert.mac_files import is_from_system, is_system_file
 from mlxbert.results.embed import Embedding
 from mlxbert.weights.formats import npz
 from mlxbert.weights.formats.weight_files import has_weights

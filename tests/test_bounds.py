@@ -106,7 +106,7 @@ def test_a_rank_above_the_width_of_a_layer_is_refused(tiny_folder: Path, tmp_pat
 
 @needs("train")
 def test_the_library_has_the_bounds_of_the_command_line(tiny: mlxbert.Model, tiny_folder: Path, tmp_path: Path) -> None:
-    from mlxbert.train.objectives.vector_loss import VectorLoss
+    from mlxbert.train.objectives.vector_objective import VectorLoss
     from mlxbert.train.options.loop_options import TrainingOptions
     from tests.train.pretraining.files import text_file
 
@@ -147,7 +147,7 @@ def test_numbers_of_thousands_of_digits_are_named_in_errors(tiny: mlxbert.Model)
 
 @needs("train")
 def test_lists_have_bounds() -> None:
-    from mlxbert.train.objectives.vector_loss import VectorLoss
+    from mlxbert.train.objectives.vector_objective import VectorLoss
     from mlxbert.train.pretraining.phases import read_lengths
 
     more = MAX_LISTED + 1

@@ -24,7 +24,8 @@ LAYERS = (
     (
         *("mlxbert", "mlxbert.version", "mlxbert.errors", "mlxbert.option_declarations", "mlxbert.rooms"),
         *("mlxbert.other_libraries", "mlxbert.frozen_dict"),
-        *("mlxbert.results", "mlxbert.paths", "mlxbert.durable_files", "mlxbert.partial_folder", "mlxbert.progress"),
+        *("mlxbert.results", "mlxbert.paths", "mlxbert.mac_files", "mlxbert.durable_files"),
+        *("mlxbert.resumable_folder", "mlxbert.progress"),
     ),
     ("mlxbert.machine", "mlxbert.labels", "mlxbert.config"),
     ("mlxbert.nn",),

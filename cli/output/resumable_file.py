@@ -32,9 +32,9 @@ from mlxbert.durable_files import (
     writing,
 )
 from mlxbert.errors import ArgumentError, ChangedError, MlxbertError
-from mlxbert.partial_folder import PartialFolder
 from mlxbert.paths import file_to_write, may_write, replace_file
 from mlxbert.results.result import Failure
+from mlxbert.resumable_folder import PartialFolder
 from mlxbert.version import __version__
 
 PART = 4096  # the maximum number of results of a part; a window of inputs that are batched together has no more

@@ -15,7 +15,7 @@ from mlxbert.doctor.worker_job import Spent
 
 if TYPE_CHECKING:
     from mlxbert.model import Model
-    from mlxbert.train.loop.training_inputs import Epochs
+    from mlxbert.train.loop.data_order import Epochs
     from mlxbert.train.loop.training_run import Run
     from mlxbert.train.options.loop_options import TrainingOptions
 
@@ -134,7 +134,7 @@ def _run(
     """Makes a training run that is long enough for any number of steps, without evaluations and saved states."""
     from mlxbert.machine.device import mx
     from mlxbert.nn.ops import backend
-    from mlxbert.train.loop.training_inputs import Training
+    from mlxbert.train.loop.data_order import Training
     from mlxbert.train.loop.training_run import Run
     from mlxbert.train.options.loop_options import TrainingOptions
 
@@ -155,7 +155,7 @@ def _run(
 
 def _unshuffled(examples: Sequence[Any], options: "TrainingOptions") -> "Epochs":
     """Returns a data order that does not shuffle the examples."""
-    from mlxbert.train.loop.training_inputs import Epochs
+    from mlxbert.train.loop.data_order import Epochs
 
     size = options.batch_size
 

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from mlxbert.durable_files import is_system_file, sha256, to_path
+from mlxbert.durable_files import sha256, to_path
 from mlxbert.errors import ArgumentError, CheckpointError, HubError
 from mlxbert.export.hub_upload import UploadTarget, check_name, find_target, send
 from mlxbert.export.verify import exported_file
 from mlxbert.folders.atomic_folder import MANIFEST, MARKER
 from mlxbert.folders.copied_files import CARD, LICENSES, is_own
 from mlxbert.folders.inspect import inspect
+from mlxbert.mac_files import is_system_file
 from mlxbert.progress import OnProgress
 from mlxbert.results.result import Shown
 from mlxbert.version import __version__

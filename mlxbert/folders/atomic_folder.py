@@ -13,17 +13,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mlxbert.durable_files import (
-    acquire_lock,
-    identity,
-    is_from_system,
-    is_system_file,
-    remove_empty,
-    remove_folder,
-    sha256,
-    to_path,
-)
+from mlxbert.durable_files import acquire_lock, identity, remove_empty, remove_folder, sha256, to_path
 from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.mac_files import is_from_system, is_system_file
 from mlxbert.paths import kind_of
 
 # The manifests of convert, save and vocabulary.

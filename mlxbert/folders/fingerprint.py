@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mlxbert.durable_files import is_system_file, sha256
+from mlxbert.durable_files import sha256
+from mlxbert.mac_files import is_system_file
 from mlxbert.weights.formats.file_names import TF_STATE, holds_weights
 from mlxbert.weights.model_source import builtin_folder
 

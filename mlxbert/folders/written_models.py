@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from mlxbert.durable_files import DamagedError, is_system_file, read_record, write_record
+from mlxbert.durable_files import DamagedError, read_record, write_record
 from mlxbert.errors import MlxbertError
+from mlxbert.mac_files import is_system_file
 from mlxbert.machine.user_folders import data_folder
 from mlxbert.weights.hub.needed_files import MODULES
 

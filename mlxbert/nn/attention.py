@@ -1,5 +1,7 @@
 """Self-attention: one class for each way of encoding positions.
 
+Scores, masks and softmax are computed by `Backend.attention` (`mlxbert.nn.backend`).
+
 Shapes: B batch, L length, D hidden size, H heads, d head size.
 """
 

@@ -10,7 +10,7 @@ from itertools import accumulate
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.option_declarations import Bounds
 from mlxbert.search.documents.document import Document
-from mlxbert.text.long_texts import SIZE, check_letters
+from mlxbert.text.token_blocks import SIZE, check_letters
 from mlxbert.text.tokenizer import Tokenizer
 
 # The end of a sentence and the whitespace after it, which Chinese and Japanese do without.

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 
-from mlxbert.durable_files import is_forbidden, is_system_file, to_path
+from mlxbert.durable_files import to_path
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.mac_files import is_forbidden, is_system_file
 from mlxbert.paths import open_regular, open_unlinked
 from mlxbert.search.file_systems import (
     FORBIDDEN,

@@ -14,8 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from mlxbert import rooms
-from mlxbert.durable_files import is_system_file, to_path
+from mlxbert.durable_files import to_path
 from mlxbert.errors import ArgumentError, StoreError
+from mlxbert.mac_files import is_system_file
 from mlxbert.machine.user_folders import data_folder
 from mlxbert.search import schema
 from mlxbert.search.file_systems import canonical_path, composed

@@ -13,9 +13,9 @@ from mlxbert.machine.device import nn
 from mlxbert.model import Model
 from mlxbert.results.result import Failure
 from mlxbert.serve.access_log import USAGE, Metrics, RequestUsage
-from mlxbert.serve.engine.answer_memory import BUDGET, AnswerMemory, too_large
 from mlxbert.serve.engine.engine import Engine
-from mlxbert.serve.engine.request_queue import Answered, Key
+from mlxbert.serve.engine.next_batch import Answered, Key
+from mlxbert.serve.engine.result_memory import BUDGET, ResultMemory, too_large
 from mlxbert.serve.engine.serving_options import ServeOptions
 from mlxbert.serve.open_indexes import OpenIndexes
 from mlxbert.serve.protocol import RequestError, as_problem
@@ -120,10 +120,10 @@ class Service:
     opened: OpenIndexes = field(default_factory=OpenIndexes)
     ready: bool = False
     metrics: Metrics = field(default_factory=Metrics)
-    room: AnswerMemory = field(init=False)
+    room: ResultMemory = field(init=False)
 
     def __post_init__(self) -> None:
-        self.room, facts = AnswerMemory(int(self.options.max_answer * 1e6)), self.facts
+        self.room, facts = ResultMemory(int(self.options.max_answer * 1e6)), self.facts
 
         def on_change(name: str, model: Model) -> None:
             facts[name] = read_facts(name, model)

@@ -18,7 +18,7 @@ from mlxbert.tasks.options import AnswerOptions
 from mlxbert.tasks.task import CHARACTERS, RESULT_BYTES, PreparedItem, Task, check_finite, one_or_many
 from mlxbert.text.answer_spans import Candidate, Spans, window_spans
 from mlxbert.text.encoding import Encoding
-from mlxbert.text.text_blocks import pair_blocks
+from mlxbert.text.text_windows import pair_blocks
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.text.usage import Usage
 

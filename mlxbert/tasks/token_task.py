@@ -14,7 +14,7 @@ from mlxbert.tasks.entities import TaggedToken, Word, words_with_tokens
 from mlxbert.tasks.task import CHARACTERS, PreparedItem, Task, check_finite
 from mlxbert.text.batch import default_batch_tokens
 from mlxbert.text.encoding import Encoding
-from mlxbert.text.text_blocks import text_windows
+from mlxbert.text.text_windows import text_windows
 from mlxbert.text.window_stitching import judged_places
 from mlxbert.text.words import Span, split_words
 

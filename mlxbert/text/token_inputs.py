@@ -5,7 +5,7 @@ from dataclasses import replace
 from mlxbert.errors import ArgumentError, TokenizerError, TooLongError
 from mlxbert.nn.token_embedder import TokenSide
 from mlxbert.text.encoding import Encoding, Pieces
-from mlxbert.text.long_texts import beginning
+from mlxbert.text.token_blocks import beginning
 from mlxbert.text.tokenizer import Tokenizer
 
 

@@ -18,7 +18,7 @@ from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError, InputError, TokenizerError, TooLongError, shown
 from mlxbert.option_declarations import OVERLAP, is_whole
 from mlxbert.text.encoding import Encoding, Pieces, Template, assemble, starts_around
-from mlxbert.text.long_texts import SIZE, beginning, has_more_tokens, words_between_spaces
+from mlxbert.text.token_blocks import SIZE, beginning, has_more_tokens, words_between_spaces
 from mlxbert.text.words import whole_spans
 from mlxbert.weights.chat_template import PairPrompt
 from mlxbert.weights.formats.static_table import MODEL2VEC

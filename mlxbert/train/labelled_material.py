@@ -17,7 +17,7 @@ from mlxbert.train.base_model import BaseModel
 from mlxbert.train.data.hub_datasets import repositories_of
 from mlxbert.train.distillation import Distillation
 from mlxbert.train.final_evaluation import Assessment, assess
-from mlxbert.train.loop.training_inputs import Epochs
+from mlxbert.train.loop.data_order import Epochs
 from mlxbert.train.loop.training_run import Run
 from mlxbert.train.lora_adapters import Adapters, adapt_model, check_adapters
 from mlxbert.train.objectives.objective import LoopObjective, alone

@@ -26,12 +26,12 @@ from mlxbert.machine.device_errors import device_errors
 from mlxbert.model import Model
 from mlxbert.nn.ops import backend
 from mlxbert.train.base_model import BaseModel
+from mlxbert.train.loop.data_order import Training
 from mlxbert.train.loop.distributed import ProcessGroup, join
 from mlxbert.train.loop.events import Estimate, Event, Finished, Started, TrainingEvents
 from mlxbert.train.loop.gradients import install
 from mlxbert.train.loop.phase_times import EARLIER, LOADING, Times
 from mlxbert.train.loop.run_estimate import Costs, measure
-from mlxbert.train.loop.training_inputs import Training
 from mlxbert.train.loop.training_run import Run
 from mlxbert.train.lora_adapters import Adapters
 from mlxbert.train.objectives.objective import LoopObjective

@@ -30,7 +30,7 @@ from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import has_own
 from mlxbert.nn.sparse_embedder import SparseEmbedder
 from mlxbert.nn.token_embedder import TokenEmbedder
-from mlxbert.partial_folder import LOCK, MANIFEST, PartialFolder, comparable
+from mlxbert.resumable_folder import LOCK, MANIFEST, PartialFolder, comparable
 from mlxbert.tasks.training_record import RECORD
 from mlxbert.train.base_model import BaseModel
 from mlxbert.train.files.trained_model import write_trained

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mlxbert import durable_files
+from mlxbert import mac_files
 from mlxbert.rooms import ROOMS
 
 HIDDEN, IN_THE_CLOUD = 0x8000, 0x40000000  # UF_HIDDEN and SF_DATALESS of <sys/stat.h>
@@ -97,7 +97,7 @@ class MacDisk:
         if "search" in ROOMS:
             monkeypatch.setattr("mlxbert.search.file_systems._PATH_OF", _GETPATH)
             monkeypatch.setattr("mlxbert.search.file_systems.ON_MAC", True)
-        monkeypatch.setattr(durable_files, "_ON_MAC", True)
+        monkeypatch.setattr(mac_files, "_ON_MAC", True)
 
     def flag(self, path: Path, flags: int) -> None:
         """Sets the flags of a file or folder."""

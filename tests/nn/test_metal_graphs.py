@@ -71,7 +71,7 @@ Loaded = tuple[Network, Batch, Arrays, Arrays]
 
 def network_of(family: str, head: str, dtype: str, folder: Path) -> Network:
     """The network of a golden model; of a discriminator with a generator, as it is trained."""
-    from mlxbert.train.pretraining.electra import Electra
+    from mlxbert.train.pretraining.electra_pretraining import Electra
 
     network = golden_outputs.load_network(golden_outputs.write_model(family, head.split(",")[0], folder / head), dtype)
     if head == CRF_HEAD:
@@ -110,7 +110,7 @@ def gradient(network: Network, batch: Batch, dtype: str) -> "Callable[[Arrays], 
     from mlxbert.train.loop.gradients import Differentiator
     from mlxbert.train.objectives import make_objective
     from mlxbert.train.objectives.objective import TrainBatch
-    from mlxbert.train.pretraining.electra import Electra
+    from mlxbert.train.pretraining.electra_pretraining import Electra
     from mlxbert.train.pretraining.loss_terms import (
         MaskedWords,
         NextSentenceTerm,

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 import mlxbert
-from mlxbert import durable_files as module
-from mlxbert.durable_files import PRIVACY, writing
+from mlxbert import mac_files
+from mlxbert.durable_files import writing
 from mlxbert.errors import MlxbertError
+from mlxbert.mac_files import PRIVACY
 from mlxbert.search import update_events
 from mlxbert.search.commands.index_updates import is_hidden
 from mlxbert.search.file_systems import canonical_path
@@ -171,7 +172,7 @@ def test_the_command_says_what_was_left_out_and_how_to_get_it(home: Path, disk: 
 
 def test_what_macos_forbids_to_write_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for on_mac, number, hint in ((True, 1, PRIVACY), (True, 13, None), (False, 1, None)):
-        monkeypatch.setattr(module, "_ON_MAC", on_mac)
+        monkeypatch.setattr(mac_files, "_ON_MAC", on_mac)
         with pytest.raises(MlxbertError, match="cannot be written") as problem, writing(tmp_path):
             raise PermissionError(number, "no")
         assert problem.value.hint == hint
@@ -184,7 +185,7 @@ def test_what_macos_forbids_to_write_is_said(tmp_path: Path, monkeypatch: pytest
 def test_what_macos_forbids_to_read_is_said(
     on_mac: bool, number: int, said: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_ON_MAC", on_mac)
+    monkeypatch.setattr(mac_files, "_ON_MAC", on_mac)
     folder, texts, table = tmp_path / "model", write(tmp_path / "texts.txt"), write(tmp_path / "texts.csv", "text\na\n")
     tiny_model(folder)
     for path, arguments in (

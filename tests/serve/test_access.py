@@ -18,8 +18,8 @@ from hypothesis import given, strategies as st
 from mlxbert.errors import ArgumentError, OutOfMemoryError
 from mlxbert.serve.access_log import Access, Log, LogHandler
 from mlxbert.serve.engine.engine import Engine
+from mlxbert.serve.engine.engine_state import EngineCounts
 from mlxbert.serve.engine.serving_options import EngineOptions, ServeOptions
-from mlxbert.serve.engine.shared_state import EngineCounts
 from mlxbert.serve.http.request_guards import AccessPolicy, is_loopback, read_key
 from mlxbert.serve.http.server import _for_others, _prepare, address, logged, make_guarded
 from mlxbert.serve.service import Service, read_facts

@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 import mlxbert
 from mlxbert.errors import TooLargeError
 from mlxbert.results.result import Failure
-from mlxbert.serve.engine.answer_memory import AnswerMemory, Budget
+from mlxbert.serve.engine.result_memory import Budget, ResultMemory
 from mlxbert.serve.engine.serving_options import ServeOptions
 from mlxbert.serve.http.app import make_app
 from mlxbert.serve.json_bodies import each, pieces
@@ -204,7 +204,7 @@ class TestRoom:
     """Memory that requests share."""
 
     def test_requests_wait_in_line_and_small_ones_do_not_wait_for_large_ones(self) -> None:
-        room, order = AnswerMemory(1600), list[str]()
+        room, order = ResultMemory(1600), list[str]()
         first = room.claim(2400, lambda: order.append("never"))
         second = room.claim(1500, lambda: order.append("second"))
         third = room.claim(150, lambda: order.append("third"))
@@ -221,7 +221,7 @@ class TestRoom:
         assert room.claim(10**9, print).size == 2400
 
     def test_one_that_leaves_the_line_lets_the_next_pass(self) -> None:
-        room, order = AnswerMemory(100), list[int]()
+        room, order = ResultMemory(100), list[int]()
         held = room.claim(150, print)
         waiting = [room.claim(150, partial(order.append, number)) for number in range(3)]
         room.leave(waiting[0])

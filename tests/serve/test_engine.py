@@ -19,9 +19,9 @@ import mlxbert
 from mlxbert.errors import ArgumentError, MissingHeadError, MlxbertError, ModelChangedError, OverloadedError
 from mlxbert.results.result import Failure
 from mlxbert.serve.engine.engine import Engine
-from mlxbert.serve.engine.request_queue import Key, QueuedItem, Request, choose
+from mlxbert.serve.engine.engine_state import EngineState
+from mlxbert.serve.engine.next_batch import Key, QueuedItem, Request, choose
 from mlxbert.serve.engine.serving_options import EngineOptions
-from mlxbert.serve.engine.shared_state import EngineState
 from mlxbert.serve.service import Service, read_facts
 from mlxbert.tasks.catalogue import find_task
 from mlxbert.tasks.task import PreparedItem

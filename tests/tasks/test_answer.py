@@ -11,7 +11,7 @@ import mlxbert
 from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
 from mlxbert.text.encoding import Encoding
-from mlxbert.text.long_texts import SIZE
+from mlxbert.text.token_blocks import SIZE
 from tests.helpers.answering import save_answering
 from tests.helpers.cases import together
 from tests.text.test_spans import all_spans, made_up

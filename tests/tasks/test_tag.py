@@ -19,7 +19,7 @@ from mlxbert.nn.ops import inference
 from mlxbert.tasks.entities import TaggedToken, words_with_tokens
 from mlxbert.tasks.options import Aggregation
 from mlxbert.tasks.tag import HEAD
-from mlxbert.text.long_texts import SIZE
+from mlxbert.text.token_blocks import SIZE
 from tests.helpers.taggers import NER, POS, save_random_tagger, save_tagger
 from tests.helpers.vocabularies import BYTE_TOKENS, HEAD as HEAD_PIECES, byte_files, pieces_file, plain as pieces, put
 

@@ -8,8 +8,8 @@ import pytest
 
 from mlxbert.errors import InputError
 from mlxbert.text.encoding import Encoding
-from mlxbert.text.long_texts import SIZE
-from mlxbert.text.text_blocks import pair_blocks, text_windows
+from mlxbert.text.text_windows import pair_blocks, text_windows
+from mlxbert.text.token_blocks import SIZE
 from mlxbert.text.window_stitching import best_windows, judged_places
 from mlxbert.weights.tokenizers.text_growth import MAX_TEXT
 from tests.helpers.cases import together

@@ -13,10 +13,10 @@ import pytest
 import mlxbert
 from mlxbert.config import Absolute
 from mlxbert.errors import InputError
-from mlxbert.text import long_texts, tokenizer as module
+from mlxbert.text import token_blocks, tokenizer as module
 from mlxbert.text.encoding import Encoding, Pieces
-from mlxbert.text.long_texts import SIZE, beginning, has_more_tokens
-from mlxbert.text.text_blocks import text_windows
+from mlxbert.text.text_windows import text_windows
+from mlxbert.text.token_blocks import SIZE, beginning, has_more_tokens
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.weights.tokenizers.text_growth import MAX_TEXT
 from mlxbert.weights.tokenizers.tokenizer_files import has_words_between_spaces, read_tokenizer
@@ -64,10 +64,10 @@ def test_a_truncated_text_is_the_beginning_of_the_whole_one(
     text, other = made_up(900, seed), made_up(1100 + seed, 100 + seed)
     inputs: list[list[Any]] = []
     for size in (10**6, 150, 600):
-        monkeypatch.setattr(long_texts, "SIZE", size)
+        monkeypatch.setattr(token_blocks, "SIZE", size)
         monkeypatch.setattr(module, "SIZE", size)
-        monkeypatch.setattr(long_texts, "_MARGIN", 130)
-        monkeypatch.setattr(long_texts, "_PER_TOKEN", 1)
+        monkeypatch.setattr(token_blocks, "_MARGIN", 130)
+        monkeypatch.setattr(token_blocks, "_PER_TOKEN", 1)
         inputs.append(
             [
                 without_after(found.encode(text, overflow="truncate"), 1),
@@ -89,9 +89,9 @@ def test_no_token_is_of_where_the_text_was_cut(monkeypatch: pytest.MonkeyPatch, 
     words = ["unbelievably", "cafe\u0301", " ", " ", " ", "[MASK]", "embeddings" * 11, "3.14", "a"]  # one is unknown
     text = "".join(random.choices(words, k=60))
     split, lengths = tokenizer().split, set()
-    monkeypatch.setattr(long_texts, "_MARGIN", len("[MASK]"))
+    monkeypatch.setattr(token_blocks, "_MARGIN", len("[MASK]"))
     for size in range(20, 400):
-        monkeypatch.setattr(long_texts, "SIZE", size)
+        monkeypatch.setattr(token_blocks, "SIZE", size)
         found, whole = beginning(split, text, 1), split(text)
         assert (found.ids, found.offsets, found.words) == tuple(
             one[: len(found)] for one in (whole.ids, whole.offsets, whole.words)
@@ -124,7 +124,7 @@ def test_a_long_text_that_is_one_word_to_the_library_is_read_in_parts(
         return split(text)
 
     monkeypatch.setattr(found, "split", counted)
-    blocks = [*long_texts.token_blocks(found.split, text)]
+    blocks = [*token_blocks.token_blocks(found.split, text)]
     assert [number for block in blocks for number in block.ids] == whole.ids
     assert [place for block in blocks for place in block.offsets] == whole.offsets
     assert found.encode(text, overflow="truncate").ids[1:-1] == whole.ids[:63]

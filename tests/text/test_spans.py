@@ -12,7 +12,7 @@ import pytest
 import mlxbert
 from mlxbert.text.answer_spans import Candidate, Spans, window_spans
 from mlxbert.text.encoding import Encoding
-from mlxbert.text.text_blocks import pair_blocks
+from mlxbert.text.text_windows import pair_blocks
 from mlxbert.text.tokenizer import Tokenizer
 from tests.helpers.tiny import VOCAB, save
 

@@ -17,8 +17,8 @@ from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.text.encoding import Encoding
 from mlxbert.train.data.labelled_texts import LabelledText
+from mlxbert.train.loop.data_order import Epochs, Training
 from mlxbert.train.loop.events import Step
-from mlxbert.train.loop.training_inputs import Epochs, Training
 from mlxbert.train.loop.training_run import Run
 from mlxbert.train.objectives import make_objective
 from mlxbert.train.objectives.classify import Classify

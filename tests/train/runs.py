@@ -13,9 +13,9 @@ from mlxbert.machine.device import mx, nn
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.text.encoding import Encoding
+from mlxbert.train.loop.data_order import Epochs, Training
 from mlxbert.train.loop.events import Event, Step
 from mlxbert.train.loop.saved_run import RunStore
-from mlxbert.train.loop.training_inputs import Epochs, Training
 from mlxbert.train.loop.training_run import Run
 from mlxbert.train.objectives.objective import Example, Objective, Predictions, TrainBatch
 from mlxbert.train.objectives.predictions import predict

@@ -14,7 +14,7 @@ import pytest
 
 import mlxbert
 from mlxbert.text.encoding import Encoding
-from mlxbert.text.text_blocks import pair_blocks, text_windows
+from mlxbert.text.text_windows import pair_blocks, text_windows
 from mlxbert.train.objectives.answer import target
 
 FOLDER = Path(os.environ.get("MLXBERT_TEST_TOKENIZERS", "/none"))

@@ -17,7 +17,7 @@ import pytest
 
 from mlxbert.durable_files import acquire_lock
 from mlxbert.errors import DeviceError
-from mlxbert.partial_folder import LOCK
+from mlxbert.resumable_folder import LOCK
 from mlxbert.train.loop.distributed import join
 from tests.helpers.program import ENDING, PROGRAM, Outcome, call, environment
 from tests.train.files import TASKS, data_file

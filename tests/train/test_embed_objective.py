@@ -20,7 +20,7 @@ from mlxbert.train.loop.gradients import ComparedBatch, Differentiator
 from mlxbert.train.nn import vector_losses as losses
 from mlxbert.train.objectives.embed import Embed
 from mlxbert.train.objectives.objective import TrainBatch
-from mlxbert.train.objectives.vector_loss import TextGroup, VectorLoss, _excluded
+from mlxbert.train.objectives.vector_objective import TextGroup, VectorLoss, _excluded
 from mlxbert.train.scores.vector_scores import vector_scores
 from mlxbert.weights.sentence_transformers import read_embedder
 from mlxbert.weights.write_sentence_transformers import write_embedder

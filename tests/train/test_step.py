@@ -27,7 +27,7 @@ from mlxbert.machine import device
 from mlxbert.machine.device import mx, scalar
 from mlxbert.nn.heads import Network
 from mlxbert.text.batch import padded_length
-from mlxbert.train.loop import compiled_functions, training_inputs
+from mlxbert.train.loop import compiled_functions, data_order
 from mlxbert.train.loop.adamw import AdamW
 from mlxbert.train.loop.compiled_functions import Compiled, joined, split
 from mlxbert.train.loop.events import Evaluated, Saved, Step
@@ -290,13 +290,13 @@ def test_an_error_of_the_device_is_not_taken_for_one_of_tracing(monkeypatch: pyt
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_parts_of_batches_have_few_shapes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("text.batch", "train.loop.training_inputs"):
+    for module in ("text.batch", "train.loop.data_order"):
         monkeypatch.setattr(f"mlxbert.{module}.on_gpu", lambda: True)
     rng = random.Random(seed)
     lengths = [min(3 + int(rng.lognormvariate(4, 1.2)), 512) for _ in range(10_007)]
     shapes = set()
-    for batch in training_inputs.batches(len(lengths), 64, seed, 0):
-        found = training_inputs.parts([lengths[number] for number in batch], 1)
+    for batch in data_order.batches(len(lengths), 64, seed, 0):
+        found = data_order.parts([lengths[number] for number in batch], 1)
         assert sorted(one for part in found for one in part) == [*range(len(batch))]
         shapes |= {(len(part), padded_length(max(lengths[batch[one]] for one in part), 512)) for part in found}
     last = {size - some for size in (44, 43) for some in (0, 11, 22, 33)}  # of an epoch: 10,007 is 155 · 64 + 44 + 43

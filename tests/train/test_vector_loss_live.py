@@ -18,7 +18,7 @@ from mlxbert.train.data.labelled_rows import read_rows
 from mlxbert.train.loop.gradients import ComparedBatch, Differentiator, dropout_key
 from mlxbert.train.objectives.embed import Embed
 from mlxbert.train.objectives.objective import TrainBatch
-from mlxbert.train.objectives.vector_loss import TextGroup
+from mlxbert.train.objectives.vector_objective import TextGroup
 from mlxbert.train.training_plan import make_plan
 from mlxbert.weights.model_folder import ModelFolder
 from mlxbert.weights.model_source import ModelRef

@@ -2,7 +2,7 @@
 
 import re
 
-from mlxbert.durable_files import is_system_file
+from mlxbert.mac_files import is_system_file
 
 SAFETENSORS, SAFETENSORS_INDEX = "model.safetensors", "model.safetensors.index.json"
 ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"  # of PEFT

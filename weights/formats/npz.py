@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from mlxbert.durable_files import is_system_file
 from mlxbert.errors import CheckpointError
+from mlxbert.mac_files import is_system_file
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats.file_names import NPZ
 from mlxbert.weights.formats.headers import MAX_SIZE, Header, LazyArrays, TensorInfo, from_bytes

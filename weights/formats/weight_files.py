@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from mlxbert import rooms
-from mlxbert.durable_files import is_system_file
 from mlxbert.errors import CheckpointError
+from mlxbert.mac_files import is_system_file
 from mlxbert.machine.device import mx
 from mlxbert.nn.heads import OWN_LAYERS
 from mlxbert.nn.heads.head import OwnLayer

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlxbert.durable_files import atomic_write, is_system_file
+from mlxbert.durable_files import atomic_write
 from mlxbert.errors import ArgumentError, ConfigError, HubError
+from mlxbert.mac_files import is_system_file
 from mlxbert.weights.formats.config_json import GLINER_CONFIG, google_config
 from mlxbert.weights.hub import needed_files
 from mlxbert.weights.hub.file_hashes import AnnouncedFile, is_commit, is_hash, is_sha256, is_size, mismatch

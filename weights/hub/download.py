@@ -30,8 +30,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from mlxbert.durable_files import check_space, identity, is_system_file, sha256
+from mlxbert.durable_files import check_space, identity, sha256
 from mlxbert.errors import HubError
+from mlxbert.mac_files import is_system_file
 from mlxbert.progress import OnProgress
 from mlxbert.weights.hub import cache
 from mlxbert.weights.hub.errors import NO_HUB, NO_SPACE, first_line, library

@@ -13,8 +13,8 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
-from mlxbert.durable_files import is_system_file
 from mlxbert.errors import MlxbertError, TokenizerError
+from mlxbert.mac_files import is_system_file
 from mlxbert.weights.formats.config_json import GLINER, GLINER_TOKENS
 from mlxbert.weights.formats.static_table import MODULE
 from mlxbert.weights.model_folder import ModelFolder, open_folder

@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mlxbert.durable_files import is_system_file
 from mlxbert.errors import CheckpointError
 from mlxbert.export.tensorflow.names import is_transposed, translate, unsupported_reason
 from mlxbert.export.tensorflow.table import MAGIC, Bundle, TensorEntry, checksum, read_bundle
+from mlxbert.mac_files import is_system_file
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.formats.file_names import TF_INDEX, TF_STATE

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from mlxbert.cli import session
 from mlxbert.cli.shared_options import OutputOptions
 from mlxbert.cli.views import console, rich
-from mlxbert.durable_files import PRIVACY
 from mlxbert.errors import BusyError, InputError, MlxbertError
+from mlxbert.mac_files import PRIVACY
 from mlxbert.search import file_systems, views
 from mlxbert.search.power import on_battery
 

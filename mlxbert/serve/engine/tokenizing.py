@@ -5,9 +5,9 @@ from typing import Any
 
 from mlxbert.errors import InputError, TooLargeError
 from mlxbert.results.result import Failure
-from mlxbert.serve.engine.answer_memory import too_large
-from mlxbert.serve.engine.request_queue import AnyTask, QueuedItem, Request
-from mlxbert.serve.engine.shared_state import EngineState
+from mlxbert.serve.engine.engine_state import EngineState
+from mlxbert.serve.engine.next_batch import AnyTask, QueuedItem, Request
+from mlxbert.serve.engine.result_memory import too_large
 
 _GROUP = 64  # items that are tokenized before it is another request's turn
 

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mlxbert.errors import MlxbertError
 from mlxbert.serve.access_log import USAGE, RequestUsage
-from mlxbert.serve.engine.answer_memory import BUDGET, AnswerMemory, Budget
+from mlxbert.serve.engine.result_memory import BUDGET, Budget, ResultMemory
 from mlxbert.serve.http import metrics
 from mlxbert.serve.http.openapi import describe
 from mlxbert.serve.http.pages import page_routes
@@ -44,7 +44,7 @@ _encode = msgspec.json.Encoder().encode
 class _Budgets:
     """Gives each request a memory budget until its answer is sent."""
 
-    def __init__(self, app: ASGIApp, room: AnswerMemory) -> None:
+    def __init__(self, app: ASGIApp, room: ResultMemory) -> None:
         self._app, self._room = app, room
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -23,8 +23,8 @@ from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.model import Model
 from mlxbert.serve.access_log import Access, Log, LogHandler, open_log
 from mlxbert.serve.engine.engine import Engine
+from mlxbert.serve.engine.engine_state import EngineCounts
 from mlxbert.serve.engine.serving_options import EngineOptions, ServeOptions
-from mlxbert.serve.engine.shared_state import EngineCounts
 from mlxbert.serve.http.app import make_app
 from mlxbert.serve.http.connection import Connection
 from mlxbert.serve.http.request_guards import AccessPolicy, Guard, is_loopback, read_key

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from mlxbert.serve.engine.request_queue import Answered
+from mlxbert.serve.engine.next_batch import Answered
 from mlxbert.serve.json_bodies import each
 from mlxbert.serve.protocol import STATUS, Protocol, Reply, RequestError, Route
 from mlxbert.serve.protocols.embedding_requests import (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct
 
 from mlxbert.results.result import Failure
-from mlxbert.serve.engine.request_queue import Answered
+from mlxbert.serve.engine.next_batch import Answered
 from mlxbert.serve.protocol import Reply, RequestError
 from mlxbert.serve.service import EMBED, Service
 from mlxbert.tasks.options import SimilarityOptions

@@ -19,7 +19,7 @@ from mlxbert.results.text_relations import Similarity
 from mlxbert.search.filters import make_filter
 from mlxbert.search.hit import Hit
 from mlxbert.search.store import storable
-from mlxbert.serve.engine.request_queue import Answered
+from mlxbert.serve.engine.next_batch import Answered
 from mlxbert.serve.json_bodies import each
 from mlxbert.serve.open_indexes import hits_bytes
 from mlxbert.serve.protocol import Protocol, Reply, RequestError, Route, plain_shape

@@ -9,7 +9,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from mlxbert.results.json import plain
 from mlxbert.results.text_results import Regression
-from mlxbert.serve.engine.request_queue import Answered
+from mlxbert.serve.engine.next_batch import Answered
 from mlxbert.serve.json_bodies import each
 from mlxbert.serve.protocol import STATUS, Protocol, Reply, RequestError, Route
 from mlxbert.serve.protocols.embedding_requests import SentencesToCompare, Texts, overflow_of, similarities, texts_of

@@ -15,8 +15,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from mlxbert.durable_files import identity, is_system_file
+from mlxbert.durable_files import identity
 from mlxbert.errors import ArgumentError, InputError, shown
+from mlxbert.mac_files import is_system_file
 from mlxbert.readers.formats import FORMATS, FormatName, check_format, format_of, named_format, read_records
 from mlxbert.readers.input_files import STDIN, check_there, open_source, stdin
 from mlxbert.readers.parquet import name_classes

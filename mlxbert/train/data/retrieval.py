@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlxbert.durable_files import is_system_file, to_path
+from mlxbert.durable_files import to_path
 from mlxbert.errors import InputError
+from mlxbert.mac_files import is_system_file
 from mlxbert.readers.stream import Record
 from mlxbert.train.data.labelled_rows import LabelledRows, read_rows
 from mlxbert.train.data.labelled_texts import check_text, get_value

@@ -16,8 +16,8 @@ from mlxbert.machine.device import mx, nn
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads.masked_lm import MaskedLM
 from mlxbert.train.loop.adamw import Arrays
+from mlxbert.train.loop.data_order import Training
 from mlxbert.train.loop.learning_rates import depth_factors, is_frozen, weight_decays
-from mlxbert.train.loop.training_inputs import Training
 
 TABLE = "encoder.embeddings.word.weight"
 

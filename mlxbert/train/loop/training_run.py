@@ -20,6 +20,7 @@ from mlxbert.machine.device_errors import StoppedError, device_errors, free_memo
 from mlxbert.nn.encoder import Encoder
 from mlxbert.train.loop import phase_times
 from mlxbert.train.loop.adamw import AdamW, Arrays
+from mlxbert.train.loop.data_order import Training
 from mlxbert.train.loop.distributed import LostError
 from mlxbert.train.loop.events import Evaluated, Event, Saved, Step
 from mlxbert.train.loop.gradients import install
@@ -27,7 +28,6 @@ from mlxbert.train.loop.learning_rates import learning_rate
 from mlxbert.train.loop.optimizer_steps import FIRST_SCALE, rescaled
 from mlxbert.train.loop.saved_run import Progress, RunState, RunStore
 from mlxbert.train.loop.trained_parameters import split_parameters
-from mlxbert.train.loop.training_inputs import Training
 from mlxbert.train.loop.updater import Updater, less_memory
 
 _LOG = logging.getLogger("mlxbert")

@@ -19,13 +19,13 @@ from mlxbert.machine.device_errors import device_errors
 from mlxbert.memory_estimate import KEPT_ON_CPU, of_activations
 from mlxbert.text.batch import make_batch, padded_length
 from mlxbert.text.encoding import Encoding
-from mlxbert.train.loop import training_inputs
+from mlxbert.train.loop import data_order
 from mlxbert.train.loop.adamw import AdamW, Arrays, Scalar
+from mlxbert.train.loop.data_order import Training
 from mlxbert.train.loop.gradients import ComparedBatch, Differentiator, Gradients, MicroBatch, added, dropout_key
 from mlxbert.train.loop.optimizer_steps import optimizer_step
 from mlxbert.train.loop.saved_run import RunState
 from mlxbert.train.loop.trained_parameters import TrainedParameters
-from mlxbert.train.loop.training_inputs import Training
 from mlxbert.train.objectives.objective import ContrastiveObjective, LoopObjective, TrainBatch
 
 
@@ -84,11 +84,11 @@ class BatchGradients:
         return False
 
     def _parts(
-        self, number: int, batch: Sequence[Any], step: int, totals: Any, fits: training_inputs.Fits
+        self, number: int, batch: Sequence[Any], step: int, totals: Any, fits: data_order.Fits
     ) -> Iterator[MicroBatch]:
         """Yields the parts of a batch that this process computes."""
         training, group = self._training, self._training.group
-        parts = training_inputs.parts([len(example) for example in batch], training.streams * group.size, fits)
+        parts = data_order.parts([len(example) for example in batch], training.streams * group.size, fits)
         for part, members in enumerate(parts):
             if part % group.size == group.rank:
                 place = (training.options.seed, step, number, part)
@@ -106,7 +106,7 @@ class BatchGradients:
         examples = [training.examples[member] for member in batch]
         inputs = [encoding for example in examples for encoding in example.encodings]
         count = max(training.streams * group.size, math.ceil(len(batch) / (objective.chunk or len(batch))))
-        shares = training_inputs.shares([len(encoding) for encoding in inputs], count)
+        shares = data_order.shares([len(encoding) for encoding in inputs], count)
         rows = [row for share in shares for row in share]
         order = mx.array(sorted(range(len(rows)), key=rows.__getitem__))  # the position of each input in the parts
         whole = ComparedBatch(

@@ -27,7 +27,7 @@ from mlxbert.train.objectives.distillation_losses import VectorDistillation
 from mlxbert.train.objectives.objective import ContrastiveObjective, Predictions, Split
 from mlxbert.train.objectives.predictions import predict
 from mlxbert.train.objectives.task_objective import Origin, TaskObjective
-from mlxbert.train.objectives.vector_loss import KIND_NAMES, TextGroup, VectorLoss
+from mlxbert.train.objectives.vector_objective import KIND_NAMES, TextGroup, VectorLoss
 from mlxbert.train.options.loop_options import TeacherOptions
 from mlxbert.train.options.training_tasks import SPARSE, TOKENS, VectorLearning
 from mlxbert.train.scores import vector_scores as scoring

@@ -20,7 +20,7 @@ from mlxbert.train.nn import vector_losses
 from mlxbert.train.objectives.embed import Embed
 from mlxbert.train.objectives.objective import Predictions, Split
 from mlxbert.train.objectives.predictions import predict
-from mlxbert.train.objectives.vector_loss import TextGroup
+from mlxbert.train.objectives.vector_objective import TextGroup
 from mlxbert.train.options.loop_options import TeacherOptions
 from mlxbert.train.scores.evaluation_summary import Evaluation
 

@@ -24,7 +24,7 @@ from mlxbert.train.files.token_vector_modules import check_writable
 from mlxbert.train.nn.vector_losses import late_interaction
 from mlxbert.train.objectives.embed import Embed
 from mlxbert.train.objectives.objective import Predictions, Split
-from mlxbert.train.objectives.vector_loss import TextGroup
+from mlxbert.train.objectives.vector_objective import TextGroup
 from mlxbert.train.options.training_tasks import VectorLearning
 from mlxbert.train.scores import vector_scores as scoring
 from mlxbert.train.scores.evaluation_summary import Evaluation

@@ -21,7 +21,13 @@ from mlxbert.train.lora_adapters import Adapters, adapt_model
 from mlxbert.train.options.loop_options import TrainingOptions
 from mlxbert.train.pretraining.chunks import Chunks, full_sentences, held_out, sentence_pairs, without_overlap
 from mlxbert.train.pretraining.corpus.token_store import Corpus, CorpusReport, read_corpus
-from mlxbert.train.pretraining.electra import Electra, discriminator_of, generator_of, with_generator, write_generator
+from mlxbert.train.pretraining.electra_pretraining import (
+    Electra,
+    discriminator_of,
+    generator_of,
+    with_generator,
+    write_generator,
+)
 from mlxbert.train.pretraining.examples import Examples, Frame, Pairs
 from mlxbert.train.pretraining.initial_model import InitialModel
 from mlxbert.train.pretraining.masks import Masking

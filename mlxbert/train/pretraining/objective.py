@@ -22,7 +22,7 @@ from mlxbert.text.batch import padded_length
 from mlxbert.train.loop.distributed import ProcessGroup
 from mlxbert.train.objectives.objective import LoopObjective, TrainBatch
 from mlxbert.train.options.loop_options import TeacherOptions
-from mlxbert.train.pretraining.electra import Electra
+from mlxbert.train.pretraining.electra_pretraining import Electra
 from mlxbert.train.pretraining.examples import Examples, PretrainingExample, in_batches
 from mlxbert.train.pretraining.loss_terms import (
     HiddenStates,

@@ -17,7 +17,7 @@ from mlxbert.train.loop.phase_times import LOADING, OnPhase, Times
 from mlxbert.train.lora_adapters import refuse_adapter
 from mlxbert.train.options.loop_options import TrainingOptions
 from mlxbert.train.pretraining.corpus_material import CorpusMaterial, ExampleMaker, PretrainingLength, prepare_model
-from mlxbert.train.pretraining.electra import Electra
+from mlxbert.train.pretraining.electra_pretraining import Electra
 from mlxbert.train.pretraining.initial_model import EVERY_OTHER, InitialModel, find_initial, find_teacher, load_teacher
 from mlxbert.train.pretraining.objective import (
     ELECTRA,

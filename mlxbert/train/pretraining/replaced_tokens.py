@@ -11,7 +11,7 @@ from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import EncoderOutput
 from mlxbert.nn.ops import backend
 from mlxbert.train.nn.losses import binary_cross_entropies
-from mlxbert.train.pretraining.electra import Electra
+from mlxbert.train.pretraining.electra_pretraining import Electra
 from mlxbert.train.pretraining.examples import PretrainingExample
 from mlxbert.train.pretraining.loss_terms import MaskedWords, Term, TermInputs
 

@@ -50,7 +50,7 @@ class RelatedRecord(Protocol):
 
 
 class ExampleTexts(Protocol):
-    """The texts of an example (see `mlxbert.train.objectives.vector_loss`)."""
+    """The texts of an example (see `mlxbert.train.objectives.vector_objective`)."""
 
     @property
     def texts(self) -> tuple[str, ...]: ...

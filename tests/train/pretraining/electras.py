@@ -12,7 +12,7 @@ from mlxbert.machine.device import mx, nn
 from mlxbert.model import Model
 from mlxbert.nn.heads import Network
 from mlxbert.train.loop.events import Event
-from mlxbert.train.pretraining.electra import Electra, with_generator
+from mlxbert.train.pretraining.electra_pretraining import Electra, with_generator
 from mlxbert.train.pretraining.examples import PretrainingExample
 from mlxbert.train.pretraining.initial_model import find_initial
 from mlxbert.train.pretraining.objective import Pretraining, make_terms, read_terms

@@ -12,7 +12,7 @@ from typing import Any
 
 from mlxbert.errors import ArgumentError, InputError, MissingHeadError, MlxbertError
 from mlxbert.results.result import Failure
-from mlxbert.serve.engine.request_queue import Answered, AnyTask, Key, QueuedItem, Request
+from mlxbert.serve.engine.next_batch import Answered, AnyTask, Key, QueuedItem, Request
 from mlxbert.tasks.task import NotFiniteError
 
 

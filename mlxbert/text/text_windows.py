@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from mlxbert.errors import InputError
 from mlxbert.text.encoding import Encoding, Pieces
-from mlxbert.text.long_texts import SIZE, check_letters, check_words, token_blocks
+from mlxbert.text.token_blocks import SIZE, check_letters, check_words, token_blocks
 from mlxbert.text.tokenizer import Tokenizer
 
 

@@ -1,4 +1,4 @@
-"""Limits the memory for answers; requests wait until there is room for their results.
+"""Limits the memory for the results of requests; requests wait until there is room for theirs.
 
 Small requests have a part of the memory to themselves, so that large requests do not block them.
 """
@@ -28,7 +28,7 @@ class MemoryClaim:
 
 @dataclass(eq=False)
 class _Lane:
-    """A part of a `AnswerMemory`: its size and its free memory in bytes, and the queue of waiting claims."""
+    """A part of the memory: its size and its free memory in bytes, and the queue of waiting claims."""
 
     size: int
     free: int = field(init=False)
@@ -48,7 +48,7 @@ class _Lane:
         return granted
 
 
-class AnswerMemory:
+class ResultMemory:
     """The memory for answers, which any number of threads may claim.
 
     Args:
@@ -105,7 +105,7 @@ class AnswerMemory:
 class Budget:
     """The memory that a request of a server may use."""
 
-    room: AnswerMemory  # the room that the memory comes from; it also limits the size of one answer
+    room: ResultMemory  # the room that the memory comes from; it also limits the size of one answer
     claims: list[MemoryClaim] = field(default_factory=list)  # the claims of the request so far
 
     def claim(self, size: int, ready: Callable[[], object]) -> MemoryClaim:

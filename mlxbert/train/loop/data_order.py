@@ -1,6 +1,6 @@
-"""The inputs of a run of the training loop, and the order of its data.
+"""The order of the data of a run, which depends on the seed and the epoch alone, and the parts of a batch.
 
-The order depends on the seed and the epoch alone; batches are divided into parts.
+`Training` holds all inputs of the training loop.
 """
 
 import itertools

@@ -8,17 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
-from mlxbert.durable_files import (
-    DamagedError,
-    acquire_lock,
-    is_from_system,
-    is_system_file,
-    read_record,
-    remove_empty,
-    write_record,
-    writing,
-)
+from mlxbert.durable_files import DamagedError, acquire_lock, read_record, remove_empty, write_record, writing
 from mlxbert.errors import ArgumentError
+from mlxbert.mac_files import is_from_system, is_system_file
 
 MANIFEST = "manifest.json"
 LOCK = "lock"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from mlxbert.results.short_repr import Brief
-from mlxbert.serve.engine.answer_memory import Budget, MemoryClaim
+from mlxbert.serve.engine.result_memory import Budget, MemoryClaim
 from mlxbert.tasks.catalogue import TaskEntry
 from mlxbert.tasks.options import TaskOptions
 from mlxbert.tasks.task import PreparedItem, Task

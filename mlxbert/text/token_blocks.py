@@ -1,4 +1,4 @@
-"""Tokenizes a long text in parts: only its beginning if the text is truncated, otherwise one block after the other."""
+"""Tokenizes a long text in blocks, or only its beginning if the text is truncated."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
