@@ -37,9 +37,9 @@ from mlxbert.nn.encoder import Batch, KnownIds
 from mlxbert.nn.heads import Network
 from mlxbert.train.loop.adamw import AdamW
 from mlxbert.train.loop.gradients import Differentiator, Gradients
-from mlxbert.train.loop.learning_rates import weight_decays
 from mlxbert.train.loop.optimizer_steps import DeviceStep
 from mlxbert.train.loop.saved_run import Progress
+from mlxbert.train.loop.trained_parameters import weight_decays
 from mlxbert.train.objectives import make_objective
 from mlxbert.train.objectives.objective import TrainBatch
 from mlxbert.train.options.loop_options import TrainingOptions

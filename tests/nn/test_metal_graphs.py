@@ -110,7 +110,7 @@ def gradient(network: Network, batch: Batch, dtype: str) -> "Callable[[Arrays], 
     from mlxbert.train.loop.gradients import Differentiator
     from mlxbert.train.objectives import make_objective
     from mlxbert.train.objectives.objective import TrainBatch
-    from mlxbert.train.pretraining.electra_pretraining import Electra
+    from mlxbert.train.pretraining.electra_pretraining import Electra, GeneratedWords, ReplacedTokens
     from mlxbert.train.pretraining.loss_terms import (
         MaskedWords,
         NextSentenceTerm,
@@ -119,7 +119,6 @@ def gradient(network: Network, batch: Batch, dtype: str) -> "Callable[[Arrays], 
         Term,
     )
     from mlxbert.train.pretraining.objective import Pretraining
-    from mlxbert.train.pretraining.replaced_tokens import GeneratedWords, ReplacedTokens
 
     network.train()
     rows, length = batch.input_ids.shape
@@ -182,9 +181,9 @@ def update(network: Network, found: Arrays) -> Callable[[Arrays], list[mx.array]
     """The parameters and the optimizer's memory after an update, and the numbers that are read of it."""
     from mlxbert.train.loop.adamw import AdamW
     from mlxbert.train.loop.gradients import Gradients
-    from mlxbert.train.loop.learning_rates import weight_decays
     from mlxbert.train.loop.optimizer_steps import DeviceStep
     from mlxbert.train.loop.saved_run import Progress
+    from mlxbert.train.loop.trained_parameters import weight_decays
     from mlxbert.train.options.loop_options import TrainingOptions
 
     optimizer = AdamW(found, found)  # of the same shapes

@@ -14,10 +14,9 @@ from mlxbert.nn.encoder import Batch, KnownIds
 from mlxbert.nn.ops import backend
 from mlxbert.train.loop.adamw import AdamW, Arrays
 from mlxbert.train.loop.gradients import Gradients
-from mlxbert.train.loop.learning_rates import depth_factors, is_frozen, weight_decays
 from mlxbert.train.loop.optimizer_steps import CpuStep, DeviceStep, optimizer_step
 from mlxbert.train.loop.saved_run import Progress
-from mlxbert.train.loop.trained_parameters import TABLE, SparseRows
+from mlxbert.train.loop.trained_parameters import TABLE, SparseRows, depth_factors, is_frozen, weight_decays
 from mlxbert.train.options.loop_options import TrainingOptions
 from tests.helpers.tiny import tiny_config
 

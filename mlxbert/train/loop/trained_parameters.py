@@ -1,4 +1,4 @@
-"""Selects the parameters that a run trains, with their learning rates and weight decays.
+"""The parameters that a run trains, with their weight decays and their learning rates.
 
 Of the word embeddings, only the rows that the training data use are trained. The other rows have no gradient: AdamW
 merely shrinks them by the weight decay. So they need neither gradients nor optimizer state, which would take most of
@@ -8,16 +8,19 @@ trained.
 Shapes: V vocabulary, K used tokens, E embedding size.
 """
 
+import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from mlxbert.config import EncoderConfig, RelativeBias
 from mlxbert.errors import InputError
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads.masked_lm import MaskedLM
 from mlxbert.train.loop.adamw import Arrays
 from mlxbert.train.loop.data_order import Training
-from mlxbert.train.loop.learning_rates import depth_factors, is_frozen, weight_decays
+from mlxbert.train.options.loop_options import TrainingOptions
 
 TABLE = "encoder.embeddings.word.weight"
 
@@ -113,3 +116,49 @@ def _used_rows(training: Training, table: mx.array) -> SparseRows | None:
     positions = config.positions.table  # some models count positions from the id of padding
     last = max(config.pad_token_id, 0 if positions is None else positions.first_position - 1)
     return SparseRows(table, used, last)
+
+
+_POSITION_BIASES = "encoder.positions.weight"
+_LAYER = re.compile(r"encoder\.layers\.(\d+)\.")
+
+
+def weight_decays(parameters: Arrays, config: EncoderConfig, options: TrainingOptions) -> dict[str, float]:
+    """Returns the weight decay of each parameter: `options.weight_decay` for matrices, 0 for biases and norms."""
+    biases = _POSITION_BIASES if isinstance(config.positions, RelativeBias) else None  # a table, but of biases
+    matrices = {name for name, array in parameters.items() if array.ndim > 1 and name != biases}
+    return {name: options.weight_decay if name in matrices else 0.0 for name in parameters}
+
+
+def depth_factors(names: list[str], num_layers: int, options: TrainingOptions) -> dict[str, float]:
+    """Returns the factor of each parameter's learning rate.
+
+    It is 1 for heads, `layer_decay` for the last layer, the square of `layer_decay` for the layer below, and so on.
+    """
+    return {name: options.layer_decay ** (num_layers + 1 - _depth(name, num_layers)) for name in names}
+
+
+def _depth(name: str, num_layers: int) -> int:
+    """Returns the depth of a parameter: 0 for embeddings, N for layer N (from 1), `num_layers + 1` for heads."""
+    if match := _LAYER.match(name):
+        return int(match[1]) + 1
+    below = ("encoder.embeddings.", "encoder.positions.", "encoder.convolution.")
+    return 0 if name.startswith(below) else num_layers + 1
+
+
+def is_frozen(name: str, num_layers: int, options: TrainingOptions) -> bool:
+    """Returns whether `freeze` excludes a parameter from training.
+
+    Only the embeddings and the first layers can be excluded.
+    """
+    return options.freeze > 0 and _depth(name, num_layers) <= min(options.freeze, num_layers)
+
+
+def learning_rate(step: int, steps: int, options: TrainingOptions) -> float:
+    """Returns the learning rate of an update as in transformers' schedules, after rounded warmup updates."""
+    warmup = round(options.warmup * steps)
+    if step < warmup:
+        return options.lr * step / warmup
+    if options.schedule == "constant":
+        return options.lr
+    done = (step - warmup) / max(steps - warmup, 1)
+    return options.lr * ((1 - done) if options.schedule == "linear" else (1 + math.cos(math.pi * done)) / 2)

@@ -20,7 +20,7 @@ from mlxbert.text.token_inputs import TokenInputs
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.train.data.labelled_rows import LabelledRows
 from mlxbert.train.data.related_texts import Related
-from mlxbert.train.files.token_vector_modules import check_writable
+from mlxbert.train.files.trained_model import check_writable
 from mlxbert.train.nn.vector_losses import late_interaction
 from mlxbert.train.objectives.embed import Embed
 from mlxbert.train.objectives.objective import Predictions, Split

@@ -28,9 +28,8 @@ from mlxbert.train.pretraining.electra_pretraining import (
     with_generator,
     write_generator,
 )
-from mlxbert.train.pretraining.examples import Examples, Frame, Pairs
+from mlxbert.train.pretraining.examples import Examples, Frame, Masking, Pairs
 from mlxbert.train.pretraining.initial_model import InitialModel
-from mlxbert.train.pretraining.masks import Masking
 from mlxbert.train.pretraining.objective import ELECTRA, Pretraining, heads_of
 from mlxbert.train.pretraining.phases import Length, Phase, Phases, read_lengths
 from mlxbert.train.pretraining.pretraining_settings import Settings

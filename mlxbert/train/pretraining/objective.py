@@ -22,8 +22,8 @@ from mlxbert.text.batch import padded_length
 from mlxbert.train.loop.distributed import ProcessGroup
 from mlxbert.train.objectives.objective import LoopObjective, TrainBatch
 from mlxbert.train.options.loop_options import TeacherOptions
-from mlxbert.train.pretraining.electra_pretraining import Electra
-from mlxbert.train.pretraining.examples import Examples, PretrainingExample, in_batches
+from mlxbert.train.pretraining.electra_pretraining import Electra, ElectraInputs, GeneratedWords, ReplacedTokens
+from mlxbert.train.pretraining.examples import Draws, Examples, Ids, PretrainingExample, in_batches
 from mlxbert.train.pretraining.loss_terms import (
     HiddenStates,
     MaskedWords,
@@ -36,8 +36,6 @@ from mlxbert.train.pretraining.loss_terms import (
     TermInputs,
     Vectors,
 )
-from mlxbert.train.pretraining.masks import Draws, Ids
-from mlxbert.train.pretraining.replaced_tokens import ElectraInputs, GeneratedWords, ReplacedTokens
 
 _MULTIPLE = 32  # the number of masked tokens is padded to a multiple, so that a GPU compiles for few shapes
 _RIGHT = {"mlm": "accuracy", "nsp": "next_sentence_accuracy", "sop": "order_accuracy"}

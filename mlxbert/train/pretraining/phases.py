@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from mlxbert.errors import ArgumentError
 from mlxbert.option_declarations import check_listed
-from mlxbert.train.pretraining.chunks import Chunks
-from mlxbert.train.pretraining.permutation import FeistelPermutation
+from mlxbert.train.pretraining.chunks import Chunks, FeistelPermutation
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ import numpy as np
 
 from mlxbert.train.pretraining.chunks import Chunks, CorpusChunk
 from mlxbert.train.pretraining.corpus.token_store import Corpus, CorpusReport
-from mlxbert.train.pretraining.examples import Examples, Frame, Pairs
-from mlxbert.train.pretraining.masks import Masking
+from mlxbert.train.pretraining.examples import Examples, Frame, Masking, Pairs
 from mlxbert.train.pretraining.phases import Phase, Phases
 
 PAD, UNK, CLS, SEP, MASK = range(5)

@@ -14,10 +14,15 @@ from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.machine.device import mx, nn, scalar
 from mlxbert.nn import dropout
 from mlxbert.train.loop.events import Evaluated, Step
-from mlxbert.train.pretraining.electra_pretraining import GENERATOR, generator_sizes
+from mlxbert.train.pretraining.electra_pretraining import (
+    GENERATOR,
+    ElectraInputs,
+    ReplacedTokens,
+    generator_sizes,
+    sampled,
+)
 from mlxbert.train.pretraining.initial_model import find_initial
 from mlxbert.train.pretraining.objective import read_terms
-from mlxbert.train.pretraining.replaced_tokens import ElectraInputs, ReplacedTokens, sampled
 from mlxbert.weights.build import parameters
 from mlxbert.weights.model_source import ModelRef
 from tests.helpers.tiny import CONFIG, tiny_config

@@ -12,8 +12,13 @@ from mlxbert.goldens.golden_outputs import load_network
 from mlxbert.machine.device import mx
 from mlxbert.train.files.trained_model import write_trained
 from mlxbert.train.objectives.objective import TrainBatch
-from mlxbert.train.pretraining.electra_pretraining import GENERATOR, discriminator_of, generator_of, write_generator
-from mlxbert.train.pretraining.replaced_tokens import ElectraInputs
+from mlxbert.train.pretraining.electra_pretraining import (
+    GENERATOR,
+    ElectraInputs,
+    discriminator_of,
+    generator_of,
+    write_generator,
+)
 from tests.helpers.gradients import arrays_of, assert_same_gradients, our_step
 from tests.train.pretraining.electras import Folder, examples, objective
 
