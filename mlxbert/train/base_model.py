@@ -47,7 +47,6 @@ class BaseModel:
 
     @property
     def name(self) -> str:
-        """The name of the model: its hub name, its folder, or `builtin`."""
         return str(self.ref.source)
 
     @property

@@ -48,7 +48,6 @@ def _words(name: str, value: Any) -> Iterator[str]:
 
 
 def _option(name: str, *values: object) -> Iterator[str]:
-    """Yields the words of an option for the command line; the option is repeated for each value."""
     return (word for value in values for word in (_flag(name), str(value)))
 
 

@@ -147,7 +147,6 @@ class LabelledMaterial(Material):
         )  # fmt: skip
 
     def _scores(self, task: str, assessment: Assessment) -> Scores:
-        """Returns what the model card tells the hub about the training."""
         train, valid = self.plan.train_files, self.plan.valid_files
         tested = repositories_of(valid)
         return Scores(
@@ -159,7 +158,6 @@ class LabelledMaterial(Material):
     def _record(
         self, call: TrainingCall, assessment: Assessment, results: Sequence[Mapping[str, Any]]
     ) -> dict[str, Any]:
-        """Returns the content of `training.json`, except for the manifest."""
         report, evaluation, summary = self.plan.report, assessment.evaluation, assessment.summary
         # Mistakes have texts, and a published folder should not contain the data.
         scores = evaluation and {name: value for name, value in asdict(evaluation).items() if name != "mistakes"}

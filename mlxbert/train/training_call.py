@@ -154,7 +154,6 @@ class TrainingCall:
     group: ProcessGroup
 
     def begin(self) -> TrainingEvents:
-        """Runs the last checks before training, and returns the training as an iterator of events."""
         with self.group.raise_together():
             for number in range(len(self.variants)):  # checked now, before hours of work
                 self.material.check(self.chosen(number))
@@ -246,7 +245,6 @@ class TrainingCall:
         }  # fmt: skip
 
     def events(self) -> Generator[Event, None, None]:
-        """Returns the events of the training. Iterating over them does the work."""
         with self.group.raise_together():
             manifest = {**self.versions(), **self.material.manifest(self)}
         if self.group.size > 1:
@@ -305,7 +303,6 @@ class TrainingCall:
         loop.restore()
 
     def _finished(self, workspace: Workspace, manifest: Mapping[str, Any], models: "RunModels") -> Finished:
-        """Writes the folder of the best run, and returns the last event."""
         results = [workspace.result(number) for number in range(len(self.variants))]
         objective, base = self.material.objective, self.material.base
         qualities = {
@@ -353,7 +350,6 @@ class RunModels:
         self._last: tuple[int, Model, Adapters | None] | None = None
 
     def of(self, number: int) -> tuple[Model, Adapters | None]:
-        """Returns the model of a run, with its adapters (`None` if all weights are trained)."""
         if self._last is None or self._last[0] != number:
             self._last = None
             self._last = number, *self._call.material.model(self._call.chosen(number))

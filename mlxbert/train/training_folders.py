@@ -61,7 +61,6 @@ class Workspace(PartialFolder):
         return [comparable(self.manifest), run]
 
     def finish(self, run: int, result: Mapping[str, Any], weights: Arrays) -> None:
-        """Stores the result and the best weights of a run, and removes the state of the run."""
         folder = self._run(run)
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -83,7 +82,6 @@ class Workspace(PartialFolder):
             return {name: value for name, value in self._stored(run).items() if name != _WEIGHTS}
 
     def weights(self, run: int) -> Arrays:
-        """Reads the best weights of a finished run."""
         with reading(self._run(run), "result"):
             return load_arrays(self._run(run) / _WEIGHTS, self._stored(run)[_WEIGHTS])
 
@@ -92,7 +90,6 @@ class Workspace(PartialFolder):
 
     @contextmanager
     def model(self) -> Iterator[Path]:
-        """Yields an empty folder for the finished model."""
         folder = self.folder / "model"
         shutil.rmtree(folder, ignore_errors=True)
         with writing(folder, kept="; the trained weights are kept"):

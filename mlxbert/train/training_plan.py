@@ -81,12 +81,11 @@ def make_plan(
     valid: LabelledRows | None,
     validation_fraction: float | None,
     seed: int,
-    times: Times | None = None,
+    times: Times,
 ) -> TrainingPlan:
     """Reads, splits and tokenizes the data."""
     if isinstance(objective, TaskObjective):
         objective.start(base)
-    times = times or Times()
     times.begin("reading the data")
     placed = _placed(objective, train)
     if isinstance(objective, TaskObjective):
@@ -186,14 +185,13 @@ def _report(
 ) -> DataReport | None:
     if not isinstance(objective, TaskObjective) or objective.columns is None:
         return None
-    described = [
-        data_report.SplitSummary(
-            name=name, files=files, records=part.records, lengths=_lengths(part), truncated=part.truncated
-        )
+    splits = [
+        data_report.describe_split(name, files, part.records, _lengths(part), part.truncated)
         for name, files, part in zip(("train", "valid"), (train.files, (valid or train).files), parts, strict=True)
     ]
     report = data_report.describe(
-        *described,
+        splits,
+        [part.records for part in parts],
         warn=objective.warnings,
         columns=objective.columns,
         unused=tuple(column for column in train.columns if column not in objective.columns.to_dict().values()),

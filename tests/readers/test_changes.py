@@ -6,7 +6,7 @@ import json
 import lzma
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 from unittest import mock
@@ -21,7 +21,7 @@ from mlxbert.readers.input_files import InputFile, hashed, open_source
 from tests.helpers.program import call
 from tests.helpers.rooms import needs
 
-COUNT = 1200  # rows; `on_progress` is called after 1000
+COUNT = 1200  # rows
 WORDS = [f"the cat {number}" for number in range(COUNT)]
 CONLL = "".join(f"{word}\tO\ncat\tO\n\n" for word in range(COUNT)).encode()
 CONLLU = "".join(f"1\t{word}\tit\tNOUN\t_\t_\t0\t_\t_\t_\n\n" for word in range(COUNT)).encode()
@@ -83,12 +83,21 @@ def test_records_of_a_file_that_changes(name: str, change: Change, tmp_path: Pat
 @needs("train")
 @CHANGES
 @pytest.mark.parametrize("name", FILES)
-def test_rows_of_a_file_that_changes(name: str, change: Change, tmp_path: Path) -> None:
-    from mlxbert.train.data.labelled_rows import read_rows
+def test_rows_of_a_file_that_changes(
+    name: str, change: Change, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlxbert.train.data import labelled_rows
+
+    def changed(stream: Iterable[Any]) -> Iterator[Any]:
+        for number, row in enumerate(stream):
+            if number == COUNT // 2:
+                change(path)
+            yield row
 
     path = write(tmp_path, name)
+    monkeypatch.setattr(labelled_rows, "_usable", changed)
     with pytest.raises(ChangedError, match=name):
-        read_rows(path, on_progress=lambda *_: change(path))
+        labelled_rows.read_rows(path)
 
 
 def test_records_end_with_the_last_that_was_read_before_the_change(tmp_path: Path) -> None:

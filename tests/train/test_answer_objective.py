@@ -17,6 +17,7 @@ from mlxbert.train.base_model import BaseModel
 from mlxbert.train.data.labelled_rows import read_rows
 from mlxbert.train.data.questions import Question
 from mlxbert.train.loop.events import Finished, Started
+from mlxbert.train.loop.phase_times import Times
 from mlxbert.train.objectives import make_objective
 from mlxbert.train.objectives.answer import AnswerObjective, target
 from mlxbert.train.objectives.predictions import predict
@@ -201,7 +202,7 @@ def test_questions_about_a_context_are_all_in_one_part(base: Path, tmp_path: Pat
     found = [{**one, "question": f"{word} in ?"} for one in records(30) for word in ("cat", "dog", "man", "he")]
     objective = make_objective("answer")
     plan = make_plan(
-        objective, BaseModel(ref=ModelRef("base"), files=ModelFolder(base)), read_rows(found), None, 0.2, 0
+        objective, BaseModel(ref=ModelRef("base"), files=ModelFolder(base)), read_rows(found), None, 0.2, 0, Times()
     )
     train, valid = ({record.pair for record in part.records} for part in (plan.train, plan.valid))
     assert valid and not train & valid and len(plan.valid.records) == 4 * len(valid) == 24

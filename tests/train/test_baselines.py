@@ -10,11 +10,11 @@ import mlxbert
 from mlxbert.errors import ArgumentError
 from mlxbert.labels.labels import Labels
 from mlxbert.model import Model
-from mlxbert.train.objectives import make_objective
-from mlxbert.train.scores import baselines as module
+from mlxbert.train.data.labelled_texts import LabelledText
+from mlxbert.train.objectives import make_objective, text_objective
 from mlxbert.train.scores.linear_models import IDENTITY, SOFTMAX, fit_linear
 from tests.helpers import tiny
-from tests.train.test_scoring import Record, records
+from tests.train.test_scoring import records
 
 NAMES = ("animal", "city")
 VERBS, LITTLE = ("is", "of", "sat", "on"), ("a", "the", "in", "to")
@@ -25,27 +25,26 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     return mlxbert.load(tiny.save(tmp_path_factory.mktemp("baselines") / "model"))
 
 
-def baselines(
-    model: Model, train: Any, valid: Any, task: str, names: tuple[str, ...], metric: str, **options: Any
-) -> dict[str, float]:
+def baselines(model: Model, train: Any, valid: Any, task: str, names: tuple[str, ...], metric: str) -> dict[str, float]:
     """The baselines of a task with these labels."""
     objective: Any = make_objective(task, metric=metric)
     objective.labels = Labels(names or ("value",), objective.problem_type)
-    return module.baselines(objective, model, train, valid, **options)
+    found: dict[str, float] = objective.baselines(model, train, valid)
+    return found
 
 
-def texts(label_of: Any, pair: bool = False) -> list[Record]:
+def texts(label_of: Any, pair: bool = False) -> list[LabelledText]:
     """Sentences with an animal or a city, and the label that `label_of` gives for each."""
     rows = []
     for number in range(80):
         word = ("cat", "dog", "paris", "tokyo")[number % 4]
         text = f"the {word} {VERBS[number // 4 % 4]} {LITTLE[number // 16 % 4]} store"
         second = ("the store", text)[number % 3 == 0] if pair else None
-        rows.append(Record(text, second, label_of(number, text, second), f"line {number}"))
+        rows.append(LabelledText(text, second, label_of(number, text, second), f"line {number}"))
     return rows
 
 
-def parted(given: list[Record]) -> tuple[list[Record], list[Record]]:
+def parted(given: list[LabelledText]) -> tuple[list[LabelledText], list[LabelledText]]:
     """Training and validation records, each with every kind of sentence."""
     return [each for number, each in enumerate(given) if number % 5], given[::5]
 
@@ -61,11 +60,9 @@ def test_the_largest_class_of_the_training_data(model: Model) -> None:
 
 def test_of_classes_as_frequent_the_best_is_named_so(model: Model) -> None:
     train, valid = records(*["animal", "city"] * 2), records("animal", *["city"] * 3)
-    objective: Any = make_objective("classify", metric="accuracy")
-    objective.labels = Labels(NAMES, objective.problem_type)
-    assert objective.baselines(model, train, valid)["best of the largest classes"] == 3 / 4
-    assert objective.baselines(model, train[1:], valid)["largest class"] == 3 / 4
-    assert objective.baselines(model, train[:3], valid)["largest class"] == 1 / 4
+    assert baselines(model, train, valid, "classify", NAMES, "accuracy")["best of the largest classes"] == 3 / 4
+    assert baselines(model, train[1:], valid, "classify", NAMES, "accuracy")["largest class"] == 3 / 4
+    assert baselines(model, train[:3], valid, "classify", NAMES, "accuracy")["largest class"] == 1 / 4
 
 
 def test_the_most_frequent_labels_of_the_training_data(model: Model) -> None:
@@ -105,8 +102,8 @@ def test_frozen_vectors_know_what_the_model_knows(
 def test_pairs_are_compared(model: Model) -> None:
     given: list[Any] = texts(lambda number, text, second: NAMES[text == second], pair=True)
     assert baselines(model, *parted(given), "classify", NAMES, "accuracy")["frozen vectors"] == 1
-    turned: list[Any] = [Record(each.pair or "", each.text, each.label, each.place) for each in given]
-    assert np.array_equal(module._vectors(model, given), module._vectors(model, turned))
+    turned: list[Any] = [LabelledText(each.pair or "", each.text, each.label, each.place) for each in given]
+    assert np.array_equal(text_objective._vectors(model, given), text_objective._vectors(model, turned))
 
 
 def test_a_model_without_vectors_has_the_simple_baseline(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def _objective(kind: str, rows: list[dict[str, Any]], **options: Any) -> tuple[O
 def test_the_loss_is_the_cross_entropy_of_all_spans(kind: str) -> None:
     rows: list[dict[str, Any]] = [{"text": TEXT, "spans": SPANS}, {"text": "the cat sat", "spans": []}]
     objective, model, records = _objective(kind, rows)
-    examples = [objective.prepare(record) for record in records]
+    examples = [example for record in records for example in objective.examples(record)]
     batch = objective.collate(examples, random.Random(1))
     total, words = objective.loss(model.network, batch)
     logits = np.array(model.network.logits("open_entities", batch.inputs), np.float64)
@@ -60,7 +60,7 @@ def test_negative_types_are_a_random_choice_in_random_order() -> None:
     ]
     objective, _, records = _objective("bert", rows)
     assert objective.types == ("city", "gene", "person")
-    example = objective.prepare(records[1])
+    (example,) = objective.examples(records[1])
     chosen = {tuple(objective._choose_types(example, random.Random(seed))) for seed in range(40)}
     assert all("gene" in types and len({*types}) == len(types) for types in chosen)
     assert {len(types) for types in chosen} == {1, 2, 3} and len({types[0] for types in chosen}) == 3

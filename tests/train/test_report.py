@@ -10,10 +10,10 @@ from mlxbert.errors import InputError
 from mlxbert.train.data.columns import ColumnNames
 from mlxbert.train.data.data_report import (
     DataReport,
-    SplitSummary,
     check_label_column,
     check_labels,
     describe,
+    describe_split,
     find_unknown,
 )
 from mlxbert.train.data.labelled_texts import Label, LabelledText
@@ -41,23 +41,15 @@ def check_examples(records: list[LabelledText], task: str) -> None:
 def report(
     train: list[LabelledText], valid: list[LabelledText] | None = None, task: str = "classify", **options: Any
 ) -> DataReport:
-    lengths = options.pop("lengths", [10] * len(train))
-    parts = [
-        None
-        if records is None
-        else SplitSummary(
-            name=name,
-            files=(f"{name}.csv",),
-            records=records,
-            lengths=numbers,
-            truncated=sum(number > options.get("max_length", 128) for number in numbers),
-        )
-        for name, records, numbers in (("train", train, lengths), ("valid", valid, [10] * len(valid or ())))
+    lengths, most = options.pop("lengths", [10] * len(train)), options.get("max_length", 128)
+    records = [train] if valid is None else [train, valid]
+    splits = [
+        describe_split(name, (f"{name}.csv",), part, numbers, sum(number > most for number in numbers))
+        for name, part, numbers in zip(("train", "valid"), records, (lengths, [10] * len(valid or ())), strict=False)
     ]
-    assert parts[0] is not None
     options = {"columns": COLUMNS, "split_off": None, "max_length": 128} | options
     objective: Any = make_objective(task)
-    return describe(parts[0], parts[1], warn=objective.warnings, **options)
+    return describe(splits, records, warn=objective.warnings, **options)
 
 
 def test_a_report_counts_everything() -> None:

@@ -73,10 +73,10 @@ def test_known_rankings() -> None:
     assert (late["mrr@10"], late["recall@10"], late["recall@100"]) == (0.0, 0.0, 0.5)
 
 
-def test_queries_without_relevant_documents_are_counted_and_those_without_a_ranking_score_0() -> None:
+def test_queries_without_relevant_documents_are_left_out_and_those_without_a_ranking_score_0() -> None:
     judged = {"q": {"a": 1.0}, "none": {"a": 0.0}, "missing": {"a": 1.0}}
     found = retrieval_scores({"q": ["a"], "none": ["a"], "unjudged": ["a"]}, judged)
-    assert found.queries == ("q", "missing") and found.left_out == 2
+    assert found.queries == ("q", "missing")
     assert np.array_equal(found.values["map"], [1.0, 0.0])
     with pytest.raises(InputError):
         retrieval_scores({"q": ["a"]}, {"q": {"a": 0.0}})

@@ -1,13 +1,13 @@
 """Evaluations made of predictions."""
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 
-from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.errors import InputError, MlxbertError
+from mlxbert.train.data.labelled_texts import LabelledText
 from mlxbert.train.options.training_tasks import TASKS
 from mlxbert.train.scores.evaluation_summary import Evaluation
 from mlxbert.train.scores.labelled_scores import classification, multilabel, regression
@@ -16,20 +16,9 @@ from mlxbert.train.scores.metrics import wilson
 NAMES = ("ABBR", "DESC", "NUM")
 
 
-@dataclass(frozen=True)
-class Record:
-    """A labelled record."""
-
-    text: str
-    pair: str | None
-    label: Any
-    place: str
-
-
-def records(*labels: Any) -> list[Record]:
-    return [
-        Record(f"text {number}", None, label, f"test.csv, line {number + 2}") for number, label in enumerate(labels)
-    ]
+def records(*labels: Any) -> list[LabelledText]:
+    return [LabelledText(f"text {number}", None, label, f"test.csv, line {number + 2}")
+            for number, label in enumerate(labels)]  # fmt: skip
 
 
 def classified(**options: Any) -> Evaluation:
@@ -123,23 +112,8 @@ def test_without_mistakes_the_accuracy_is_not_certain() -> None:
     assert found.mistakes == ()
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "words"),
-    [
-        ({"metric": "f1"}, ArgumentError, "macro_f1"),
-        ({"probabilities": np.ones((2, 2))}, ArgumentError, r"\(2, 3\)"),
-        ({"probabilities": np.full((2, 3), np.nan)}, MlxbertError, "not finite"),
-        ({"given": []}, InputError, "no example"),
-        ({"given": records("ABBR", "abbr")}, InputError, "line 3.*'abbr'"),
-    ],
-)
-def test_what_is_refused(change: dict[str, Any], error: type[MlxbertError], words: str) -> None:
-    options: dict[str, Any] = {"given": records("ABBR", "NUM"), "probabilities": np.ones((2, 3)), "metric": "accuracy"}
-    options |= change
-    with pytest.raises(error, match=words):
-        classification(options["given"], NAMES, options["probabilities"], metric=options["metric"], model="m", data=())
-
-
-def test_thresholds_are_one_for_each_label() -> None:
-    with pytest.raises(ArgumentError, match="shape"):
-        multilabel(records(()), NAMES, np.ones((1, 3)), thresholds=[0.5, 0.5], model="m", data=())
+def test_predictions_that_are_not_finite_and_labels_spelled_otherwise_are_refused() -> None:
+    with pytest.raises(MlxbertError, match="not finite"):
+        classification(records("ABBR", "NUM"), NAMES, np.full((2, 3), np.nan), model="m", data=())
+    with pytest.raises(InputError, match=r"line 3.*'abbr'"):
+        classification(records("ABBR", "abbr"), NAMES, np.ones((2, 3)), model="m", data=())

@@ -1,13 +1,12 @@
 """Scores of tags: entities as seqeval counts them, plain tags, intervals, confusion, mistakes."""
 
 import random
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
 import pytest
 
-from mlxbert.errors import InputError
+from mlxbert.train.data.tagged_sentences import TaggedSentence
 from mlxbert.train.scores.evaluation_summary import weakest
 from mlxbert.train.scores.tag_scores import Prediction, metrics_of, tag_interval, tag_metrics, tagging, tally
 from tests.train.data.test_tag_schemes import ENTITY_SCHEMES, random_tags
@@ -15,21 +14,12 @@ from tests.train.data.test_tag_schemes import ENTITY_SCHEMES, random_tags
 ABOUT: Any = {"model": "m", "data": ("d",)}
 
 
-@dataclass(frozen=True)
-class Words:
+def words(*tags: str, place: str = "test.conll, line 1") -> TaggedSentence:
     """A sentence of the words w0, w1, and so on."""
-
-    tags: tuple[str, ...]
-    place: str = "test.conll, line 1"
-
-    @property
-    def text(self) -> str:
-        return " ".join(f"w{number}" for number in range(len(self.tags)))
-
-    @property
-    def offsets(self) -> tuple[tuple[int, int], ...]:
-        ends = [*accumulate(len(f"w{number}") + 1 for number in range(len(self.tags)))]
-        return tuple((end - 1 - len(f"w{number}"), end - 1) for number, end in enumerate(ends))
+    found = [f"w{number}" for number in range(len(tags))]
+    ends = [*accumulate(len(word) + 1 for word in found)]
+    offsets = tuple((end - 1 - len(word), end - 1) for end, word in zip(ends, found, strict=True))
+    return TaggedSentence(" ".join(found), tuple(found), offsets, tags, place)
 
 
 def predicted(tags: str, sure: float = 0.9) -> Prediction:
@@ -92,7 +82,7 @@ def test_every_metric_lies_in_its_interval(scheme: str) -> None:
 
 
 def test_an_evaluation_has_types_confusion_and_mistakes() -> None:
-    records = [Words(("B-PER", "I-PER", "O")), Words(("O", "B-LOC", "O"), "test.conll, line 5"), Words(("O",))]
+    records = [words("B-PER", "I-PER", "O"), words("O", "B-LOC", "O", place="test.conll, line 5"), words("O")]
     given = [predicted("B-PER I-PER B-LOC", 0.6), predicted("O B-PER O"), predicted("O")]
     found = tagging(records, given, scheme="iob2", names=("PER", "LOC", "ORG"), metric="f1", **ABOUT)
     assert (found.task, found.examples, found.score) == ("tag", 3, found.metrics["f1"])
@@ -111,7 +101,7 @@ def test_an_evaluation_has_types_confusion_and_mistakes() -> None:
 
 
 def test_other_tags_of_the_same_entities_are_no_mistake() -> None:
-    found = tagging([Words(("B-PER", "O"))], [predicted("I-PER O")], scheme="iob2", metric="f1", **ABOUT)
+    found = tagging([words("B-PER", "O")], [predicted("I-PER O")], scheme="iob2", metric="f1", **ABOUT)
     assert found.score == 1.0 and found.mistakes == ()
 
 
@@ -120,11 +110,6 @@ def test_the_mistake_is_shown_in_a_part_of_a_long_sentence() -> None:
     wrong = [*tags]
     wrong[3000] = "B-PER"
     (mistake,) = tagging(
-        [Words(tuple(tags))], [Prediction(wrong, [1.0] * 5000)], scheme="iob2", metric="f1", **ABOUT
+        [words(*tags)], [Prediction(wrong, [1.0] * 5000)], scheme="iob2", metric="f1", **ABOUT
     ).mistakes
     assert "w3000" in mistake.text and len(mistake.text) < 400 and mistake.predicted == "w3000 PER"
-
-
-def test_no_sentence_is_refused() -> None:
-    with pytest.raises(InputError):
-        tagging([], [], scheme="iob2", metric="f1", **ABOUT)

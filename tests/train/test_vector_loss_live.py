@@ -16,6 +16,7 @@ from mlxbert.nn import dropout
 from mlxbert.train.base_model import BaseModel
 from mlxbert.train.data.labelled_rows import read_rows
 from mlxbert.train.loop.gradients import ComparedBatch, Differentiator, dropout_key
+from mlxbert.train.loop.phase_times import Times
 from mlxbert.train.objectives.embed import Embed
 from mlxbert.train.objectives.objective import TrainBatch
 from mlxbert.train.objectives.vector_objective import TextGroup
@@ -109,7 +110,7 @@ def ours(folder: Path, records: list[dict[str, Any]], options: dict[str, Any], p
     """Our loss and gradients, in that many parts."""
     objective = Embed(**options)
     source = BaseModel(ref=ModelRef("start", device="cpu"), files=ModelFolder(folder))
-    plan = make_plan(objective, source, read_rows(records), read_rows(records), None, 0)
+    plan = make_plan(objective, source, read_rows(records), read_rows(records), None, 0, Times())
     network = source.with_heads(plan.heads, 0).network
     dropout.set_rate(network, 0.0)
     network.train()

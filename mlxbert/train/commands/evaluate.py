@@ -37,7 +37,6 @@ class RetrievalOptions:
 
 
 def _evaluate(task: str, model: ModelOptions, out: OutputOptions, values: dict[str, Any]) -> None:
-    """Evaluates a model, and shows the result."""
     check_data(values["data"], values["encoding"])
     try:
         loaded = session.load(TASKS[task].needs, model)
@@ -60,7 +59,6 @@ def _show(result: Any, out: OutputOptions) -> None:
 
 
 def _evaluate_embed(task: str, model: ModelOptions, out: OutputOptions, values: dict[str, Any]) -> None:
-    """Evaluates an embedding model on files, or on a folder of queries, documents and judgements."""
     split, folder = values.pop("split"), _folder(values["data"])
     if folder is None:
         if split != SearchOptions.split:
@@ -78,7 +76,6 @@ def _evaluate_embed(task: str, model: ModelOptions, out: OutputOptions, values: 
 
 
 def _evaluate_rerank(task: str, model: ModelOptions, out: OutputOptions, values: dict[str, Any]) -> None:
-    """Evaluates a reranker on pairs, or on the documents that an embedder finds."""
     name, search = values.pop("embedder"), {key: values.pop(key) for key in ("top_k", "split")}
     if name is None:
         if (folder := _folder(values["data"])) is not None:
@@ -124,7 +121,6 @@ _RETRIEVAL: Mapping[str, tuple[Callable[..., None], Sequence[type]]] = {
 
 
 def _command(task: str) -> Callable[..., None]:
-    """Makes the command that evaluates a model for a task."""
     run, extra = _RETRIEVAL.get(task, (_evaluate, ()))
 
     def command(model: ModelOptions, out: OutputOptions, **values: Any) -> None:

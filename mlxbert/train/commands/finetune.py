@@ -16,8 +16,6 @@ from mlxbert.train.options.training_tasks import TASKS
 
 
 def _command(task: str) -> Callable[..., None]:
-    """Makes the command that trains a model for a task."""
-
     def command(out: command_options.EventOptions, **values: Any) -> None:
         _train(task, out, values)
 
@@ -37,7 +35,6 @@ COMMANDS = {task: _command(task) for task in TASKS}
 
 
 def _train(task: str, out: command_options.EventOptions, values: dict[str, Any]) -> None:
-    """Trains a model, and shows the events."""
     sources = [*values["train"], *(values["valid"] or ())]
     if sources.count(STDIN) > 1:
         raise ArgumentError("stdin is given twice, but can be read only once")

@@ -270,20 +270,9 @@ def _more(number: int) -> str:
     return f" and {number} more" if number > 0 else ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SplitSummary:
-    """One split of the data, for `describe`."""
-
-    name: str  # `train`, `valid` or `test`
-    files: tuple[str, ...]  # the files that the split was read from
-    records: Sequence[LabelledText]  # the examples
-    lengths: Sequence[int]  # the length of each record in tokens before truncation, special tokens included
-    truncated: int  # the number of records that are truncated
-
-
 def describe(
-    train: SplitSummary,
-    valid: SplitSummary | None,
+    splits: Sequence[SplitReport],
+    records: Sequence[Sequence[LabelledText]],
     *,
     warn: Callable[[SplitReport, Sequence[LabelledText]], Iterable[str]],
     columns: TaskColumns,
@@ -294,24 +283,22 @@ def describe(
     """Makes the report on training and validation data.
 
     Args:
-        split_off: The share of the training data that became validation data; `None` if validation data were
-            given.
+        splits: The report on the training data and, if there are any, on the validation data.
+        records: The records of each of these splits.
+        split_off: The share of the training data that became validation data; `None` if validation data were given.
     """
-    parts = [train] if valid is None else [train, valid]
-    splits = tuple(map(_describe, parts))
     leaked, only_in = 0, dict[str, tuple[str, ...]]()
-    if valid is not None:
-        train_keys = {record.key for record in train.records}
-        leaked = sum(record.key in train_keys for record in valid.records)
-        train_labels, valid_labels = (split.labels for split in splits)
+    if len(splits) > 1:
+        train_keys = {record.key for record in records[0]}
+        leaked = sum(record.key in train_keys for record in records[1])
         only_in = {
-            train.name: tuple(label for label in train_labels if label not in valid_labels),
-            valid.name: tuple(label for label in valid_labels if label not in train_labels),
+            split.name: tuple(label for label in split.labels if label not in other.labels)
+            for split, other in (splits, splits[::-1])
         }
     report = DataReport(
         columns=columns.to_dict(),
         guessed=columns.guessed,
-        splits=splits,
+        splits=tuple(splits),
         split_off=split_off,
         leaked=leaked,
         only_in=only_in,
@@ -319,21 +306,24 @@ def describe(
         warnings=(),
         unused=unused,
     )
-    return replace(report, warnings=tuple(find_warnings(report, warn(splits[0], train.records))))
+    return replace(report, warnings=tuple(find_warnings(report, warn(splits[0], records[0]))))
 
 
-def _describe(part: SplitSummary) -> SplitReport:
-    labels = Counter(name for record in part.records for name in record.names)
-    numbers = [record.label for record in part.records if isinstance(record.label, float)]
-    duplicates, conflicts = _duplicates(part.records)
+def describe_split(
+    name: str, files: tuple[str, ...], records: Sequence[LabelledText], lengths: Sequence[int], truncated: int
+) -> SplitReport:
+    """Makes the report on a split, given the length of each record in tokens before truncation."""
+    labels = Counter(name for record in records for name in record.names)
+    numbers = [record.label for record in records if isinstance(record.label, float)]
+    duplicates, conflicts = _duplicates(records)
     return SplitReport(
-        name=part.name,
-        files=part.files,
-        examples=len(part.records),
+        name=name,
+        files=files,
+        examples=len(records),
         labels=dict(sorted(labels.items(), key=lambda item: (-item[1], item[0]))),
         range=(min(numbers), math.fsum(numbers) / len(numbers), max(numbers)) if numbers else None,
-        tokens=_spread(part.lengths),
-        truncated=part.truncated,
+        tokens=_spread(lengths),
+        truncated=truncated,
         duplicates=duplicates,
         conflicts=conflicts,
     )

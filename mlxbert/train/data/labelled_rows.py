@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -80,8 +80,6 @@ def _name(path: Path) -> str:
 
 
 Source = str | Path | BinaryIO | Iterable[str | Path] | Iterable[Mapping[str, Any]]
-Progress = Callable[[int, int | None], None]
-_REPORT = 1000  # rows between two calls of `on_progress`
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,6 @@ def read_rows(
     *,
     format: FormatName | str | None = None,
     words: bool = False,
-    on_progress: Progress | None = None,
     header: bool = True,
     encoding: str = UTF8,
 ) -> LabelledRows:
@@ -126,18 +123,13 @@ def read_rows(
         format: The format of the files; by default decided by their extensions.
         words: Whether sentences of words are expected. If so, files that look like CoNLL or CoNLL-U need no such
             extension.
-        on_progress: Called from time to time with the bytes read so far and the total; the total is `None` unless all
-            sources are files.
         header: Whether the first row of a .csv or .tsv names its columns; otherwise they are called `1`, `2`, …
     """
-    sources = _sources(source)
-    total = sum(map(_bytes, sources)) if all(map(_bytes, sources)) else None
     rows: list[Record] = []
     columns: dict[str, None] = {}
     hashes: dict[str, str | None] = {}
     counts: dict[str, int] = {}
-    before = 0
-    for opened in sources:
+    for opened in _sources(source):
         start = len(rows)
         with ExitStack() as stack:
             stream = _open(opened, format, words, stack, {"header": header, "encoding": encoding})
@@ -145,15 +137,10 @@ def read_rows(
                 rows.append(row)
                 if not row.values.keys() <= columns.keys():
                     columns.update(dict.fromkeys(row.values))
-                if on_progress is not None and len(rows) % _REPORT == 0:
-                    on_progress(before + stream.done, total)
             hashes[stream.name] = stream.files[0].sha256() if stream.files else None
             counts[stream.name] = len(rows) - start
         if len(rows) == start:
             raise InputError(f"{stream.name}: the input has no records")
-        before += stream.done
-    if on_progress is not None:
-        on_progress(before, total)
     sha256 = {name: digest for name, digest in hashes.items() if digest is not None}
     return LabelledRows(tuple(columns), tuple(hashes), sha256, counts, len(sha256) == len(hashes), rows)
 
@@ -186,11 +173,6 @@ def _sources(source: Any) -> list[Any]:
     if len({*map(identity, source)}) < len(source):
         raise ArgumentError(f"a file is named twice ({', '.join(map(str, source))})")
     return list(source)
-
-
-def _bytes(source: Any) -> int:
-    """Returns the size of a file in bytes; 0 if the source is not a file."""
-    return os.path.getsize(source) if isinstance(source, str | Path) and os.path.isfile(source) else 0
 
 
 def _open(

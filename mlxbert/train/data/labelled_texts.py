@@ -10,19 +10,17 @@ from typing import Any, TypeVar
 from mlxbert.durable_files import from_json
 from mlxbert.errors import INTEGER_LIMIT, InputError, shown
 from mlxbert.option_declarations import Bounds
-from mlxbert.other_libraries import not_one_of
 from mlxbert.readers.parsing import json_type
 from mlxbert.readers.stream import Record
 from mlxbert.train.data.columns import ColumnNames
 
 _LOG = logging.getLogger("mlxbert")
-KINDS = ("class", "classes", "number")
 _TARGETS = Bounds(-1e15, 1e15)  # targets of regression: the square fits a float32
 SEPARATORS = (",", ";", "|")
 _INTEGER = re.compile(r"(-?\d+)(\.0*)?")
 _NO_LABEL = "give data with labels, or choose their column with `label_column=`"
 T = TypeVar("T")
-Label = str | tuple[str, ...] | float | None
+Label = str | tuple[str, ...] | float
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +29,7 @@ class LabelledText:
 
     text: str
     pair: str | None  # the second text
-    label: Label  # the class, the classes, or the number to predict; `None` if labels are not read
+    label: Label  # the class, the classes, or the number to predict
     place: str  # where the record begins: `train.csv, line 17`
 
     @property
@@ -47,7 +45,7 @@ class LabelledText:
         return self.label if isinstance(self.label, tuple) else ()
 
 
-def read_labelled(rows: Iterable[Record], columns: ColumnNames, kind: str) -> list[LabelledText]:
+def read_labelled(rows: Sequence[Record], columns: ColumnNames, kind: str) -> list[LabelledText]:
     """Reads the texts and labels of rows.
 
     The name of a class is a string without the whitespace around it, or a number. An integer has the same name however
@@ -60,18 +58,14 @@ def read_labelled(rows: Iterable[Record], columns: ColumnNames, kind: str) -> li
             separated by commas (by `;` or `|` if no value contains a comma); either may be empty. `number`: a
             number.
     """
-    if kind not in KINDS:
-        raise not_one_of("kind", kind, KINDS)
-    rows = rows if isinstance(rows, Sequence) else list(rows)
-    if columns.label is not None:
-        rows = labelled_rows(rows, columns.label, empty=kind == "classes")
-    read = _reader(rows, columns.label, kind) if columns.label is not None else None
+    assert columns.label is not None
+    rows, column = labelled_rows(rows, columns.label, empty=kind == "classes"), columns.label
+    read = _reader(rows, column, kind)
 
     def example(row: Record) -> LabelledText:
         text = get_text(row.values, columns.text)
         pair = None if columns.pair is None else get_text(row.values, columns.pair)
-        label = None if read is None or columns.label is None else read(get_value(row.values, columns.label))
-        return LabelledText(text, pair, label, row.where)
+        return LabelledText(text, pair, read(get_value(row.values, column)), row.where)
 
     return read_each(rows, example)
 

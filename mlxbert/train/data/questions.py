@@ -29,7 +29,6 @@ class Question:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Identifies the input: records with equal keys have the same input."""
         return self.text, self.pair
 
     @property
@@ -39,12 +38,10 @@ class Question:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """A single label, which says whether the question has an answer."""
         return (ANSWER if self.answers else NO_ANSWER,)
 
     @property
     def label(self) -> tuple[str, ...]:
-        """The texts of the right answers."""
         return self.answers
 
 

@@ -81,7 +81,6 @@ class Related:
 
     @property
     def key(self) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-        """Identifies the input: records with equal keys have the same input."""
         return self.text, self.positives, self.negatives
 
     @property
@@ -91,7 +90,6 @@ class Related:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Always empty: these records have no classes."""
         return ()
 
 

@@ -24,6 +24,7 @@ class JudgedPair(LabelledText):
     """A query (`text`), a text (`pair`), and the relevance of the text, from 0 to 1 (`label`)."""
 
     __slots__ = ()
+    label: float
 
     @property
     def group(self) -> str:
@@ -53,7 +54,6 @@ class RelevanceColumns:
         return {QUERY: self.query, "text": self.text, "label": self.label}
 
     def fit(self, rows: LabelledRows) -> bool:
-        """Whether these columns also exist in other rows."""
         return has_groups(rows.columns) if self.groups else {*self.to_dict().values()} <= {*rows.columns}
 
 

@@ -43,7 +43,6 @@ class TaggedSentence:
 
     @property
     def key(self) -> str:
-        """Identifies the input: sentences with equal keys have the same input."""
         return self.text
 
     @property

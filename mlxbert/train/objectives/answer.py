@@ -14,7 +14,6 @@ from mlxbert.errors import InputError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
-from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.tasks.answer import HEAD, THRESHOLD, check_question, window_stride, window_tokenizer
 from mlxbert.text.answer_spans import Spans, window_spans
@@ -67,7 +66,6 @@ class AnswerObjective(TaskObjective[Window]):
         return read_questions(rows, self.columns)
 
     def check(self, records: Sequence[Question]) -> None:
-        """Raises `InputError` if no question has an answer."""
         if not any(record.answers for record in records):
             place = f"{records[0].place} and below" if records else "the training data"
             raise InputError(f"{place}: no question has an answer")
@@ -78,21 +76,14 @@ class AnswerObjective(TaskObjective[Window]):
             yield from super().warnings(train, records)
 
     def heads(self, records: Sequence[Question]) -> Mapping[str, Labels | None]:
-        """Returns the question answering head, which has no labels."""
         return {HEAD: None}
 
     def bind(self, model: Model) -> None:
-        """Stores the tokenizer and the no-answer threshold of a model."""
         super().bind(model)
         self.tokenizer = window_tokenizer(model.tokenizer, self.max_length)
         self.labels = self.config.labels or Labels()
 
-    def prepare(self, record: Question) -> Window:
-        """Returns the first window of a question's context."""
-        return self.examples(record)[0]
-
     def examples(self, record: Question) -> list[Window]:
-        """Splits a question's context into windows."""
         check_question(self.tokenizer, record.text)
         stride = window_stride(self.tokenizer, self.data.stride)
         windows = self.tokenizer.windows(record.text, record.pair, stride=stride)
@@ -123,10 +114,6 @@ class AnswerObjective(TaskObjective[Window]):
         ours = mx.where(theirs > _PADDING, scores, _PADDING)
         return divergence(ours.transpose(0, 2, 1), theirs.transpose(0, 2, 1), temperature) / 2
 
-    def predict(self, network: Network, inputs: Batch) -> mx.array:
-        """Computes each token's scores for being the first and the last token of the answer, float32 (B, L, 2)."""
-        return network.logits(HEAD, inputs).astype(mx.float32)
-
     def metrics(self, examples: Sequence[Window], predictions: Predictions) -> dict[str, float]:
         """See `mlxbert.train.scores.answer_scores`. The threshold is tuned on the same predictions.
 
@@ -140,7 +127,6 @@ class AnswerObjective(TaskObjective[Window]):
         }
 
     def tuned(self, part: Split, predictions: Predictions) -> Labels:
-        """Returns the labels with the no-answer threshold that is best for these predictions."""
         threshold = answer_scores.tune_threshold(self._judge(part.examples, predictions))
         return replace(self.labels, no_answer_threshold=threshold)
 

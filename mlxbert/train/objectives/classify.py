@@ -11,13 +11,13 @@ from mlxbert.errors import InputError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.nn.heads import Network, probabilities
+from mlxbert.train.base_model import BaseModel
 from mlxbert.train.data import data_report
 from mlxbert.train.data.data_report import SplitReport
 from mlxbert.train.data.labelled_texts import LabelledText
 from mlxbert.train.nn.losses import cross_entropy
 from mlxbert.train.objectives.distillation_losses import TeacherTargets, divergence
 from mlxbert.train.objectives.objective import Example, Predictions, Split, TrainBatch
-from mlxbert.train.objectives.task_objective import Origin
 from mlxbert.train.objectives.text_objective import HEAD, TextObjective
 from mlxbert.train.options.training_tasks import ClassLearning
 from mlxbert.train.scores import labelled_scores, metrics
@@ -37,7 +37,6 @@ class Classify(TextObjective):
     common, link = "largest class", SOFTMAX
 
     def check(self, records: Sequence[LabelledText]) -> None:
-        """Raises `InputError` if there is only one class, or if class names look like texts."""
         if self.columns is not None:
             data_report.check_label_column(records, self.columns.label or "")
         labels = {name for record in records for name in record.names}
@@ -49,8 +48,7 @@ class Classify(TextObjective):
         yield from super().warnings(train, records)
         yield from data_report.other_than_classes(train.labels)
 
-    def usual_variant(self, records: Sequence[LabelledText], source: Origin) -> str | None:
-        """Returns `few_shot` if there are few examples and training starts from an embedding model, else `None`."""
+    def usual_variant(self, records: Sequence[LabelledText], source: BaseModel) -> str | None:
         repeated = 2 * len({record.label for record in records}) < len(records)  # even after the validation split
         suitable = self.learning.few_shot is None and repeated and source.embeds()
         return "few_shot" if suitable and self.few_shot_hint(records) else None
@@ -72,11 +70,9 @@ class Classify(TextObjective):
         return super().heads(records)
 
     def target(self, record: LabelledText) -> int:
-        """Returns the index of the record's class."""
         return self.labels.encode(str(record.label))
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, mx.array | float]:
-        """Returns the sum of the cross-entropies, and the sum of the examples' weights."""
         logits = network.logits(HEAD, batch.inputs)
         smoothing = self.learning.label_smoothing
         if self.learning.class_weights == "none":
@@ -92,11 +88,9 @@ class Classify(TextObjective):
         return [total / (len(self.labels) * max(self._counts[name], 1)) for name in self.labels.names]
 
     def teacher_distance(self, scores: mx.array, targets: TeacherTargets, temperature: float) -> mx.array:
-        """Returns the divergence from the teacher's distribution over the classes."""
         return divergence(scores, targets.scores, temperature)
 
     def scores(self, logits: mx.array) -> mx.array:
-        """Converts logits to probabilities of the classes."""
         return probabilities(logits)
 
     def metrics(self, examples: Sequence[Example], predictions: Predictions) -> dict[str, float]:

@@ -66,7 +66,6 @@ class _ComputedNetwork:
         self._network, self._scores = network, scores
 
     def logits(self, head: str, inputs: Batch) -> mx.array:
-        """Returns the cached scores, whatever the inputs."""
         return self._scores
 
     def __getattr__(self, name: str) -> Any:
@@ -91,11 +90,9 @@ class DistillationObjective(LoopObjective[Any]):
         return cast(Iterable[int], self.task.tokens(example.example))
 
     def settings(self) -> dict[str, Any]:
-        """Returns the options that affect the result. A run resumes only with the same options."""
         return {}
 
     def noted(self, report: DataReport, teacher: str) -> DataReport:
-        """Returns the report with the name of the teacher added to it."""
         return replace(report, facts={**report.facts, "teacher": teacher})
 
     def distance(self, ours: mx.array, theirs: mx.array) -> mx.array:
@@ -123,7 +120,6 @@ class ScoreDistillation(DistillationObjective):
         return {"teacher_weight": self._weight, "soft": self._temperature}
 
     def collate(self, examples: Sequence[DistillationExample], rng: random.Random) -> TrainBatch:
-        """Makes the batch of the task, and adds the teacher's scores to its targets."""
         task_examples = [example.example for example in examples]
         batch = self.task.collate(task_examples, rng)
         scores = [example.scores for example in examples]
@@ -133,7 +129,6 @@ class ScoreDistillation(DistillationObjective):
         return self.task.totals([example.example for example in examples])
 
     def terms(self, network: Network, batch: TrainBatch) -> tuple[Mapping[str, mx.array], mx.array | float]:
-        """Returns the weighted loss of the task, the weighted distance from the teacher, and the batch's weight."""
         targets: TeacherTargets = batch.targets
         scores = network.logits(self.task.head, batch.inputs)
         computed = cast(Network, _ComputedNetwork(network, scores))
@@ -142,7 +137,6 @@ class ScoreDistillation(DistillationObjective):
         return {"labels": (1 - self._weight) * loss, "teacher": self._weight * distance}, weight
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, mx.array | float]:
-        """Returns the sum of the two losses from `terms`, and the weight of the batch."""
         terms, weight = self.terms(network, batch)
         return terms["labels"] + terms["teacher"], weight
 
@@ -162,7 +156,6 @@ class VectorDistillation(DistillationObjective):
             self.metric, self.minimize = ERROR, True
 
     def noted(self, report: DataReport, teacher: str) -> DataReport:
-        """Returns the report with the distance as its loss, and without warnings about the task's own loss."""
         error = f"squared error to the vectors of {teacher}"
         facts = {**report.facts, "loss": error} | ({"validated by": error} if self.chooses else {})
         notes = self.task.notes()
@@ -172,12 +165,10 @@ class VectorDistillation(DistillationObjective):
         return cast(Iterable[int], example.example.encoding.ids)
 
     def collate(self, examples: Sequence[DistillationExample], rng: random.Random) -> TrainBatch:
-        """Makes a batch that contains each text once. The targets are the teacher's vectors."""
         inputs = make_batch([example.example.encoding for example in examples], self.task.config)
         return TrainBatch(inputs, mx.array(np.stack([example.scores for example in examples])))
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, float]:
-        """Returns the distance from the teacher's vectors, and the number of texts."""
         return self.distance(self.task.outputs(network, batch.inputs), batch.targets), float(len(batch.targets))
 
     def distance(self, ours: mx.array, theirs: mx.array) -> mx.array:

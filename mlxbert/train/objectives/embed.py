@@ -20,13 +20,14 @@ from mlxbert.nn.heads import Network
 from mlxbert.nn.vector_settings import VectorSettings
 from mlxbert.tasks.prompt_kinds import KINDS, own_prompt
 from mlxbert.text.encoding import Encoding
+from mlxbert.train.base_model import BaseModel
 from mlxbert.train.data.columns import ColumnNames
 from mlxbert.train.data.labelled_rows import LabelledRows
 from mlxbert.train.data.related_texts import Related, find_related_columns, read_related
 from mlxbert.train.objectives.distillation_losses import VectorDistillation
 from mlxbert.train.objectives.objective import ContrastiveObjective, Predictions, Split
 from mlxbert.train.objectives.predictions import predict
-from mlxbert.train.objectives.task_objective import Origin, TaskObjective
+from mlxbert.train.objectives.task_objective import TaskObjective
 from mlxbert.train.objectives.vector_objective import KIND_NAMES, TextGroup, VectorLoss
 from mlxbert.train.options.loop_options import TeacherOptions
 from mlxbert.train.options.training_tasks import SPARSE, TOKENS, VectorLearning
@@ -85,11 +86,9 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         self._loss.check(records)
 
     def check_valid(self, train: Sequence[Related], valid: Sequence[Related]) -> None:
-        """Chooses a metric that fits the validation data."""
         self._choose_metric(valid)
 
     def matched(self, records: Sequence[Related], model: Model) -> tuple[Sequence[Related], Mapping[str, int]]:
-        """Returns the records unchanged, and chooses a metric that fits them."""
         self._choose_metric(records)
         return records, {}
 
@@ -103,7 +102,6 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         self.metric = self._metric or metrics[0]
 
     def facts(self) -> dict[str, str]:
-        """Returns the name of the loss and the kind of validation data, for the report. Both depend on the data."""
         return {"loss": str(self._loss.name), "validated by": self._validated}
 
     def notes(self) -> tuple[str, ...]:
@@ -114,8 +112,7 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
             "The model has no dropout, so the two views of each text are the same unless the option dropout is set.",
         )
 
-    def usual_variant(self, records: Sequence[Related], source: Origin) -> str | None:
-        """Returns the variant for the model's kind of vectors, unless the caller chose a kind."""
+    def usual_variant(self, records: Sequence[Related], source: BaseModel) -> str | None:
         return self._variant_for(source.vectors())
 
     def variant_of(self, model: Model) -> str | None:
@@ -126,11 +123,9 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         return variant if self.learning.vectors == "auto" else None
 
     def heads(self, records: Sequence[Related]) -> Mapping[str, Labels | None]:
-        """Returns no heads, because the encoder itself is trained."""
         return {}
 
     def bind(self, model: Model) -> None:
-        """Stores the tokenizer, the pooling and the prompts of a model."""
         super().bind(model)
         rates = {module.rate for module in model.network.modules() if isinstance(module, KeyedDropout)}
         self._without_dropout = not any(rates)
@@ -146,7 +141,6 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
             )
 
     def take_embedder(self, model: Model) -> None:
-        """Stores the embedder of a model, its tokenizer, and its settings."""
         self.embedder = model.embedder.variant(pooling=self.learning.pooling, normalize=self.learning.normalize)
         self.width = self.embedder.size
         if self.embedder.needs_attentions:
@@ -159,10 +153,6 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         longest = max(self.tokenizer.max_length, model.embed_tokenizer.max_length)  # trained lengths stay usable
         self.embedder.config = config = replace(self.embedder.config, max_length=longest)
         self.vector_settings, self._pools_prompts = config, config.include_prompt
-
-    def prepare(self, record: Related) -> TextGroup:
-        """Returns the first example of a record."""
-        return self.examples(record)[0]
 
     def examples(self, record: Related) -> Sequence[TextGroup]:
         """Returns an example for each positive or, with a triplet loss, for each pair of a positive and a negative."""
@@ -186,7 +176,6 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         return self.tokenizer.encode(self._prompts[kind] + text, overflow="truncate")
 
     def outputs(self, network: Network, inputs: Batch) -> mx.array:
-        """Computes the vectors of texts, float32 (T, W)."""
         hidden = network.encoder(inputs.input_ids, inputs.attention_mask, inputs.token_type_ids)
         return self.embedder(hidden, inputs.attention_mask)
 
@@ -226,11 +215,9 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         return VectorDistillation(self, sizes, chooses=self.unjudged)
 
     def teacher_outputs(self, network: Network, inputs: Batch) -> mx.array:
-        """Computes the teacher's vectors."""
         return self.outputs(network, inputs)
 
     def predict(self, network: Network, inputs: Batch) -> mx.array:
-        """Computes the vectors of texts, float32 (T, W)."""
         return self.outputs(network, inputs)
 
     def metrics(self, examples: Sequence[TextGroup], predictions: Predictions) -> dict[str, float]:

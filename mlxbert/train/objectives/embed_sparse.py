@@ -44,7 +44,6 @@ class EmbedSparse(Embed):
                 raise ArgumentError(f"`{name}` works only for dense vectors, but these vectors are sparse")
 
     def bind(self, model: Model) -> None:
-        """Stores the tokenizer, the embedder and the prompts of a model."""
         self.sparse = model.sparse_embedder
         if not isinstance(self.sparse.documents, SpladePooling) or self.sparse.queries is not None:
             raise ArgumentError(
@@ -68,7 +67,6 @@ class EmbedSparse(Embed):
         self.progress = step / max(steps, 1)
 
     def outputs(self, network: Network, inputs: Batch) -> mx.array:
-        """Computes the vectors of texts, float32 (T, V)."""
         return self.sparse.documents(network, inputs)
 
     def targets(self, examples: Sequence[TextGroup]) -> dict[str, mx.array]:
@@ -81,7 +79,6 @@ class EmbedSparse(Embed):
         return super().targets(examples) | {"documents": mx.array(documents), "ramp": mx.array(ramp)}
 
     def compare(self, outputs: mx.array, targets: Mapping[str, mx.array]) -> tuple[mx.array, float]:
-        """Returns the loss of the vectors plus the weighted FLOPS of queries and of documents, and the weight."""
         loss, weight = super().compare(outputs, targets)
         queries = self.learning.query_flops * vector_losses.flops(outputs[targets["anchors"]])
         documents = self.learning.document_flops * vector_losses.flops(outputs[targets["documents"]])
@@ -92,7 +89,6 @@ class EmbedSparse(Embed):
         raise ArgumentError("`teacher` works only for dense vectors, but these vectors are sparse")
 
     def metrics(self, examples: Sequence[TextGroup], predictions: Predictions) -> dict[str, float]:
-        """Returns the metrics of `Embed`, and the mean number of tokens with a weight."""
         return {**super().metrics(examples, predictions), ACTIVE: _active(predictions)}
 
     def evaluation(self, part: Split, predictions: Predictions, **facts: Any) -> Evaluation:

@@ -59,7 +59,6 @@ class EmbedTokens(Embed):
         self._size = _SIZE if sizes is None else sizes[0]
 
     def read(self, rows: LabelledRows) -> list[Related]:
-        """Reads pairs of texts; other data do not fit."""
         records = super().read(rows)
         if any(record.label is not None or not record.positives for record in records):
             raise ArgumentError(
@@ -68,11 +67,9 @@ class EmbedTokens(Embed):
         return records
 
     def check_teacher(self) -> None:
-        """Raises `ArgumentError`, because a teacher gives one vector per text."""
         raise ArgumentError("`teacher` cannot be combined with token vectors")
 
     def bind(self, model: Model) -> None:
-        """Stores the tokenizer and the layers of a model, which become a part of its network."""
         self.config = model.network.encoder.config
         if "token_embedder" not in model.network:
             model.network.token_embedder = (

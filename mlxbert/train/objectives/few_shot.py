@@ -19,12 +19,12 @@ from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder, EmbeddingConfig, parse_poolings
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
+from mlxbert.train.base_model import BaseModel
 from mlxbert.train.data.labelled_texts import LabelledText
 from mlxbert.train.nn.vector_losses import same_class
 from mlxbert.train.objectives.classify import Classify
 from mlxbert.train.objectives.objective import ContrastiveObjective, Example, Share
 from mlxbert.train.objectives.predictions import compute
-from mlxbert.train.objectives.task_objective import Origin
 from mlxbert.train.objectives.text_objective import HEAD
 from mlxbert.train.scores.linear_models import fit_linear
 from mlxbert.weights.sentence_transformers import read_embedder
@@ -51,8 +51,7 @@ class FewShot(ContrastiveObjective[Example], Classify):
     def settings(self) -> dict[str, Any]:
         return super().settings() | {"few_shot": True}
 
-    def start(self, source: Origin) -> None:
-        """Stores the pooling of the model that training starts from."""
+    def start(self, source: BaseModel) -> None:
         self._pooling = source.pooling()
 
     def check(self, records: Sequence[LabelledText]) -> None:
@@ -64,7 +63,6 @@ class FewShot(ContrastiveObjective[Example], Classify):
             )
 
     def heads(self, records: Sequence[LabelledText]) -> Mapping[str, Labels | None]:
-        """Returns a classifier that maps vectors to the classes in the records, and stores the records for `fit`."""
         labels = self.labels_of(records)
         if len(labels) == len(records):
             raise InputError(
@@ -75,7 +73,6 @@ class FewShot(ContrastiveObjective[Example], Classify):
         return {HEAD: replace(labels, head_pooling=self._pooling)}
 
     def bind(self, model: Model) -> None:
-        """Stores the tokenizer, labels and pooling of a model."""
         super().bind(model)
         poolings = parse_poolings(self.labels.head_pooling or "mean")
         longest = max(self.tokenizer.max_length, model.tokenizer.max_length)  # trained lengths stay usable
@@ -89,18 +86,15 @@ class FewShot(ContrastiveObjective[Example], Classify):
         return self.embedder(network.encoder(inputs.input_ids, inputs.attention_mask, inputs.token_type_ids))
 
     def targets(self, examples: Sequence[Example]) -> mx.array:
-        """Returns the index of each example's class."""
         return mx.array([example.target for example in examples])
 
     def compare(self, outputs: mx.array, targets: mx.array) -> tuple[mx.array, float]:
         return same_class(outputs, targets), 1.0
 
     def check_teacher(self) -> None:
-        """Raises `ArgumentError`, because a teacher gives scores, but this objective trains vectors."""
         raise ArgumentError("`teacher` cannot be combined with `few_shot`, which trains vectors instead of scores")
 
     def fit(self, network: Network, share: Share) -> None:
-        """Fits the classifier to the vectors of the training texts."""
         examples = [self.prepare(record) for record in self._records]
         vectors = np.asarray(compute(network, self.inputs(examples), self._vectors, share=share))
         targets = np.eye(len(self.labels))[[example.target for example in examples]]

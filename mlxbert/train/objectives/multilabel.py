@@ -35,7 +35,6 @@ class Multilabel(TextObjective):
     common, link = "most frequent labels", SIGMOID
 
     def check(self, records: Sequence[LabelledText]) -> None:
-        """Raises `InputError` if no training example has a label."""
         if not any(record.names for record in records):
             raise InputError(f"{data_report.first_place(records)}: no example has a label")
 
@@ -45,21 +44,17 @@ class Multilabel(TextObjective):
             yield "Every training example has exactly one label; train 'classify' instead if this is always so."
 
     def target(self, record: LabelledText) -> list[float]:
-        """Returns a number for each label: 1 if the record has the label, otherwise 0."""
         numbers = {self.labels.encode(name) for name in record.names}
         return [float(number in numbers) for number in range(len(self.labels))]
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, float]:
-        """Returns the losses, averaged over the labels and summed over the examples, and the number of examples."""
         loss = binary_cross_entropy(network.logits(HEAD, batch.inputs), batch.targets)
         return loss / len(self.labels), float(batch.targets.shape[0])
 
     def teacher_distance(self, scores: mx.array, targets: TeacherTargets, temperature: float) -> mx.array:
-        """Returns the divergence from the teacher's probabilities of the labels."""
         return independent_divergence(scores, targets.scores, temperature)
 
     def scores(self, logits: mx.array) -> mx.array:
-        """Converts logits to probabilities of the labels."""
         return mx.sigmoid(logits)
 
     def metrics(self, examples: Sequence[Example], predictions: Predictions) -> dict[str, float]:
@@ -68,7 +63,6 @@ class Multilabel(TextObjective):
         return metrics.multilabel_metrics(targets, scores, metrics.tune_thresholds(scores, targets))
 
     def tuned(self, part: Split, predictions: Predictions) -> Labels:
-        """Returns the labels with the thresholds that are best for these predictions."""
         thresholds = metrics.tune_thresholds(np.asarray(predictions), _targets(part.examples))
         return replace(super().tuned(part, predictions), thresholds=tuple(thresholds))
 

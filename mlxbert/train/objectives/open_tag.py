@@ -19,7 +19,6 @@ from mlxbert.labels.labels import Labels
 from mlxbert.labels.schemes import decode
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
-from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.nn.heads.open_entities import OpenEntityFacts
 from mlxbert.tasks.open_tag import HEAD, THRESHOLD, Found, choose, found_in
@@ -27,11 +26,11 @@ from mlxbert.text.batch import make_batch
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.labelled_words import LabelledWordEncoder, words_of
 from mlxbert.text.words import Span
+from mlxbert.train.base_model import BaseModel
 from mlxbert.train.data.tag_schemes import encode
 from mlxbert.train.data.tagged_sentences import TaggedSentence
 from mlxbert.train.objectives.objective import Example, Predictions, Split, TrainBatch
 from mlxbert.train.objectives.tag import Tag
-from mlxbert.train.objectives.task_objective import Origin
 from mlxbert.train.scores.tag_scores import Prediction, tag_metrics, tally
 from mlxbert.weights.families.registry import family_of
 from mlxbert.weights.formats.config_json import GLINER, GLINER_TOKENS, ConfigJson
@@ -101,7 +100,6 @@ class OpenTag(Tag):
                 raise ArgumentError(f"`{name}` cannot be combined with `open`, which trains spans of words")
 
     def described(self, files: ModelFolder, name: str) -> ModelFolder:
-        """Returns the model as one of GLiNER's kind, without a trained head unless it is one already."""
         return as_new_gliner(files, name)
 
     def settings(self) -> dict[str, Any]:
@@ -118,14 +116,12 @@ class OpenTag(Tag):
         return (*super().notes(), *([f"{missed} (the first in {next(iter(self._missed))})."] if count else ()))
 
     def check_teacher(self) -> None:
-        """Raises `ArgumentError`, because a teacher scores the tags of words."""
         raise ArgumentError("`teacher` cannot be combined with `open`, which trains spans of words")
 
-    def start(self, source: Origin) -> None:
+    def start(self, source: BaseModel) -> None:
         """See `TaskObjective.start`."""
 
     def read(self, rows: Any) -> list[TaggedSentence]:
-        """Reads sentences; raises ArgumentError if their tags mark no entities."""
         records = super().read(rows)
         if self.scheme == "plain":
             raise ArgumentError("the tags mark no entities, which `open` needs", hint="omit open, or use spans")
@@ -135,7 +131,6 @@ class OpenTag(Tag):
         """Accepts any types: that is the point."""
 
     def heads(self, records: Sequence[TaggedSentence]) -> Mapping[str, Labels | None]:
-        """Returns the head for any types, and stores the types of the records."""
         self._set_types(records)
         return {HEAD: None}
 
@@ -144,7 +139,6 @@ class OpenTag(Tag):
         self.labels = Labels(("O", *(f"B-{kind}" for kind in self.types)))
 
     def bind(self, model: Model) -> None:
-        """Stores the tokenizer of a GLiNER model."""
         super(Tag, self).bind(model)
         self._facts = cast(OpenEntityFacts, self.config.heads[HEAD])
         self._encoder = LabelledWordEncoder(self.tokenizer, self._facts)
@@ -159,13 +153,8 @@ class OpenTag(Tag):
     def matched(
         self, records: Sequence[TaggedSentence], model: Model
     ) -> tuple[Sequence[TaggedSentence], Mapping[str, int]]:
-        """Returns the records; the model is asked for all of their types."""
         self._set_types(records)
         return records, {}
-
-    def prepare(self, record: TaggedSentence) -> OpenTagExample:  # type: ignore[override]
-        """Returns the first window of a sentence."""
-        return self.examples(record)[0]
 
     @property
     def _groups(self) -> list[list[str]]:
@@ -261,14 +250,9 @@ class OpenTag(Tag):
         return types
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, float]:
-        """Returns the sum of the losses of all spans and labels, and the number of words."""
         targets, mask, words = batch.targets
         logits = network.logits(HEAD, batch.inputs).astype(mx.float32)
         return (_cross_entropies(logits, targets) * mask).sum(), max(float(words), _NO_WEIGHT)
-
-    def predict(self, network: Network, inputs: Batch) -> mx.array:
-        """Computes logits, float32 (B, W, S, C)."""
-        return network.logits(HEAD, inputs).astype(mx.float32)
 
     def metrics(self, examples: Sequence[OpenTagExample], predictions: Predictions) -> dict[str, float]:  # type: ignore[override]
         decoded = [*self._predicted(examples, predictions)]

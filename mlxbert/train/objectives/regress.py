@@ -29,12 +29,10 @@ class Regress(TextObjective):
     common, link = "mean", IDENTITY
 
     def labels_of(self, records: Sequence[LabelledText]) -> Labels:
-        """Returns a single label, named after the column of the numbers."""
         column = self.columns.label if self.columns is not None else None
         return Labels((column or "value",), self.problem_type)
 
     def check(self, records: Sequence[LabelledText]) -> None:
-        """Raises `InputError` if all numbers are the same."""
         if len({record.label for record in records}) < 2:
             problem = f"every example has the number {records[0].label}, expected different numbers"
             raise InputError(f"{data_report.first_place(records)}: {problem}")
@@ -47,12 +45,10 @@ class Regress(TextObjective):
         return record.label
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, float]:
-        """Returns the sum of the squared errors, and the number of examples."""
         logits = network.logits(HEAD, batch.inputs)[:, 0]
         return mean_squared_error(logits, batch.targets), float(batch.targets.shape[0])
 
     def scores(self, logits: mx.array) -> mx.array:
-        """Returns the logits, which are the predicted numbers."""
         return logits
 
     def metrics(self, examples: Sequence[Example], predictions: Predictions) -> dict[str, float]:

@@ -88,7 +88,6 @@ class Rerank(TaskObjective[Pair]):
             self._notes = (f"Queries without a positive text: {without:,}.",) if without else ()
 
     def check_valid(self, train: Sequence[JudgedPair], valid: Sequence[JudgedPair]) -> None:
-        """Raises `InputError` if the metric is not defined for the validation data."""
         check_rerank_metric(self.metric, valid)
 
     def heads(self, records: Sequence[JudgedPair]) -> Mapping[str, Labels | None]:
@@ -108,7 +107,6 @@ class Rerank(TaskObjective[Pair]):
         return Pair(encoding, record.label, record)
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, float]:
-        """Returns the sum of the losses, and the number of examples."""
         logits = network.logits(HEAD, batch.inputs)[:, 0]
         loss = binary_cross_entropy if self.learning.loss == "bce" else mean_squared_error
         return loss(logits, batch.targets), float(batch.targets.shape[0])
@@ -121,7 +119,7 @@ class Rerank(TaskObjective[Pair]):
 
     def predict(self, network: Network, inputs: Batch) -> mx.array:
         """Computes the logits, float32 (B,)."""
-        return network.logits(HEAD, inputs).astype(mx.float32)[:, 0]
+        return super().predict(network, inputs)[:, 0]
 
     def _scores(self, logits: Numbers) -> Numbers:
         """Converts logits to scores, float32 (N,): probabilities, or the logits themselves."""

@@ -17,12 +17,12 @@ from mlxbert.labels.labels import Labels
 from mlxbert.labels.schemes import OUTSIDE, scheme_of, spelled, types_of
 from mlxbert.machine.device import mx, on_gpu
 from mlxbert.model import Model
-from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.text.batch import make_batch
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.window_stitching import best_windows
 from mlxbert.text.words import Span, words_of_tokens
+from mlxbert.train.base_model import BaseModel
 from mlxbert.train.data.columns import ColumnNames, find_usual_columns
 from mlxbert.train.data.data_report import check_labels
 from mlxbert.train.data.labelled_rows import LabelledRows
@@ -39,7 +39,7 @@ from mlxbert.train.data.tagged_sentences import (
 from mlxbert.train.nn import losses
 from mlxbert.train.objectives.distillation_losses import Scores, TeacherTargets, divergence
 from mlxbert.train.objectives.objective import Example, Predictions, Split, TrainBatch
-from mlxbert.train.objectives.task_objective import Origin, TaskObjective
+from mlxbert.train.objectives.task_objective import TaskObjective
 from mlxbert.train.options.training_tasks import TagLearning, WordData
 from mlxbert.train.scores.evaluation_summary import Evaluation
 from mlxbert.train.scores.metrics import cross_entropies
@@ -126,7 +126,7 @@ class Tag(TaskObjective[TagExample]):
         """The tagging scheme; `plain` before the first `read`."""
         return self._reader.scheme or "plain"
 
-    def start(self, source: Origin) -> None:
+    def start(self, source: BaseModel) -> None:
         self._reader.source_labels = source.labels(self.head)
 
     def read(self, rows: LabelledRows) -> list[TaggedSentence]:
@@ -168,7 +168,6 @@ class Tag(TaskObjective[TagExample]):
         return {HEAD: Labels(names_of({tag for record in records for tag in record.tags}, self.scheme), crf=crf)}
 
     def bind(self, model: Model) -> None:
-        """Stores the tokenizer, the labels and the CRF of a model with a token classifier."""
         super().bind(model)
         limit = self.tokenizer.max_length
         self.stride = limit // 4 if self.data.stride is None else self.data.stride
@@ -179,12 +178,7 @@ class Tag(TaskObjective[TagExample]):
         # On Metal, a CRF is computed on the CPU, where compilation needs a C++ compiler.
         self.pure = self._crf is None or not on_gpu()
 
-    def prepare(self, record: TaggedSentence) -> TagExample:
-        """Returns the first window of a sentence."""
-        return self.examples(record)[0]
-
     def examples(self, record: TaggedSentence) -> list[TagExample]:
-        """Splits a sentence into windows."""
         windows = self.tokenizer.windows(record.text, stride=self.stride)
         examples: list[TagExample] = []
         for encoding, pieces in zip(windows, find_pieces(record.text, windows, record.offsets), strict=True):
@@ -255,10 +249,6 @@ class Tag(TaskObjective[TagExample]):
         if not targets.scores.size:
             return 0 * scores.sum()
         return divergence(scores.reshape(-1, scores.shape[-1])[targets.rows], targets.scores, temperature)
-
-    def predict(self, network: Network, inputs: Batch) -> mx.array:
-        """Computes logits, float32 (B, L, C)."""
-        return network.logits(HEAD, inputs).astype(mx.float32)
 
     def metrics(self, examples: Sequence[TagExample], predictions: Predictions) -> dict[str, float]:
         """See `mlxbert.train.scores.tag_scores`; `loss` is the training loss without dropout."""

@@ -2,9 +2,9 @@
 
 import copy
 from abc import abstractmethod
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, replace
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from mlxbert.nn.heads import HEADS, Network
 from mlxbert.option_declarations import check_fields
 from mlxbert.other_libraries import no_argument, not_one_of
 from mlxbert.tasks.training_record import trained_columns
+from mlxbert.train.base_model import BaseModel
 from mlxbert.train.data import data_report
 from mlxbert.train.data.columns import TaskColumns
 from mlxbert.train.data.data_report import SplitReport
@@ -32,42 +33,6 @@ from mlxbert.train.objectives.objective import AnyExample, Objective, Prediction
 from mlxbert.train.options.loop_options import TeacherOptions
 from mlxbert.train.options.training_tasks import TASKS, TaskSpec
 from mlxbert.train.scores.evaluation_summary import Evaluation
-
-
-class TaskRecord(Protocol):
-    """A record of a built-in task."""
-
-    @property
-    def place(self) -> str:
-        """The record's location: `train.csv, line 17`."""
-
-    @property
-    def key(self) -> Hashable:
-        """A key that identifies the input. Records with equal keys are duplicates."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The labels of the record; empty if numbers or texts are predicted."""
-
-    @property
-    def label(self) -> Any:
-        """The expected prediction. Records with the same key but different labels contradict each other."""
-
-
-class Origin(Protocol):
-    """The model that training starts from."""
-
-    def labels(self, head: str) -> Labels | None:
-        """Returns the labels of a head; `None` if the model does not have the head."""
-
-    def pooling(self) -> str:
-        """Returns the model's pooling; `mean` if its files do not define one."""
-
-    def embeds(self) -> bool:
-        """Returns whether the model's files define how it computes vectors."""
-
-    def vectors(self) -> tuple[str, ...]:
-        """Returns the kinds of vectors that the model's files state (see `stated_kinds`)."""
 
 
 class TaskObjective(Objective[AnyExample]):
@@ -147,7 +112,7 @@ class TaskObjective(Objective[AnyExample]):
         if model.labels is not None:
             self.labels = model.labels
 
-    def start(self, source: Origin) -> None:
+    def start(self, source: BaseModel) -> None:
         """Stores facts about the model that training starts from, before any data are read."""
 
     def facts(self) -> dict[str, str]:
@@ -162,7 +127,7 @@ class TaskObjective(Objective[AnyExample]):
         """Returns advice to train with `few_shot` if each label has few examples; otherwise `None`."""
         return None
 
-    def usual_variant(self, records: Sequence[Any], source: Origin) -> str | None:
+    def usual_variant(self, records: Sequence[Any], source: BaseModel) -> str | None:
         """Returns the option of `TaskSpec.variants` that suits the training records, if the user chose none."""
         return None
 
@@ -183,7 +148,11 @@ class TaskObjective(Objective[AnyExample]):
 
     @abstractmethod
     def read(self, rows: LabelledRows) -> Sequence[Any]:
-        """See `Objective.read`; each record is a `TaskRecord`."""
+        """See `Objective.read`.
+
+        Each record has a `place` (its location: `train.csv, line 17`), a `key` (equal for records with the same input),
+        `names` (its labels; empty if numbers or texts are predicted) and a `label` (the expected prediction).
+        """
 
     def check(self, records: Sequence[Any]) -> None:
         """Raises `InputError` if nothing can be learned from the training records."""
@@ -265,6 +234,14 @@ class TaskObjective(Objective[AnyExample]):
                 hint="use a teacher with the same labels as the student, or rename those of the data: `label_names=`",
             )
         return [theirs.names.index(label) for label in self.labels.names]
+
+    def prepare(self, record: Any) -> AnyExample:
+        """Tokenizes a record; if it has several examples, returns the first one."""
+        return self.examples(record)[0]
+
+    def predict(self, network: Network, inputs: Batch) -> mx.array:
+        """Computes the scores of the head, float32: (B, C), or (B, L, …) for heads that score tokens."""
+        return network.logits(self.head, inputs).astype(mx.float32)
 
     def teacher_outputs(self, network: Network, inputs: Batch) -> mx.array:
         """Computes the teacher's outputs: the scores of its head."""

@@ -1,6 +1,6 @@
 """The base class of the objectives that predict for whole texts: they share reading, tokenizing and predicting.
 
-Shapes: B examples in a batch, C classes.
+Shapes: B or N examples, C classes, D size of a vector.
 """
 
 import logging
@@ -11,13 +11,14 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from mlxbert.errors import ArgumentError, CheckpointError, InputError
+from mlxbert.errors import ArgumentError, CheckpointError, InputError, MlxbertError
 from mlxbert.frozen_dict import FrozenDict
 from mlxbert.labels.labels import REGRESSION, Labels
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
+from mlxbert.tasks.embed import embed
 from mlxbert.tasks.training_record import missing_pair, trained_columns, trained_names
 from mlxbert.train.data.columns import ColumnNames, find_columns
 from mlxbert.train.data.data_report import check_labels, find_unknown
@@ -26,9 +27,8 @@ from mlxbert.train.data.labelled_texts import LabelledText, read_labelled
 from mlxbert.train.objectives.objective import Example, Predictions, Split
 from mlxbert.train.objectives.task_objective import TaskObjective
 from mlxbert.train.options.training_tasks import TASKS
-from mlxbert.train.scores.baselines import baselines
-from mlxbert.train.scores.linear_models import Link
-from mlxbert.train.scores.metrics import Floats
+from mlxbert.train.scores.linear_models import Link, fit_linear
+from mlxbert.train.scores.metrics import BASELINE_EXAMPLES, Floats, Ints, Numbers
 
 HEAD = "sequence_classifier"
 _LOG = logging.getLogger("mlxbert")
@@ -96,7 +96,22 @@ class TextObjective(TaskObjective[Example]):
         return replace(self.labels, problem_type=self.problem_type)
 
     def baselines(self, model: Model, train: Sequence[LabelledText], valid: Sequence[LabelledText]) -> dict[str, float]:
-        return baselines(self, model, train, valid)
+        """See `TaskObjective.baselines`.
+
+        The first method always predicts what is most common in the training data. `frozen vectors` is a linear model on
+        the vectors of the untrained model, for at most 2,000 examples of each split. It is left out if the model cannot
+        embed the texts.
+        """
+        targets, expected = self.expected(train), self.expected(valid)
+        scores = self.constant(train, valid)
+        train_rows, valid_rows = _sample(len(train)), _sample(len(valid))
+        try:
+            vectors = _vectors(model, [train[number] for number in train_rows])
+            predict = fit_linear(vectors, targets[train_rows], self.link)
+            predicted = predict(_vectors(model, [valid[number] for number in valid_rows]))
+        except MlxbertError:  # hours of training must not fail because of a baseline
+            return scores
+        return scores | {"frozen vectors": self.score(expected[valid_rows], predicted)}
 
     @abstractmethod
     def expected(self, records: Sequence[LabelledText]) -> Floats:
@@ -166,6 +181,26 @@ class TextObjective(TaskObjective[Example]):
                 )
             _LOG.warning("%s does not have %s, so the scores leave out unknown labels", model.source, unknown)
         return [_relabelled(record, spelling) for record in records], unknown.labels if unknown is not None else {}
+
+
+def _sample(examples: int) -> Ints:
+    """Returns the sorted indices of a random sample of at most `BASELINE_EXAMPLES` examples."""
+    if examples <= BASELINE_EXAMPLES:
+        return np.arange(examples)
+    return np.sort(np.random.default_rng(0).choice(examples, BASELINE_EXAMPLES, replace=False))
+
+
+def _vectors(model: Model, records: Sequence[LabelledText]) -> Numbers:
+    """Returns the vector of each text, (N, D), or |u - v| and u * v for each pair of vectors u and v, (N, 2D).
+
+    If u and v were concatenated, a linear model could not compare them. |u - v| shows where they differ, and u * v
+    (whose sum is their cosine) where they agree. Neither depends on the order of the texts.
+    """
+    first = embed(model, [record.text for record in records])
+    if all(record.pair is None for record in records):
+        return first
+    second = embed(model, [record.pair or "" for record in records])
+    return np.hstack([np.abs(first - second), first * second])
 
 
 def _renamed(label_names: str | Sequence[str], labels: Collection[str]) -> Mapping[str, str]:

@@ -275,12 +275,10 @@ class TaskSpec:
         return self.by_data or self.metrics[0]
 
     def perfect(self, metric: str) -> float:
-        """Returns the best possible value of a metric."""
         return 0.0 if metric in self.minimized else 1.0
 
     @property
     def groups(self) -> tuple[type, ...]:
-        """The classes of the task's own training options."""
         return self.data, self.learning, *self.teacher
 
     @property

@@ -9,14 +9,14 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from mlxbert.errors import InputError
 from mlxbert.text.words import UNSPACED
+from mlxbert.train.data.questions import Question
 from mlxbert.train.scores.evaluation_summary import Evaluation, Mistake
-from mlxbert.train.scores.labelled_scores import MISTAKES, check_metric, label_scores
+from mlxbert.train.scores.labelled_scores import MISTAKES, label_scores
 from mlxbert.train.scores.metrics import DEFAULT_THRESHOLD, Bools, Counts, Floats, bootstrap, confusion_matrix
 
 ALWAYS = 1.0  # a threshold at which an answer is always given
@@ -24,21 +24,6 @@ LABELS = ("answer", "no answer")
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _MARGIN = 120  # code points of context that a mistake shows on each side of an answer
-
-
-class Asked(Protocol):
-    """A question with its context and its right answers, which are empty if the context has no answer."""
-
-    @property
-    def text(self) -> str: ...
-    @property
-    def pair(self) -> str: ...
-    @property
-    def answers(self) -> tuple[str, ...]: ...
-    @property
-    def start(self) -> int | None: ...
-    @property
-    def place(self) -> str: ...
 
 
 class Predicted(NamedTuple):
@@ -114,10 +99,8 @@ class JudgedAnswers:
         }
 
 
-def judge(records: Sequence[Asked], predicted: Sequence[Predicted]) -> JudgedAnswers:
+def judge(records: Sequence[Question], predicted: Sequence[Predicted]) -> JudgedAnswers:
     """Compares the best spans of N questions with the right answers."""
-    if not records:
-        raise InputError("there is no example to evaluate")
     pairs = [*zip(records, predicted, strict=True)]
     return JudgedAnswers(
         np.array([exact_match(span.text, record.answers) for record, span in pairs]),
@@ -166,10 +149,9 @@ def tune_threshold(judged: JudgedAnswers) -> float:
 
 
 def answering(
-    records: Sequence[Asked], predicted: Sequence[Predicted], *, threshold: float, metric: str = "f1", **about: Any
+    records: Sequence[Question], predicted: Sequence[Predicted], *, threshold: float, metric: str = "f1", **about: Any
 ) -> Evaluation:
     """Evaluates the answers to questions."""
-    check_metric("answer", metric)
     judged = judge(records, predicted)
     metrics, values = answer_metrics(judged, threshold), judged.scores(threshold)
     silent = judged.shares > threshold
@@ -190,7 +172,7 @@ def answering(
 
 
 def _mistakes(
-    records: Sequence[Asked], predicted: Sequence[Predicted], silent: Bools, values: Floats
+    records: Sequence[Question], predicted: Sequence[Predicted], silent: Bools, values: Floats
 ) -> tuple[Mistake, ...]:
     """Returns the mistakes with the largest product of confidence and missing F1 (1 - F1)."""
     confidences = np.array([span.share if none else span.score for span, none in zip(predicted, silent, strict=True)])
@@ -209,7 +191,7 @@ def _mistakes(
     )
 
 
-def excerpt(record: Asked, span: Predicted, silent: bool) -> str:
+def excerpt(record: Question, span: Predicted, silent: bool) -> str:
     """Returns the part of the context around the right answer, extended to the predicted answer if that is near."""
     context = record.pair
     middle = span.start if record.start is None else record.start

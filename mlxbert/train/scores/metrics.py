@@ -36,6 +36,8 @@ Bools = NDArray[np.bool_]
 Numbers = NDArray[np.float32] | NDArray[np.float64]
 
 FOLDS = 5  # number of parts into which `cross_thresholds` divides the examples
+BASELINE_EXAMPLES = 2000  # maximum number of examples on which a baseline is computed
+RESAMPLES = 1000  # of the examples, for an interval
 DEFAULT_THRESHOLD = 0.5  # the threshold unless another one is better
 
 
@@ -255,13 +257,13 @@ def tune_thresholds(probabilities: Numbers, expected: Bools) -> list[float]:
     return [_tune(probabilities[:, label], expected[:, label]) for label in range(expected.shape[1])]
 
 
-def cross_thresholds(probabilities: Numbers, expected: Bools, *, seed: int = 0) -> Floats:
+def cross_thresholds(probabilities: Numbers, expected: Bools) -> Floats:
     """Returns thresholds (N, C) that were tuned on other examples (cross-validation), for unbiased scores.
 
     If thresholds are tuned and scored on the same examples, F1 looks better than it is, especially for rare labels. So
     the examples are split into five folds, and the thresholds for each fold are tuned on the other four folds.
     """
-    folds = np.random.default_rng(seed).permutation(len(expected)) % FOLDS
+    folds = np.random.default_rng(0).permutation(len(expected)) % FOLDS
     thresholds = np.empty(expected.shape)
     for fold in range(FOLDS):
         tuning = folds != fold
@@ -293,7 +295,6 @@ class RetrievalScores:
 
     queries: tuple[str, ...]  # the Q queries that have relevant documents
     values: Mapping[str, Floats]  # the scores of the queries, (Q,), keyed by the names in `RETRIEVAL`
-    left_out: int  # the number of queries without relevant documents, which no ranking can answer
 
     def means(self) -> dict[str, float]:
         """Returns the mean of every metric over the queries, keyed by name."""
@@ -323,8 +324,7 @@ def retrieval_scores(
         raise InputError("no query has a relevant document")
     rows = [_scores(query, ranked.get(query, ()), grades[query]) for query in queries]
     columns = np.array(rows, np.float64).T
-    left_out = len({*ranked, *judgements}) - len(queries)
-    return RetrievalScores(tuple(queries), dict(zip(RETRIEVAL, columns, strict=True)), left_out)
+    return RetrievalScores(tuple(queries), dict(zip(RETRIEVAL, columns, strict=True)))
 
 
 def _scores(query: str, ranked: Sequence[str], grades: Mapping[str, float]) -> tuple[float, ...]:
@@ -349,9 +349,7 @@ def _discounted(gains: Floats, depth: int) -> float:
     return float((top / np.log2(np.arange(2, len(top) + 2))).sum())
 
 
-def bootstrap(
-    metric: Callable[[Ints], float], examples: int, *, seed: int = 0, resamples: int = 1000
-) -> tuple[float, float]:
+def bootstrap(metric: Callable[[Ints], float], examples: int, *, seed: int = 0) -> tuple[float, float]:
     """Returns the 95 % interval of a metric, from random resamples of the examples (percentile bootstrap).
 
     The interval reflects only the mistakes that occur: without any mistakes, its width is 0.
@@ -360,7 +358,7 @@ def bootstrap(
         metric: Computes the metric from the indices of examples, (N,). Some indices are repeated.
     """
     rng = np.random.default_rng(seed)
-    values = [metric(rng.integers(examples, size=examples)) for _ in range(resamples)]
+    values = [metric(rng.integers(examples, size=examples)) for _ in range(RESAMPLES)]
     low, high = np.quantile(values, (0.025, 0.975))
     return float(low), float(high)
 

@@ -10,25 +10,20 @@ Shapes: N pairs.
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Unpack
+from typing import Any
 
 import numpy as np
 
 from mlxbert.errors import InputError, MlxbertError
 from mlxbert.model import Model
 from mlxbert.tasks.pairs import similarity_pairs
+from mlxbert.tasks.task import check_finite
+from mlxbert.train.data.relevance import JudgedPair
 from mlxbert.train.options.training_tasks import TASKS
-from mlxbert.train.scores.baselines import MAX_EXAMPLES
 from mlxbert.train.scores.evaluation_summary import Evaluation
-from mlxbert.train.scores.labelled_scores import (
-    EvaluationFacts,
-    LabelledRecord,
-    check_predictions,
-    mistake,
-    numbers,
-    worst_first,
-)
+from mlxbert.train.scores.labelled_scores import mistake, numbers, worst_first
 from mlxbert.train.scores.metrics import (
+    BASELINE_EXAMPLES,
     Floats,
     Ints,
     Numbers,
@@ -81,7 +76,7 @@ _BINARY: Mapping[str, Callable[[Floats, Numbers], float]] = {
 }
 
 
-def metrics_of(records: Sequence[LabelledRecord]) -> tuple[str, ...]:
+def metrics_of(records: Sequence[JudgedPair]) -> tuple[str, ...]:
     """Returns the metrics that are defined for the labels, in the order of `TASKS["rerank"].metrics`.
 
     The first one is the main metric.
@@ -91,7 +86,7 @@ def metrics_of(records: Sequence[LabelledRecord]) -> tuple[str, ...]:
     return tuple(name for name in TASKS["rerank"].metrics if name in defined)
 
 
-def check_rerank_metric(metric: str, records: Sequence[LabelledRecord]) -> None:
+def check_rerank_metric(metric: str, records: Sequence[JudgedPair]) -> None:
     """Raises `InputError` if a metric is not defined for the labels of the records."""
     defined = metrics_of(records)
     if records and metric not in defined:
@@ -102,7 +97,7 @@ def check_rerank_metric(metric: str, records: Sequence[LabelledRecord]) -> None:
         )
 
 
-def _lists(records: Sequence[LabelledRecord]) -> dict[str, list[int]]:
+def _lists(records: Sequence[JudgedPair]) -> dict[str, list[int]]:
     """Returns the indices of each query's records, for the queries that have texts with different labels.
 
     The result is empty if fewer than half of the queries have such texts, because the data are then independent pairs
@@ -116,7 +111,7 @@ def _lists(records: Sequence[LabelledRecord]) -> dict[str, list[int]]:
     return lists if 2 * len(lists) >= len(by_query) else {}
 
 
-def _ranked(records: Sequence[LabelledRecord], scores: Numbers) -> RetrievalScores | None:
+def _ranked(records: Sequence[JudgedPair], scores: Numbers) -> RetrievalScores | None:
     """Scores the rankings of queries. If several texts have the same score, the least relevant one ranks first."""
     lists = _lists(records)
     if not lists:
@@ -131,9 +126,7 @@ def _ranked(records: Sequence[LabelledRecord], scores: Numbers) -> RetrievalScor
     )
 
 
-def rerank_metrics(
-    records: Sequence[LabelledRecord], scores: Numbers, logits: Numbers | None = None
-) -> dict[str, float]:
+def rerank_metrics(records: Sequence[JudgedPair], scores: Numbers, logits: Numbers | None = None) -> dict[str, float]:
     """Returns the metrics that are defined for the labels, keyed by name.
 
     Args:
@@ -148,19 +141,19 @@ def rerank_metrics(
     return metrics | {name: means[name] for name in defined if name in _RANKINGS}
 
 
-def vector_baseline(model: Model, records: Sequence[LabelledRecord], metric: str, *, seed: int = 0) -> dict[str, float]:
+def vector_baseline(model: Model, records: Sequence[JudgedPair], metric: str) -> dict[str, float]:
     """Returns the metric of scoring pairs by the similarity of their vectors, keyed by the name of the baseline.
 
     Queries are sampled with all their texts, up to about 2,000 pairs. The result is empty if the model cannot embed
     these texts.
     """
-    by_query: defaultdict[str, list[LabelledRecord]] = defaultdict(list)
+    by_query: defaultdict[str, list[JudgedPair]] = defaultdict(list)
     for record in records:
         by_query[record.text].append(record)
-    chosen: list[LabelledRecord] = []
-    for number in np.random.default_rng(seed).permutation(len(by_query)):
+    chosen: list[JudgedPair] = []
+    for number in np.random.default_rng(0).permutation(len(by_query)):
         chosen += [*by_query.values()][number]
-        if len(chosen) >= MAX_EXAMPLES:
+        if len(chosen) >= BASELINE_EXAMPLES:
             break
     pairs = [(record.text, record.pair or "") for record in chosen]
     try:
@@ -176,7 +169,7 @@ def _inputs(metric: str, scores: Numbers, logits: Numbers | None) -> Numbers:
     return scores if logits is None or metric == "pearson" else logits
 
 
-def _interval(metric: str, records: Sequence[LabelledRecord], scores: Numbers) -> tuple[float, float]:
+def _interval(metric: str, records: Sequence[JudgedPair], scores: Numbers) -> tuple[float, float]:
     """Returns the 95 % interval of a metric: over the queries for ranking metrics, over the pairs for other metrics."""
     expected = numbers(records)
     if metric in _CORRELATIONS:
@@ -194,15 +187,15 @@ def _interval(metric: str, records: Sequence[LabelledRecord], scores: Numbers) -
 
 
 def reranking(
-    records: Sequence[LabelledRecord],
+    records: Sequence[JudgedPair],
     scores: Numbers,
     *,
     logits: Numbers | None = None,
     metric: str = "average_precision",
-    **about: Unpack[EvaluationFacts],
+    **about: Any,
 ) -> Evaluation:
     """Evaluates the scores of pairs."""
-    check_predictions("rerank", metric, records, scores if logits is None else logits, (len(records),))
+    check_finite(scores if logits is None else logits, "predictions")
     check_rerank_metric(metric, records)
     metrics = rerank_metrics(records, scores, logits)
     distance = np.abs(scores.astype(np.float64) - numbers(records))

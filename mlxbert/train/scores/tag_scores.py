@@ -9,32 +9,19 @@ Shapes: N sentences, K entity types or plain tags.
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Unpack
+from typing import Any
 
 import numpy as np
 
-from mlxbert.errors import InputError
 from mlxbert.labels.schemes import OUTSIDE, Entity, decode, parts
+from mlxbert.train.data.tagged_sentences import TaggedSentence
 from mlxbert.train.options.training_tasks import TASKS
 from mlxbert.train.scores.evaluation_summary import Evaluation, Mistake
-from mlxbert.train.scores.labelled_scores import MISTAKES, EvaluationFacts, check_metric, label_scores
+from mlxbert.train.scores.labelled_scores import MISTAKES, label_scores
 from mlxbert.train.scores.metrics import Counts, Floats, Ints, bootstrap, confusion_matrix, macro_f1, ratio, weighted_f1
 
 _ENTITIES = ("f1", "precision", "recall")  # metrics that plain tags do not have
 _MAX_TEXT, _CONTEXT = 300, 120  # maximum characters of a mistake's sentence, and before its wrong word
-
-
-class Sentence(Protocol):
-    """A sentence of W words with a tag for each word."""
-
-    @property
-    def text(self) -> str: ...
-    @property
-    def offsets(self) -> tuple[tuple[int, int], ...]: ...
-    @property
-    def tags(self) -> tuple[str, ...]: ...
-    @property
-    def place(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -137,18 +124,15 @@ def tag_interval(metric: str, tallied: Tally) -> tuple[float, float]:
 
 
 def tagging(
-    records: Sequence[Sentence],
+    records: Sequence[TaggedSentence],
     predictions: Sequence[Prediction],
     *,
     scheme: str,
     names: Sequence[str] = (),
     metric: str,
-    **about: Unpack[EvaluationFacts],
+    **about: Any,
 ) -> Evaluation:
     """Evaluates predicted tags."""
-    check_metric("tag", metric)
-    if not records:
-        raise InputError("there is no example to evaluate")
     expected, predicted = [record.tags for record in records], [prediction.tags for prediction in predictions]
     tallied = tally(expected, predicted, scheme, names)
     scores = tag_metrics(tallied, scheme)
@@ -182,7 +166,7 @@ def _confusion(
     return tuple(map(tuple, matrix.tolist()))
 
 
-def _mistakes(records: Sequence[Sentence], predictions: Sequence[Prediction], scheme: str) -> tuple[Mistake, ...]:
+def _mistakes(records: Sequence[TaggedSentence], predictions: Sequence[Prediction], scheme: str) -> tuple[Mistake, ...]:
     """Returns the mistakes: the sentences whose wrong tags have the highest confidence."""
     worst: list[tuple[float, int, int]] = []
     for number, (record, guess) in enumerate(zip(records, predictions, strict=True)):
@@ -195,7 +179,7 @@ def _mistakes(records: Sequence[Sentence], predictions: Sequence[Prediction], sc
     )
 
 
-def _mistake(record: Sentence, prediction: Prediction, scheme: str, confidence: float, word: int) -> Mistake:
+def _mistake(record: TaggedSentence, prediction: Prediction, scheme: str, confidence: float, word: int) -> Mistake:
     expected, predicted = units(record.tags, scheme), units(prediction.tags, scheme)
     text, start = record.text, 0
     if len(text) > _MAX_TEXT:
@@ -213,7 +197,7 @@ def _mistake(record: Sentence, prediction: Prediction, scheme: str, confidence: 
     )
 
 
-def _listed(record: Sentence, entities: Sequence[Entity]) -> str:
+def _listed(record: TaggedSentence, entities: Sequence[Entity]) -> str:
     """Lists entities or words with their types: `Paris LOC, New York LOC`."""
     offsets = record.offsets
     return ", ".join(f"{record.text[offsets[start][0] : offsets[end - 1][1]]} {kind}" for kind, start, end in entities)

@@ -14,6 +14,7 @@ from mlxbert.errors import InputError
 from mlxbert.nn.unit_vectors import unit_length
 from mlxbert.tasks.query_ranking import nearest, scores_of_pairs
 from mlxbert.tasks.task import check_finite
+from mlxbert.train.data.related_texts import Related
 from mlxbert.train.scores.evaluation_summary import Evaluation, Mistake
 from mlxbert.train.scores.labelled_scores import MISTAKES
 from mlxbert.train.scores.metrics import (
@@ -34,21 +35,6 @@ TRIPLETS = "triplet_accuracy"
 _DEPTH = 100  # number of documents in a ranking
 
 
-class RelatedRecord(Protocol):
-    """A text with related texts."""
-
-    @property
-    def text(self) -> str: ...
-    @property
-    def positives(self) -> tuple[str, ...]: ...
-    @property
-    def negatives(self) -> tuple[str, ...]: ...
-    @property
-    def label(self) -> float | None: ...
-    @property
-    def place(self) -> str: ...
-
-
 class ExampleTexts(Protocol):
     """The texts of an example (see `mlxbert.train.objectives.vector_objective`)."""
 
@@ -62,7 +48,7 @@ class ExampleTexts(Protocol):
     def target(self) -> Any: ...
 
 
-def metrics_of(records: Sequence[RelatedRecord]) -> tuple[str, ...]:
+def metrics_of(records: Sequence[Related]) -> tuple[str, ...]:
     """Returns the metrics that are defined for the records, the main one first."""
     if records[0].label is not None:
         return SIMILARITY
@@ -164,7 +150,7 @@ def _rankings(
 
 
 def evaluation(
-    records: Sequence[RelatedRecord],
+    records: Sequence[Related],
     examples: Sequence[ExampleTexts],
     vectors: Numbers,
     *,
@@ -187,7 +173,7 @@ def evaluation(
     )
 
 
-def _misjudged(records: Sequence[RelatedRecord], scores: VectorScores) -> list[Mistake]:
+def _misjudged(records: Sequence[Related], scores: VectorScores) -> list[Mistake]:
     """Returns, as mistakes, the pairs whose ranks by expected and by computed similarity differ most."""
     relative = [ranks(order(values)) / len(values) for values in (scores.expected, scores.scores)]
     distance = np.abs(relative[0] - relative[1])
@@ -201,7 +187,7 @@ def _misjudged(records: Sequence[RelatedRecord], scores: VectorScores) -> list[M
     ]  # fmt: skip
 
 
-def _not_found(records: Sequence[RelatedRecord], scores: VectorScores) -> list[Mistake]:
+def _not_found(records: Sequence[Related], scores: VectorScores) -> list[Mistake]:
     """Returns, as mistakes, the texts whose positives rank lowest, which are the texts with the lowest nDCG."""
     assert scores.ranked is not None
     ndcg = dict(zip(scores.ranked.queries, scores.ranked.values["ndcg@10"].tolist(), strict=True))

@@ -74,7 +74,6 @@ def _colour(share: float, right: bool) -> str:
 def _cells(
     names: Sequence[str], matrix: Matrix, room: int, width: int, heads: Sequence[str]
 ) -> Iterator["rich.RenderableType"]:
-    """Draws the matrix as numbers on shades, with dots for zeros."""
     yield rich.Text(" " * (room + 2) + "".join(heads), "dim", no_wrap=True)
     for number, (name, row) in enumerate(zip(names, matrix, strict=True)):
         line = _name(name, room)

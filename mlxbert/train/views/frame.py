@@ -28,7 +28,6 @@ class Curve:
         self._counts = [0] * len(self._sums)
 
     def add(self, step: int, value: float) -> None:
-        """Adds the value of a step, which counts from 1; ignores values that are not finite."""
         if math.isfinite(value):
             place = min(max(step - 1, 0) * len(self._sums) // self.steps, len(self._sums) - 1)
             self._sums[place] += value
@@ -173,12 +172,10 @@ class DrawnRuns:
 
     @property
     def best(self) -> Evaluated | None:
-        """The best evaluation of the current run."""
         return next((evaluated for evaluated in reversed(self.evaluations) if evaluated.best), None)
 
     @property
     def place(self) -> int:
-        """The number of finished steps of the current run."""
         first = self.started.first_step if self.started else 0
         return self.step.step if self.step else first
 
@@ -252,7 +249,6 @@ def _scores(state: DrawnRuns) -> Iterator["rich.Text"]:
 
 
 def _truncated(text: "rich.Text", width: int) -> "rich.Text":
-    """Truncates a text to one line, unless the terminal is very narrow."""
     if width < _VERY_NARROW:
         return text
     text.no_wrap = True

@@ -20,7 +20,6 @@ class SparseLines:
         self._steps = 0
 
     def write(self, event: Event) -> None:
-        """Prints an event if it is important enough."""
         match event:
             case Started():
                 self._steps = event.steps
@@ -76,7 +75,6 @@ class LiveView:
         self._size = screen.size
 
     def write(self, event: Event) -> None:
-        """Receives an event, and draws the run unless the last picture is very recent."""
         self.state.note(event)
         if not isinstance(event, Step) or self._clock() >= self._due:
             self.draw()
@@ -87,7 +85,6 @@ class LiveView:
         self.draw()
 
     def draw(self) -> None:
-        """Draws the current state of the run."""
         if self.state.started is None:
             return
         begun = self._clock()
@@ -103,7 +100,6 @@ class LiveView:
         self._due = now + max(_PAUSE, (now - begun) / _SHARE)
 
     def close(self) -> None:
-        """Leaves the last picture on the terminal."""
         if self._live is not None:
             started = self.state.started
             unfinished = started is not None and self.state.place < started.steps
@@ -162,7 +158,6 @@ class TrainingScreen:
         return self._live is not None and self._first is not None
 
     def close(self) -> None:
-        """Ends the live view; its last picture remains on the screen."""
         if self._live is not None:
             self._live.close()
             self._live = None

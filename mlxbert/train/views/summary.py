@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _BAR = Column(bar=True, most=48)
 _COMPARED = (Column(wraps=True, most=27), Column(right=True), _BAR, Column(secondary=1))
 _MIN_PHASE = 0.5  # seconds; shorter phases are not shown
-FROZEN = "frozen vectors"  # the baseline's name in `mlxbert.train.scores.baselines`
+FROZEN = "frozen vectors"  # the baseline's name in `TextObjective.baselines`
 
 
 def finished(event: "Finished") -> Iterator["rich.RenderableType"]:
@@ -72,7 +72,6 @@ def _compared(summary: "Summary", task: "TaskSpec") -> Iterator["rich.Renderable
 
 
 def _worse(summary: "Summary", sign: int) -> Iterator["rich.RenderableType"]:
-    """Warns if a baseline is as good as the trained model, and gives advice."""
     if summary.advice:
         as_good = [name for name, score in summary.baselines.items() if sign * (score - summary.score) <= 0]
         names, help = console.visible(" and ".join(as_good)), to_options(summary.advice)
@@ -157,7 +156,6 @@ def _best(scores: Sequence[float], kept: float) -> int:
 
 
 def _score(run: Mapping[str, Any]) -> float:
-    """Returns the score of a run; NaN if the run diverged."""
     return math.nan if run["score"] is None else float(run["score"])
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.errors import ArgumentError, InputError
+from mlxbert.errors import InputError
 from mlxbert.readers.stream import Record
 from mlxbert.train.data.columns import ColumnNames, find_columns
 from mlxbert.train.data.labelled_rows import read_rows
@@ -36,11 +36,6 @@ def test_a_file_becomes_labelled_texts(tmp_path: Path) -> None:
     (record,) = read_labelled(data, find_columns(data), "class")
     assert record == LabelledText("a\nb", "c", "yes", f"{path}, line 2")
     assert (record.key, record.names) == (("a\nb", "c"), ("yes",))
-
-
-def test_without_a_label_column_labels_are_not_read() -> None:
-    (record,) = read_labelled(iter(rows(None)), ColumnNames("text", None, None), "class")
-    assert (record.label, record.names) == (None, ())
 
 
 def test_names_of_classes_are_kept_and_numbers_are_names() -> None:
@@ -150,8 +145,10 @@ def test_numbers_are_finite() -> None:
 
 @pytest.mark.parametrize("text", ["", " \n\t", None, 3, ["a"], "half \ud800"])
 def test_texts_that_are_none_are_refused_with_their_place(text: Any) -> None:
-    for columns in (ColumnNames("text", None, None), ColumnNames("other", "text", None)):
-        data = [Record({"text": "fine", "other": "fine"}, "line 1"), Record({"text": text, "other": "fine"}, "line 2")]
+    for columns in (ColumnNames("text", None, "label"), ColumnNames("other", "text", "label")):
+        data = [
+            Record({"text": given, "other": "fine", "label": "a"}, f"line {n}") for n, given in ((1, "fine"), (2, text))
+        ]
         with pytest.raises(InputError, match="line 2: 'text' "):
             read_labelled(data, columns, "class")
 
@@ -166,8 +163,3 @@ def test_a_missing_field_is_refused_and_all_such_records_are_counted() -> None:
     said = "b.jsonl, line 7: the record has no field 'text' (fields: body, label); 1 more record has an error"
     assert caught.value.message == said
     assert "2 more records have errors" in refused("class", [], "a", [], []).message
-
-
-def test_an_unknown_kind_is_refused() -> None:
-    with pytest.raises(ArgumentError, match="'classify'"):
-        read_labelled([], COLUMNS, "classify")

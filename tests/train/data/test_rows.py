@@ -280,18 +280,6 @@ def test_options_that_do_not_fit_are_refused(how: dict[str, Any], said: str) -> 
         read_rows(io.BytesIO(b"the\n"), **how)
 
 
-def test_progress_counts_bytes_of_all_files(tmp_path: Path) -> None:
-    paths = [write(tmp_path / f"{n}.csv", b"text\n" + b"the cat\n" * 1500) for n in range(2)]
-    seen: list[tuple[int, int | None]] = []
-    read_rows(paths, on_progress=lambda done, total: seen.append((done, total)))
-    size = sum(path.stat().st_size for path in paths)
-    assert [total for _, total in seen] == [size] * len(seen) and len(seen) >= 4
-    assert [done for done, _ in seen] == sorted(done for done, _ in seen) and seen[-1] == (size, size)
-    seen.clear()
-    read_rows(({"text": "the"} for _ in range(1000)), on_progress=lambda done, total: seen.append((done, total)))
-    assert {total for _, total in seen} == {None}
-
-
 class FakeDataset:
     """What `datasets` gives: records, and the names of classes next to them."""
 
