@@ -1,4 +1,4 @@
-"""The training objectives, one file each."""
+"""The training objectives."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
