@@ -63,11 +63,14 @@ def front(text: str, folder: Path) -> dict[str, Any]:
 def test_a_trained_classifier_says_what_the_hub_asks_for(tmp_path: Path) -> None:
     table = tmp_path / "days.csv"
     table.write_text("text,label\n" + "".join(f"{text} {n},{label}\n" for n in range(8) for text, label in _ROWS))
-    events = [*mlxbert.finetune("classify", train=table, output=tmp_path / "days", epochs=1, few_shot=False)]
+    tiny_model(tmp_path / "base")
+    (tmp_path / "base" / "README.md").write_text("---\nlicense: apache-2.0\nlanguage: en\n---\n")
+    how: dict[str, Any] = {"model": tmp_path / "base", "output": tmp_path / "days", "epochs": 1}
+    events = [*mlxbert.finetune("classify", train=table, **how)]
     written = ModelCard.load(tmp_path / "days" / "README.md")
     data = written.data
     assert (data.pipeline_tag, data.library_name, data.base_model) == ("text-classification", "transformers", None)
-    assert (data.license, data.language) == ("apache-2.0", "en")  # of the built-in model
+    assert (data.license, data.language) == ("apache-2.0", "en")  # of the model that training began with
     assert data.model_name == "days" and data.eval_results
     scores = {result.metric_type: result.metric_value for result in data.eval_results}
     assert scores["accuracy"] == pytest.approx(events[-1].evaluation.metrics["accuracy"], abs=1e-4)

@@ -85,7 +85,7 @@ def test_training_writes_a_splade_model(tmp_path: Path) -> None:
 def test_regularizers_make_vectors_sparser(tmp_path: Path) -> None:
     found = []
     for weight in (0.0, 10.0):
-        options = QUICK | {"query_flops": weight, "document_flops": weight, "epochs": 8, "patience": 8, "lr": 0.02}
+        options = QUICK | {"query_flops": weight, "document_flops": weight, "epochs": 5, "patience": 5, "lr": 0.03}
         out = tmp_path / f"out-{weight}"
         for _ in mlxbert.finetune(
             "embed", model=save(tmp_path / "m"), train=PAIRS, output=out, vectors="sparse", **options

@@ -25,7 +25,7 @@ from tests.helpers.cases import fast
 from tests.helpers.classifiers import save_classifier, save_saturated
 from tests.helpers.tiny import WORDS
 from tests.tasks.test_rerank import SCORE
-from tests.train.test_finetune import one
+from tests.train.test_finetune import begun, one
 
 ANIMALS, PLACES = ("cat", "dog"), ("paris", "tokyo")
 SMALL = [word for word in WORDS.split() if word.isalpha()]
@@ -64,7 +64,7 @@ def run(data: Any, base: Path, output: Path, **options: Any) -> list[Any]:
 @pytest.fixture(scope="module")
 def trained(base: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
     folder = tmp_path_factory.mktemp("trained") / "model"
-    return folder, run(pairs(160), base, folder, epochs=4)
+    return folder, run(pairs(120), base, folder, epochs=3)
 
 
 def test_a_model_learns_to_score_pairs(trained: tuple[Path, list[Any]]) -> None:
@@ -109,7 +109,7 @@ def test_equal_probabilities_are_evaluated_in_the_order_of_the_logits(unit: mlxb
 
 
 def test_squared_error_trains_scores_that_are_no_probabilities(base: Path, tmp_path: Path) -> None:
-    events = run(pairs(120, graded=True), base, tmp_path / "out", loss="mse", max_score=5, epochs=3)
+    events = run(pairs(60, graded=True), base, tmp_path / "out", loss="mse", max_score=5)
     assert events[-1].metric == "spearman"
     config = json.loads((tmp_path / "out/config.json").read_text())
     assert config["sentence_transformers"]["activation_fn"] == "torch.nn.modules.linear.Identity"
@@ -126,11 +126,11 @@ def test_squared_error_trains_scores_that_are_no_probabilities(base: Path, tmp_p
 def test_training_goes_on_with_the_score_that_a_model_has(trained: tuple[Path, list[Any]], tmp_path: Path) -> None:
     config = json.loads((trained[0] / "config.json").read_text())
     assert config["architectures"] == ["BertForSequenceClassification"]
-    assert not one(run(pairs(60), trained[0], tmp_path / "on", lr=1e-9), Started).new_head
+    assert not begun("rerank", train=pairs(60), model=trained[0], output=tmp_path / "on").new_head
 
 
 def test_texts_of_a_query_stay_together_and_rankings_are_scored(base: Path, tmp_path: Path) -> None:
-    events = run(groups(40), base, tmp_path / "out", metric="ndcg@10", epochs=4)
+    events = run(groups(40), base, tmp_path / "out", metric="ndcg@10", epochs=3)
     started = one(events, Started)
     assert sum(split.examples for split in started.report.splits) == 120
     assert all(split.examples % 3 == 0 for split in started.report.splits) and started.report.leaked == 0
@@ -188,7 +188,7 @@ def test_models_with_several_scores_are_refused(tmp_path: Path) -> None:
         mlxbert.evaluate("rerank", model, data=pairs(10))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_scores_of_pairs_are_those_of_all_thresholds(seed: int) -> None:
     rng = np.random.default_rng(seed)
     expected = rng.integers(2, size=40).astype(np.float64)
@@ -234,7 +234,7 @@ def test_an_adapter_keeps_what_its_scores_are_whatever_the_base_says(
 ) -> None:
     def train(model: Path, output: str, **options: Any) -> None:
         given: dict[str, Any] = {"epochs": 1, "device": "cpu", "output": tmp_path / output, **options}
-        for _ in mlxbert.finetune("rerank", train=pairs(40), model=model, **given):
+        for _ in mlxbert.finetune("rerank", train=pairs(20), model=model, **given):
             pass
 
     train(base, "base", loss=start)

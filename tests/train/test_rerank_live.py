@@ -1,7 +1,6 @@
 """Training of cross-encoders next to sentence-transformers: losses, gradients, scores of a finished folder, metrics."""
 
 import random
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from mlxbert.nn import dropout
 from mlxbert.train.data.relevance import JudgedPair
 from mlxbert.train.objectives import make_objective
 from mlxbert.train.objectives.rerank import Rerank
-from mlxbert.train.scores.reranking_scores import rerank_metrics
 from tests.helpers.classifiers import save_classifier
 from tests.helpers.gradients import assert_same_gradients, our_step, their_gradients
 from tests.train.test_rerank import SMALL, pairs
@@ -78,26 +76,3 @@ def test_a_trained_folder_has_the_same_scores_in_the_cross_encoder(kind: str, tm
     model = mlxbert.load(tmp_path / "out", task="classify", dtype="float32")
     ours = [mlxbert.rerank(model, query, [text])[0].score for query, text in asked]
     assert np.abs(np.array(ours) - theirs).max() <= BOUND
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_metrics_are_those_of_the_evaluator(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        from sentence_transformers.cross_encoder.evaluation import CrossEncoderClassificationEvaluator
-    rng = np.random.default_rng(seed)
-    labels = rng.integers(2, size=200)
-    scores = (0.4 * labels + rng.random(200)).astype(np.float32)
-    evaluator = CrossEncoderClassificationEvaluator([["a", "b"]] * 200, labels.tolist(), write_csv=False)
-
-    class Model:
-        num_labels = 1
-
-        def predict(self, *given: Any, **options: Any) -> Any:
-            return scores
-
-    monkeypatch.setattr(evaluator, "store_metrics_in_model_card_data", lambda *given: None)
-    expected = evaluator(Model())
-    found = rerank_metrics([JudgedPair(str(n), "b", float(label), "") for n, label in enumerate(labels)], scores)
-    for name in ("average_precision", "f1", "accuracy"):
-        assert found[name] == pytest.approx(expected[name], abs=1e-6), name

@@ -1,7 +1,6 @@
-"""The first step of training vectors next to the losses of sentence-transformers, and in parts next to the whole."""
+"""The first step of training vectors next to the losses of sentence-transformers."""
 
 import functools
-import json
 import os
 import random
 from collections.abc import Sequence
@@ -146,29 +145,3 @@ def test_the_first_step_is_that_of_sentence_transformers(case: str, folder: Path
     loss, found = ours(folder, records, options, 3 if "chunk" in options else 1)
     assert abs(loss - expected) <= BOUND * abs(expected)
     assert_same_gradients(found, gradients, BOUND)
-
-
-@pytest.mark.parametrize("case", ["negatives", "cosent", "matryoshka"])
-@pytest.mark.sampled
-def test_parts_give_what_the_whole_batch_gives(case: str, folder: Path) -> None:
-    kind, options, _ = CASES[case]
-    records = rows(kind, 13)
-    loss, gradients = ours(folder, records, options, 1)
-    again, found = ours(folder, records, options, 5)
-    assert abs(again - loss) <= BOUND * abs(loss)
-    assert_same_gradients(found, gradients, BOUND)
-
-
-def test_vectors_of_the_folder_are_those_of_sentence_transformers(folder: Path, tmp_path: Path) -> None:
-    import mlxbert
-
-    output = tmp_path / "out"
-    records = rows("pairs", 24)
-    options: dict[str, Any] = {"pooling": "cls", "normalize": True, "epochs": 1, "batch_size": 8}
-    for _ in mlxbert.finetune("embed", train=records, model=folder, output=output, device="cpu", **options):
-        pass
-    texts = [one["anchor"] for one in records]
-    expected = library.SentenceTransformer(str(output), device="cpu").encode(texts)
-    found = mlxbert.embed(mlxbert.load(output, task="embed", device="cpu"), texts)
-    assert np.abs(found - expected).max() <= BOUND
-    assert json.loads((output / "modules.json").read_text())[1]["path"] == "1_Pooling"
