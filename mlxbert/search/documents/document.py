@@ -3,8 +3,9 @@
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import accumulate
 from typing import Literal
 
 from mlxbert.errors import InputError, MlxbertError
@@ -87,15 +88,18 @@ def iso_date(text: str) -> str:
     return ""
 
 
-def joined(parts: Sequence[Document]) -> tuple[str, tuple[Heading, ...], tuple[int, ...]]:
-    """Joins the texts of documents; returns the text, its headings, and the offset of each document."""
-    starts, start = [], 0
-    for part in parts:
-        starts.append(start)
-        start += len(part.text) + len(_BETWEEN)
+def known(**values: Field) -> dict[str, Field]:
+    """Returns the fields that have a value."""
+    return {name: value for name, value in values.items() if value}
+
+
+def joined(parts: Sequence[Document], *, paged: bool = False) -> Document:
+    """Makes one document of the texts of several, with their headings; each of them may be a page."""
+    starts = [0, *accumulate(len(part.text) + len(_BETWEEN) for part in parts)][: len(parts)]
     headings = (
-        Heading(start + heading.start, heading.level, heading.text)
+        replace(heading, start=start + heading.start)
         for start, part in zip(starts, parts, strict=True)
         for heading in part.headings
     )
-    return _BETWEEN.join(part.text for part in parts), tuple(headings), tuple(starts)
+    text = _BETWEEN.join(part.text for part in parts)
+    return Document(text, headings=tuple(headings), pages=tuple(starts) if paged else ())

@@ -4,18 +4,16 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC
 from email.message import Message
 
-from mlxbert.search.documents.document import Document, Field, Heading, ReadProblem, UnreadableError, unreadable
+from mlxbert.search.documents.document import Document, ReadProblem, UnreadableError, joined, known, unreadable
 from mlxbert.search.documents.encodings import WESTERN, decode
-from mlxbert.search.documents.web import declared_encoding, html_document
+from mlxbert.search.documents.web import declared_encoding, html_document, mail_date
 
 _BEGIN = re.compile(rb"(?:\A|(?<=\n\n)|(?<=\n\r\n))From [^\n]*\n(?=[!-9;-~]+:)")
 _QUOTED = re.compile(rb"^>(>*From )", re.MULTILINE)
 _ADDRESS = re.compile(r"://\S*")
 _SHOWN, _NAME = 5, 60  # names of attachments in a problem, and characters of each
-_BETWEEN = "\n\n"
 
 
 def read_mail(data: bytes, name: str, encoding: str | None = None) -> Iterator[Document]:
@@ -57,15 +55,11 @@ def _documents(message: Message, place: str, encoding: str | None) -> Iterator[D
     """Yields the document of a message, then the documents of the messages that are attached to it."""
     contents = _Contents(encoding)
     body = contents.read(message)
-    fields: dict[str, Field] = {
-        "from": _header(message, "From", encoding),
-        "to": _header(message, "To", encoding),
-        "date": _date(message),
-    }
+    sender, receivers, subject = (_decoded(str(message.get(name, "")), encoding) for name in ("From", "To", "Subject"))
     yield replace(
         body,
-        title=_header(message, "Subject", encoding),
-        fields={key: value for key, value in fields.items() if value},
+        title=subject,
+        fields=known(**{"from": sender}, to=receivers, date=mail_date(message)),
         place=place,
         problems=(*body.problems, *contents.problems()),
     )
@@ -96,7 +90,7 @@ class _Contents:
         elif part.get_content_maintype() == "multipart":
             if kind == "multipart/alternative":
                 return self._richest(parts)
-            return _joined([self.read(inner) for inner in parts])
+            return _all_of([self.read(inner) for inner in parts])
         elif part.get_content_maintype() == "text" and part.get_content_disposition() != "attachment":
             return self._text(part, kind)
         else:
@@ -139,21 +133,11 @@ def _letters(document: Document) -> int:
     return sum(map(str.isalnum, _ADDRESS.sub("", document.text)))
 
 
-def _joined(documents: Sequence[Document]) -> Document:
+def _all_of(documents: Sequence[Document]) -> Document:
     """Joins the texts of several parts, with their headings and problems."""
-    texts, headings, problems, start = list[str](), list[Heading](), list[ReadProblem](), 0
-    for document in documents:
-        problems += document.problems
-        if document.text:
-            headings += (replace(heading, start=start + heading.start) for heading in document.headings)
-            texts.append(document.text)
-            start += len(document.text) + len(_BETWEEN)
-    return Document(_BETWEEN.join(texts), headings=tuple(headings), problems=tuple(dict.fromkeys(problems)))
-
-
-def _header(message: Message, name: str, encoding: str | None) -> str:
-    """The value of a header, decoded."""
-    return _decoded(str(message.get(name, "")), encoding)
+    problems = dict.fromkeys(problem for document in documents for problem in document.problems)
+    whole = joined([document for document in documents if document.text])
+    return replace(whole, problems=tuple(problems))
 
 
 def _decoded(raw: str, encoding: str | None) -> str:
@@ -167,13 +151,3 @@ def _decoded(raw: str, encoding: str | None) -> str:
         ]
         raw = "".join(parts)
     return " ".join(raw.split())
-
-
-def _date(message: Message) -> str | None:
-    """The date in UTC and ISO format, so that dates can be compared as strings."""
-    from email.utils import parsedate_to_datetime
-
-    with suppress(Exception):
-        date = parsedate_to_datetime(str(message["Date"]))
-        return (date.replace(tzinfo=UTC) if date.tzinfo is None else date.astimezone(UTC)).isoformat()
-    return None

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 from xml.etree.ElementTree import Element, ParseError, fromstring
 
-from mlxbert.search.documents.document import Document, Field, Heading, ReadProblem, UnreadableError, iso_date, joined
+from mlxbert.search.documents.document import (
+    Document,
+    Field,
+    Heading,
+    ReadProblem,
+    UnreadableError,
+    iso_date,
+    joined,
+    known,
+)
 from mlxbert.search.documents.web import html_document, read_html
 
 if TYPE_CHECKING:
@@ -157,12 +166,8 @@ def stated_properties(root: Element) -> tuple[str, dict[str, Field]]:
         return next((present for each in values if (present := [*filter(None, each)])), [])
 
     dates = (date for tag in _DATES for text in texts(tag) if (date := iso_date(text)))
-    values = {
-        "author": ", ".join(texts(*_AUTHORS)),
-        "date": next(dates, ""),
-        "lang": "".join(texts(f"{_DC}language")[:1]),
-    }
-    return "".join(texts(f"{_DC}title")[:1]), {key: value for key, value in values.items() if value}
+    title, language = ("".join(texts(f"{_DC}{name}")[:1]) for name in ("title", "language"))
+    return title, known(author=", ".join(texts(*_AUTHORS)), date=next(dates, ""), lang=language)
 
 
 _HEADING = re.compile(r"heading ?([1-9])?", re.IGNORECASE)
@@ -172,12 +177,8 @@ _AROUND = {"den": ("/", ""), "sup": ("^", ""), "sub": ("_", ""), "d": ("(", ")")
 _NOTES = {"footnoteReference": "footnotes", "endnoteReference": "endnotes"}  # and the kinds of their parts
 _BOUNDS = {"tc", "body"}  # what no paragraph crosses
 _DELETED = {"del", "cellDel"}
-_WORD_LEFT_OUT = {
-    "del",
-    "moveFrom",
-    "rt",
-    "Fallback",
-}  # `rt` is the reading of a word, `Fallback` a copy for old programs
+# `rt` is the reading of a word, `Fallback` a copy for old programs.
+_WORD_LEFT_OUT = {"del", "moveFrom", "rt", "Fallback"}
 
 
 def read_word(data: bytes, name: str) -> Iterator[Document]:
@@ -193,10 +194,7 @@ def read_word(data: bytes, name: str) -> Iterator[Document]:
                 notes |= {(kind, _value(note, "id")): note for note in part_xml(archive, part)}
         for reference in dict.fromkeys(page.notes):
             parts += [*page.write(notes.get(reference, Element(""))), *page.take_joined()]
-    document = html_document("".join(parts))
-    if not document.text.strip():
-        raise UnreadableError("has no text")
-    yield replace(document, title=title, fields=fields)
+    yield _whole([html_document("".join(parts))], title, fields)
 
 
 def _style_names(archive: "ZipFile", parts: list[str]) -> dict[str, str]:
@@ -302,10 +300,18 @@ def read_slides(data: bytes, name: str) -> Iterator[Document]:
             slides.append(slide)
             if reason:
                 problems.append(ReadProblem("left out", f"slide {number}: {reason}"))
-    text, headings, starts = joined(slides)
-    if not text.strip():
+    yield _whole(slides, title, fields, problems, paged=True)
+
+
+def _whole(
+    parts: Sequence[Document], title: str, fields: Mapping[str, Field], problems: Sequence[ReadProblem] = (),
+    *, paged: bool = False,
+) -> Document:  # fmt: skip
+    """Joins the parts of a document, such as slides; raises an error if none of them has a text."""
+    whole = joined(parts, paged=paged)
+    if not whole.text.strip():
         raise UnreadableError(f"has no text ({problems[0].reason})" if problems else "has no text")
-    yield Document(text, title, fields, headings=headings, pages=starts, problems=tuple(problems))
+    return replace(whole, title=title, fields=fields, problems=tuple(problems))
 
 
 def _slide_parts(archive: "ZipFile") -> list[str]:
@@ -466,10 +472,7 @@ def read_open_document(data: bytes, name: str) -> Iterator[Document]:
     parts = [*_text_page(body, "", notes)]
     for note in notes:  # a note of a note comes last
         parts += _text_page(note, "", notes)
-    page = html_document("".join(parts))
-    if not page.text.strip():
-        raise UnreadableError("has no text")
-    yield replace(page, title=title, fields=fields)
+    yield _whole([html_document("".join(parts))], title, fields)
 
 
 def _text_page(element: Element, inside: str, notes: list[Element]) -> Iterator[str]:
@@ -529,10 +532,7 @@ def read_epub(data: bytes, name: str) -> Iterator[Document]:
                 problems += chapters[-1].problems
             except UnreadableError as problem:  # other chapters may be readable
                 problems.append(ReadProblem("left out", problem.message))
-    text, headings, _ = joined(chapters)
-    if not text.strip():
-        raise UnreadableError(f"has no text ({problems[0].reason})" if problems else "has no text")
-    yield Document(text, title, fields, headings=headings, problems=tuple(problems))
+    yield _whole(chapters, title, fields, problems)
 
 
 def _encrypted_parts(archive: "ZipFile") -> set[str]:
@@ -571,11 +571,10 @@ def read_rtf(data: bytes, name: str) -> Iterator[Document]:
     text = _rtf_text(source).strip()
     if not text:
         raise UnreadableError("has no text")
-    fields = {"author": stated("author"), "date": _rtf_date(source)}
+    fields = known(author=stated("author"), date=_rtf_date(source))
     omissions = [what for word, what in _DESTINATIONS.items() if f"\\{word}" in source]
     problems = tuple(ReadProblem("left out", f"the {what} of the document") for what in omissions)
-    present = {key: value for key, value in fields.items() if value}
-    yield Document(text, stated("title"), present, problems=problems)
+    yield Document(text, stated("title"), fields, problems=problems)
 
 
 def _rtf_date(source: str) -> str:

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterator, Sequence, Set
+from dataclasses import replace
 
-from mlxbert.search.documents.document import Document, ReadProblem, UnreadableError
+from mlxbert.search.documents.document import Document, ReadProblem, UnreadableError, joined
 
 _HYPHENS = re.compile("[\x02\xad\ufffe]\n?")  # PDFium's marks for a word hyphenated at the end of a line
-_BETWEEN = "\n\n"
 
 
 def read_pdf(data: bytes, name: str) -> Iterator[Document]:
@@ -32,12 +32,8 @@ def read_pdf(data: bytes, name: str) -> Iterator[Document]:
     if not any(map(str.strip, texts)):
         reason = f"{len(unread)} of {len(texts)} pages cannot be read" if unread else "has only pictures, no text"
         raise UnreadableError(reason, hint="recognize the text of scanned pages (OCR) first")
-    starts, start = [], 0
-    for text in texts:
-        starts.append(start)
-        start += len(text) + len(_BETWEEN)
-    problems = tuple(_problems(texts, {*unread}))
-    yield Document(_BETWEEN.join(texts), " ".join(title.split()), pages=tuple(starts), problems=problems)
+    whole = joined([*map(Document, texts)], paged=True)
+    yield replace(whole, title=" ".join(title.split()), problems=tuple(_problems(texts, {*unread})))
 
 
 def _problems(texts: Sequence[str], unread: Set[int]) -> Iterator[ReadProblem]:

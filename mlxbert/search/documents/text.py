@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import date, datetime, time
 from functools import cache
 from html import unescape
@@ -11,7 +12,15 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.readers.front_matter import front_matter
-from mlxbert.search.documents.document import Document, Heading, ReadProblem, UnreadableError, iso_date
+from mlxbert.search.documents.document import (
+    Document,
+    Heading,
+    ReadProblem,
+    UnreadableError,
+    iso_date,
+    joined,
+    known,
+)
 from mlxbert.search.documents.encodings import Decoded, decode
 
 if TYPE_CHECKING:
@@ -141,9 +150,6 @@ def _underlined(text: str) -> Iterator[Heading]:
         used = line.end()
 
 
-_BETWEEN_CELLS = "\n\n"
-
-
 def read_notebook(data: bytes, name: str) -> Iterator[Document]:
     """Reads the notebook as one document."""
     source_text, problems = decode(data)
@@ -154,19 +160,15 @@ def read_notebook(data: bytes, name: str) -> Iterator[Document]:
     cells = notebook.get("cells") if isinstance(notebook, dict) else None
     if not isinstance(cells, list):
         raise UnreadableError("is not a notebook, because the list of cells is missing")
-    texts: list[str] = []
-    headings: list[Heading] = []
-    start = 0
+    parts: list[Document] = []
     for cell in cells:
         source = cell.get("source") if isinstance(cell, dict) else None
         lines = source if isinstance(source, list) else [source]
         text = "".join(line for line in lines if isinstance(line, str)).strip("\n")
         if text:
-            if cell.get("cell_type") == "markdown":
-                headings += (Heading(start + part.start, part.level, part.text) for part in markdown_headings(text))
-            texts.append(text)
-            start += len(text) + len(_BETWEEN_CELLS)
-    yield Document(_BETWEEN_CELLS.join(texts), headings=tuple(headings), problems=problems)
+            headings = markdown_headings(text) if cell.get("cell_type") == "markdown" else ()
+            parts.append(Document(text, headings=tuple(headings)))
+    yield replace(joined(parts), problems=problems)
 
 
 # Linear time even for hostile files: repetitions are possessive, bounded, or end at a character that they do not match.
@@ -237,9 +239,7 @@ def _entry(entry: dict[str, str], place: str, decoded: Decoded) -> Document:
     with suppress(ValueError):
         shown = datetime.fromisoformat(date).isoformat(" ", "minutes")
     text = "\n".join(filter(None, (title, shown, where, entry.get("DESCRIPTION", ""))))
-    fields = {"date": iso_date(date), "location": where}
-    present = {key: value for key, value in fields.items() if value}
-    return Document(text, title, present, place, problems=decoded.problems)
+    return Document(text, title, known(date=iso_date(date), location=where), place, problems=decoded.problems)
 
 
 def read_subtitles(data: bytes, name: str, encoding: str | None = None) -> Iterator[Document]:

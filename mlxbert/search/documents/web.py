@@ -5,9 +5,10 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from email.message import Message
 from typing import Any, NamedTuple
 
-from mlxbert.search.documents.document import Document, Field, Heading, UnreadableError, iso_date
+from mlxbert.search.documents.document import Document, Heading, UnreadableError, iso_date, known
 from mlxbert.search.documents.encodings import decode
 
 _CHARSET = re.compile(
@@ -214,10 +215,18 @@ def _gap(tag: str) -> int:
     return _LINE if tag in _LINES else _SPACE if tag in _CELLS else _NOTHING
 
 
+def mail_date(message: Message) -> str:
+    """Returns the date of a message as `iso_date` does; "" if it has none."""
+    from email.utils import parsedate_to_datetime
+
+    with suppress(Exception):  # the library raises various errors for damaged dates
+        return iso_date(parsedate_to_datetime(str(message["Date"])).isoformat())
+    return ""
+
+
 def read_web_archive(data: bytes, name: str) -> Iterator[Document]:
     """Reads a page that a browser saved with its pictures, which is the first part of HTML, as one document."""
     from email import message_from_bytes
-    from email.utils import parsedate_to_datetime
 
     message = message_from_bytes(data)
     part = next((part for part in message.walk() if part.get_content_type() == "text/html"), None)
@@ -231,7 +240,4 @@ def read_web_archive(data: bytes, name: str) -> Iterator[Document]:
     if not page.text.strip():
         raise UnreadableError("has no text")
     address = message["Snapshot-Content-Location"] or part["Content-Location"]
-    fields: dict[str, Field] = {**page.fields, "url": str(address or "").strip()}
-    with suppress(Exception):  # the library raises various errors for damaged dates
-        fields["date"] = iso_date(parsedate_to_datetime(str(message["Date"])).isoformat())
-    yield replace(page, fields={key: value for key, value in fields.items() if value})
+    yield replace(page, fields=known(**page.fields, url=str(address or "").strip(), date=mail_date(message)))
