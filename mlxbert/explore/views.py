@@ -8,9 +8,6 @@ from mlxbert.cli.views.table import Column, Indented, PlainTable
 from mlxbert.explore.results import SIMILARITY
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.text import Text
-
     from mlxbert.explore.options import ClusterOptions
     from mlxbert.explore.results import Attention, Duplicates, Explanation, Senses, Share, Topics, TypicalLine
     from mlxbert.readers.text_collection import TextCollection
@@ -70,28 +67,24 @@ def _text_of(collection: "TextCollection", number: int) -> "rich.Text":
     return rich.Text(console.line(collection.texts[number], 200))
 
 
-def draw_senses(result: "Senses") -> Iterator["RenderableType"]:
+def draw_senses(result: "Senses") -> Iterator["rich.RenderableType"]:
     """Draws the senses, the most frequent first."""
-    from rich.text import Text
-
     total = len(result.occurrences)
     for number, sense in enumerate(result.senses, 1):
         gap = "" if number == 1 else "\n"
-        yield Text.assemble((f"{gap}sense {number}", "bold"), f"  {sense.count:,} of {total:,} places")
+        yield rich.Text.assemble((f"{gap}sense {number}", "bold"), f"  {sense.count:,} of {total:,} places")
         if sense.substitutes:
             words = ", ".join(console.visible(substitute.word) for substitute in sense.substitutes)
-            yield Indented(Text.assemble(("like ", "dim"), (words, "green")))
+            yield Indented(rich.Text.assemble(("like ", "dim"), (words, "green")))
         for line in sense.typical:
             yield Indented(_typical_line(line, console.stdout().width - 2))
     distinct = f"; silhouette {result.silhouette:.2f}" if len(result.senses) > 1 else ""
     places, texts = console.counted(total, "place"), console.counted(result.texts, "text")
-    yield Text(f"\n{places} in {texts}{distinct}", style="dim")
+    yield rich.Text(f"\n{places} in {texts}{distinct}", style="dim")
 
 
-def _typical_line(example: "TypicalLine", width: int) -> "Text":
+def _typical_line(example: "TypicalLine", width: int) -> "rich.Text":
     """Returns the part of a text around the word that fits on a line."""
-    from rich.text import Text
-
     before, word, after = (
         text.replace("\n", " ")
         for text in (
@@ -101,7 +94,7 @@ def _typical_line(example: "TypicalLine", width: int) -> "Text":
         )
     )
     left = console.end_of(before, max(width - len(word), 2) // 2)
-    line = Text.assemble(left, (console.visible(word), "bold"), console.visible(after))
+    line = rich.Text.assemble(left, (console.visible(word), "bold"), console.visible(after))
     line.truncate(width, overflow="ellipsis")
     return line
 
@@ -112,26 +105,24 @@ _STRONG = 0.5
 _SHARE_COLUMNS = (Column(wraps=True), Column(bar=True, most=console.BAR_WIDTH), Column())
 
 
-def draw_explanation(result: "Explanation") -> Iterator["RenderableType"]:
+def draw_explanation(result: "Explanation") -> Iterator["rich.RenderableType"]:
     """Draws the text, the words, and what the shares add up to."""
-    from rich.text import Text
-
     largest = max((abs(word.score) for word in result.words), default=0.0) or 1.0
-    yield Text.assemble((console.visible(result.target), "bold"), f"  {result.score:.3f}")
+    yield rich.Text.assemble((console.visible(result.target), "bold"), f"  {result.score:.3f}")
     for number, text in enumerate((result.text, result.pair)):
         if text is not None:
             yield _coloured(text, [word for word in result.words if word.text == number], largest)
     first = sorted(result.words, key=lambda word: -abs(word.score))[:_MOST_WORDS]
     rows = [
         (
-            Text.assemble((console.visible(word.token), "bold"), (_occurrence(result, word), "dim")),
+            rich.Text.assemble((console.visible(word.token), "bold"), (_occurrence(result, word), "dim")),
             console.bar_of(abs(word.score) / largest, "green" if word.score > 0 else "red"),
-            Text(f"{word.score:+.3f}"),
+            rich.Text(f"{word.score:+.3f}"),
         )
         for word in first
     ]
     yield PlainTable(_SHARE_COLUMNS, rows)
-    yield Text(summary(result), style="dim")
+    yield rich.Text(summary(result), style="dim")
 
 
 def _occurrence(result: "Explanation", word: "Share") -> str:
@@ -150,11 +141,9 @@ def summary(result: "Explanation") -> str:
     return f"{unit} {result.score:.3f}, and {result.baseline_score:.3f} without the words{gap}"
 
 
-def _coloured(text: str, words: list["Share"], largest: float) -> "RenderableType":
+def _coloured(text: str, words: list["Share"], largest: float) -> "rich.RenderableType":
     """Returns a text whose words are green if they speak for the target, and red if they speak against it."""
-    from rich.text import Text
-
-    shown, last = Text(), 0
+    shown, last = rich.Text(), 0
     for word in words:
         size = abs(word.score) / largest
         start = max(word.start, last)
@@ -172,12 +161,10 @@ _LINKS = 20
 _LINK_COLUMNS = (Column(wraps=True), Column(), Column(wraps=True), Column(bar=True, most=console.BAR_WIDTH), Column())
 
 
-def draw_attention(result: "Attention") -> Iterator["RenderableType"]:
+def draw_attention(result: "Attention") -> Iterator["rich.RenderableType"]:
     """Draws the attention between tokens, averaged over the layers and heads."""
-    from rich.text import Text
-
     count = len(result.tokens)
-    yield Text(_title(result), style="bold")
+    yield rich.Text(_title(result), style="bold")
     if _NAME + 4 + _CELL * count <= console.stdout().width:
         yield from _heat_map(result)
     else:
@@ -193,50 +180,45 @@ def _title(result: "Attention") -> str:
     return f"Attention: {named('layer', result.layers)}, {named('head', result.heads)}"
 
 
-def _heat_map(result: "Attention") -> Iterator["RenderableType"]:
+def _heat_map(result: "Attention") -> Iterator["rich.RenderableType"]:
     """Draws a heat map with a row for each token and a column for each token that it attends to."""
-    from rich.text import Text
-
     mean, special = result.mean, [token.start == token.end for token in result.tokens]
     # Much attention goes to special tokens, where it has no effect; the shades are scaled to the rest.
     largest = float(mean[:, [not is_special for is_special in special]].max(initial=0.0)) or 1.0
     numbers = "".join(f"{number:>{_CELL}}" for number in range(len(result.tokens)))
-    yield Text(" " * (_NAME + 4) + numbers, style="dim")
+    yield rich.Text(" " * (_NAME + 4) + numbers, style="dim")
     for number, token in enumerate(result.tokens):
-        line = Text().append(f"{number:>3} ", "dim").append(_fitted(token.token), "dim" if special[number] else "bold")
+        name = _fitted(token.token), "dim" if special[number] else "bold"
+        line = rich.Text.assemble((f"{number:>3} ", "dim"), name)
         for weight in mean[number]:
             shade = _SHADES[min(round(float(weight) / largest * (len(_SHADES) - 1)), len(_SHADES) - 1)]
             line.append(" " + shade * 2, "cyan")
         yield line
-    yield Text(f"{_SHADES[-1] * 2} is at least {largest:.0%} of a token's attention", style="dim")
+    yield rich.Text(f"{_SHADES[-1] * 2} is at least {largest:.0%} of a token's attention", style="dim")
 
 
 def _fitted(token: str) -> str:
     """Pads or truncates a token to a fixed number of terminal columns."""
-    from rich.cells import set_cell_size
-
-    return set_cell_size(console.visible(token), _NAME)
+    return rich.set_cell_size(console.visible(token), _NAME)
 
 
-def _links(result: "Attention") -> Iterator["RenderableType"]:
+def _links(result: "Attention") -> Iterator["rich.RenderableType"]:
     """Draws the pairs of different tokens with the strongest attention between them."""
-    from rich.text import Text
-
     mean, text_tokens = result.mean, [number for number, token in enumerate(result.tokens) if token.start != token.end]
     links = sorted(((mean[a, b], a, b) for a in text_tokens for b in text_tokens if a != b), reverse=True)[:_LINKS]
     rows = [
         (
-            Text(console.visible(result.tokens[a].token), "bold"),
-            Text("→", "dim"),
-            Text(console.visible(result.tokens[b].token), "bold"),
+            rich.Text(console.visible(result.tokens[a].token), "bold"),
+            rich.Text("→", "dim"),
+            rich.Text(console.visible(result.tokens[b].token), "bold"),
             console.bar_of(float(weight), "cyan"),
-            Text(f"{weight:6.1%}"),
+            rich.Text(f"{weight:6.1%}"),
         )
         for weight, a, b in links
     ]
     yield PlainTable(_LINK_COLUMNS, rows)
     note = f"the {len(rows)} strongest links of {len(result.tokens)} tokens; --output FILE.html shows all"
-    yield Text(note, style="dim")
+    yield rich.Text(note, style="dim")
 
 
 def advise(topics: "Topics", chosen: "ClusterOptions") -> None:

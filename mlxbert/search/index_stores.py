@@ -190,22 +190,13 @@ def _copied_vectors(source: IndexStore, copy: IndexStore, hashes: set[bytes]) ->
 
 
 def _copy_records(source: IndexStore, copy: IndexStore, problems: Iterable[IndexProblem]) -> None:
-    part, problems = list[StoredDocument](), [*problems]
-
-    def write() -> None:
+    documents, problems = source.documents(""), [*problems]
+    while part := [*itertools.islice(documents, _GROUP)]:
         hashes = {hash for document in part for chunk in document.chunks for hash in chunk.hashes}
         places = {document.place for document in part}
         with copy.writing():
             vectors = _copied_vectors(source, copy, hashes)
             copy.put_documents(part, vectors, [one for one in problems if one.place in places])
-        part.clear()
-
-    for document in source.documents(""):
-        part.append(document)
-        if len(part) == _GROUP:
-            write()
-    if part:
-        write()
 
 
 def index_file(paths: Sequence[str | Path]) -> Path:

@@ -9,7 +9,7 @@ Legend: n vectors, K tokens of a vector.
 
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -100,7 +100,7 @@ class TokenLists:
         """Replaces the entries of the changed vectors in a block of a list, given their numbers in the block."""
         import numpy as np
 
-        row = self._connection.row("SELECT id, entries, crc FROM lists WHERE id = ?", (key,))
+        row = self._connection.row("SELECT entries, crc FROM lists WHERE id = ?", (key,))
         before = _verified(*row) if row else np.empty(0, _LISTED)
         new = np.empty(len(added), _LISTED)
         new["vector"], new["weight"] = added["vector"] % _BLOCK, added["weight"]
@@ -127,23 +127,18 @@ class TokenLists:
         """
         import numpy as np
 
-        keys, sizes, blobs = list[int](), list[int](), list[bytes]()
+        lists: dict[int, Entries] = {}
         for token in query["token"].tolist():
-            for key, entries, crc in self._rows(token * _BLOCKS, (token + 1) * _BLOCKS):
-                if zlib.crc32(entries) != crc:
-                    raise ValueError("the list of a token has a wrong checksum")
-                keys.append(key)
-                sizes.append(len(entries) // 4)
-                blobs.append(entries)
-        listed = np.frombuffer(b"".join(blobs), _LISTED)
-        tokens, blocks = np.divmod(np.array(keys, np.int64), _BLOCKS)
+            lists |= self._lists(token * _BLOCKS, (token + 1) * _BLOCKS)
+        sizes, listed = [*map(len, lists.values())], np.concatenate([np.empty(0, _LISTED), *lists.values()])
+        tokens, blocks = np.divmod(np.array([*lists], np.int64), _BLOCKS)
         weights = query["weight"][np.searchsorted(query["token"], tokens)].astype(np.float64)
         numbers = np.repeat(blocks * _BLOCK, sizes) + listed["vector"]
         return np.asarray(np.bincount(numbers, np.repeat(weights, sizes) * listed["weight"]), np.float64)
 
-    def _rows(self, start: int, end: int) -> Iterator[tuple[int, bytes, int]]:
+    def _lists(self, start: int, end: int) -> "dict[int, Entries]":
         query = "SELECT id, entries, crc FROM lists WHERE id >= ? AND id < ? ORDER BY id"
-        yield from self._connection.execute(query, (start, end))
+        return {key: _verified(entries, crc) for key, entries, crc in self._connection.execute(query, (start, end))}
 
     def check(self) -> None:
         """Raises StoreError unless the lists match the vectors."""
@@ -152,7 +147,7 @@ class TokenLists:
         rows = self._connection.rows("SELECT id, vector FROM vectors ORDER BY id")
         stored = self._joined({number: self.parsed(blob) for number, blob in rows})
         stored = stored[np.lexsort((stored["vector"], stored["token"]))]
-        lists = {key: _verified(key, entries, crc) for key, entries, crc in self._rows(0, 2**63 - 1)}
+        lists = self._lists(0, 2**63 - 1)
         keys = np.repeat(np.array([*lists], np.int64), [*map(len, lists.values())])
         listed = np.concatenate([np.empty(0, _LISTED), *lists.values()])
         if not (
@@ -240,7 +235,7 @@ def _keys(entries: "Entries") -> "NDArray[np.int64]":
     return keys
 
 
-def _verified(key: int, entries: bytes, crc: int) -> "Entries":
+def _verified(entries: bytes, crc: int) -> "Entries":
     """Returns a block of a list; raises ValueError if its checksum is wrong."""
     import numpy as np
 

@@ -245,23 +245,23 @@ class SqliteStore:
 
     @guarded
     def known(self, hashes: Iterable[bytes]) -> set[bytes]:
-        query = "SELECT 1 FROM vectors WHERE hash = ?"
-        return {hash for hash in hashes if self._connection.row(query, (hash,))}
+        return {*self._numbers(hashes)}
+
+    def _numbers(self, hashes: Iterable[bytes]) -> dict[bytes, int]:
+        """Returns the numbers of the stored vectors of texts."""
+        query = "SELECT id FROM vectors WHERE hash = ?"
+        return {hash: int(row[0]) for hash in hashes if (row := self._connection.row(query, (hash,)))}
 
     @guarded
     def vectors(self, hashes: Collection[bytes]) -> dict[bytes, "Vector"]:
-        numbers: dict[int, bytes] = {}
-        for hash in hashes:
-            if row := self._connection.row("SELECT id FROM vectors WHERE hash = ?", (hash,)):
-                numbers[row[0]] = hash
-        found, vectors = self._cache.vectors([*numbers])
-        return {numbers[number]: vector for number, vector in zip(found, vectors, strict=True)}
+        hashes_of = {number: hash for hash, number in self._numbers(hashes).items()}
+        found, vectors = self._cache.vectors([*hashes_of])
+        return {hashes_of[number]: vector for number, vector in zip(found, vectors, strict=True)}
 
     @guarded
     def vectors_with_tokens(self, hashes: Collection[bytes]) -> dict[bytes, VectorWithTokens]:
         assert self._tokens is not None  # asked only of an index that has them
-        query = "SELECT id FROM vectors WHERE hash = ?"
-        numbers = {hash: int(row[0]) for hash in hashes if (row := self._connection.row(query, (hash,)))}
+        numbers = self._numbers(hashes)
         tokens, vectors = self._tokens.of_vectors({*numbers.values()}), self.vectors(numbers)
         return {hash: VectorWithTokens(vectors[hash], tokens[number]) for hash, number in numbers.items()}
 
@@ -349,9 +349,8 @@ class SqliteStore:
 
     def _vector(self, hash: bytes, vectors: Mapping[bytes, Any]) -> int:
         """Returns the number of the vector with a hash; stores the vector if it is new."""
-        row = self._connection.row("SELECT id FROM vectors WHERE hash = ?", (hash,))
-        if row:
-            return int(row[0])
+        if known := self._numbers([hash]):
+            return known[hash]
         self._free = self._free or self._unused()
         number = next(self._free)
         alive, bits = self._block(number)

@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from mlxbert.search.store import IndexStore, StoredChunk, StoredDocument
 
     Vector = NDArray[np.float32]
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Vectors = NDArray[np.float32]
 
 
 def stored_passages(store: "IndexStore") -> "Iterator[tuple[Mapping[str, Any], Vector]]":
@@ -61,7 +57,7 @@ def indexed_texts(name: str) -> TextCollection:
     with open_index(find_file(name)) as index:
         passages, files, width = [*stored_passages(index.store)], index.store.files(), index.about.dimensions
 
-    def age(passage: "tuple[Mapping[str, Any], Vectors]") -> tuple[bool, float, int]:
+    def age(passage: "tuple[Mapping[str, Any], Vector]") -> tuple[bool, float, int]:
         path = passage[0]["path"]
         file = files.get(path)  # none of a record, and of a file that another process has just removed
         changed = file.changed if file else -1  # -1 also of a file that was new when it was read

@@ -158,16 +158,22 @@ def search(
     answering = session.load("answer", _computing(how.answer, chosen)) if how.answer is not None else None
     with _opened(searched, chosen, query) as index:
         unread = [] if how.no_update else index_updates.bring_up_to_date(index, searched, out)
-        hits = index.search(
-            query, top_k=how.top_k, mode=how.mode, where=how.where or (), min_score=how.min_score,
-            all_chunks=how.all_chunks, rerank=False if how.no_rerank else reranker, candidates=how.candidates,
-            paths=searched,
-        )  # fmt: skip
+        hits = _found(index, query, searched, how, reranker)
         answer = None if answering is None else index.answer(query, model=answering, hits=hits)
         session.say_queued()
         if answer is None or answer.answer is None:
             _say_what_is_missing(hits, unread)
         _show(index, hits, answer, how, out)
+
+
+def _found(
+    index: "Index", query: str, paths: Sequence[str], how: QueryOptions, reranker: "Model | ModelRef | None"
+) -> "list[Hit]":
+    return index.search(
+        query, top_k=how.top_k, mode=how.mode, where=how.where or (), min_score=how.min_score,
+        all_chunks=how.all_chunks, rerank=False if how.no_rerank else reranker, candidates=how.candidates,
+        paths=paths,
+    )  # fmt: skip
 
 
 def _check_reranking(how: QueryOptions) -> None:
@@ -235,14 +241,9 @@ def _search_interactively(searched: Sequence[str], how: QueryOptions, chosen: In
         file, model = index.path, _computing(chosen.model or index.about.model, chosen).ref
     reranker = None if how.rerank is None else _computing(how.rerank, chosen).ref
 
-    def find(index: "Index", query: str) -> "list[Hit]":
-        return index.search(
-            query, top_k=how.top_k, mode=how.mode, where=how.where or (), min_score=how.min_score,
-            all_chunks=how.all_chunks, rerank=False if how.no_rerank else reranker, candidates=how.candidates,
-            paths=searched,
-        )  # fmt: skip
-
-    thread = SearchThread(lambda: open_index(file, model=model), find)
+    thread = SearchThread(
+        lambda: open_index(file, model=model), lambda index, query: _found(index, query, searched, how, reranker)
+    )
     try:
         screen = SearchScreen(thread)
         hit = screen.run()
