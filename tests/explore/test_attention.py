@@ -32,25 +32,19 @@ def test_weights_are_those_of_the_network_and_add_up_to_one(model: mlxbert.Model
     assert np.abs(np.array(written["attention"]) - found.weights).max() <= 1e-6 and ("pair" in written) == bool(pair)
 
 
-@pytest.mark.parametrize(
-    ("given", "error"),
-    [({"layers": 99}, "99"), ({"heads": []}, "heads"), ({"heads": "0"}, "'0'"), ({"layers": [True]}, "True")],
-)
-def test_what_the_model_does_not_have_is_refused(model: mlxbert.Model, given: dict[str, Any], error: str) -> None:
-    with pytest.raises(ArgumentError, match=error):
-        mlxbert.attention(model, "the cat", **given)
+def test_what_the_model_does_not_have_is_refused(model: mlxbert.Model) -> None:
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"layers": 99}, "99"), ({"heads": []}, "heads"), ({"heads": "0"}, "'0'"), ({"layers": [True]}, "True"),
+        ({"overflow": "window"}, "window"),
+    ]  # fmt: skip
+    for given, error in refused:
+        with pytest.raises(ArgumentError, match=error):
+            mlxbert.attention(model, "the cat", **given)
     with pytest.raises(InputError):
         mlxbert.attention(model, 5)  # type: ignore[arg-type]
     with pytest.raises(InputError):
         mlxbert.attention(model, "the cat " * 900)
     assert mlxbert.attention(model, "the cat " * 900, overflow="truncate").truncated
-    with pytest.raises(ArgumentError, match="window"):
-        mlxbert.attention(model, "the cat", overflow="window")  # type: ignore[arg-type]
-
-
-def test_results_of_different_texts_differ(model: mlxbert.Model) -> None:
-    one, other = (mlxbert.attention(model, text) for text in ("the cat", "the dog"))
-    assert one != other and len({one, other}) == 2
 
 
 def test_more_weights_than_memory_holds_are_refused(model: mlxbert.Model, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +85,7 @@ def rolled_out(weights: Any) -> Any:
     return np.array(products)[:, None]
 
 
-@pytest.mark.parametrize("family", ["bert", "albert", "deberta-v2", "modernbert", "mpnet"])
+@pytest.mark.parametrize("family", ["bert", "modernbert"])
 def test_a_rollout_is_the_product_of_the_layers(family: str, tmp_path: Path) -> None:
     folder = add_vocabulary(write_family(family, "Model", tmp_path))
     model = mlxbert.load(folder, dtype="float32")

@@ -9,6 +9,7 @@ from hypothesis import given, strategies as st
 
 import mlxbert
 from mlxbert.errors import ArgumentError, InputError
+from tests.helpers.cases import together
 
 TEXTS = ["It rains.", "it \n RAINS.", "Snow is cold, and white.", "Rain falls.", "Snow is cold and white!"]
 
@@ -36,20 +37,13 @@ def check(texts: list[str], units: Any, duplicates: mlxbert.Duplicates, threshol
 
 
 def test_texts_that_the_model_cannot_tell_apart_are_kept(builtin: mlxbert.Model, caplog: Any) -> None:
-    texts = [
-        "I love \ua500",
-        "I love \ua501",
-        "\u0e2a\u0e27",
-        "\u1019\u1004",
-        "I LOVE  \ua500",
-        "It rains.",
-    ]
+    texts = ["I love \ua500", "I love \ua501", "\u0e2a\u0e27", "\u1019\u1004", "I LOVE  \ua500", "It rains."]
     duplicates = mlxbert.dedupe(builtin, texts)
     assert [(group.kept, group.duplicates, group.scores) for group in duplicates.groups] == [(0, (4,), (1.0,))]
     assert "does not know" in caplog.text and "1 text\n" in caplog.text
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "other"),
     [
         ("It is -5 degrees outside.", "It is 5 degrees outside."),

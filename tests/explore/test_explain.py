@@ -9,17 +9,14 @@ import pytest
 
 import mlxbert
 from mlxbert.errors import ArgumentError, InputError, MissingHeadError
+from mlxbert.text.batch import make_batch
+from tests.helpers.cases import together
 from tests.helpers.classifiers import SENTIMENT, save_classifier
 from tests.helpers.program import call, terminal
 from tests.helpers.st_folder import pooling, save_st
 
 TEXT, PAIR = "How do I get my money back?", "You can return any item for a full refund."
 MASKED = "Tokyo is the largest city in [MASK]."
-
-
-@pytest.fixture(scope="module")
-def model() -> mlxbert.Model:
-    return mlxbert.load(dtype="float32")
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +32,8 @@ def assert_adds_up(found: mlxbert.Explanation, inputs: int = 1) -> None:
     assert sum(word.score for word in found.words) == pytest.approx(total, abs=1e-5)  # special tokens have no share
 
 
-def test_shares_of_gradients_add_up_to_the_difference_of_the_scores(model: mlxbert.Model) -> None:
-    found = mlxbert.explain(model, MASKED)
+def test_shares_of_gradients_add_up_to_the_difference_of_the_scores(builtin: mlxbert.Model) -> None:
+    found = mlxbert.explain(builtin, MASKED)
     assert found.target == "japan" and found.method == "gradients"
     assert_adds_up(found)
     assert max(found.words, key=lambda word: word.score).token == "Tokyo"
@@ -45,16 +42,15 @@ def test_shares_of_gradients_add_up_to_the_difference_of_the_scores(model: mlxbe
 
 
 def test_both_texts_of_a_similarity_are_explained(tiny: mlxbert.Model) -> None:
-    model = tiny
-    found = mlxbert.explain(model, TEXT, PAIR)
-    vectors = mlxbert.embed(model, [TEXT, PAIR], normalize=True)
+    found = mlxbert.explain(tiny, TEXT, PAIR)
+    vectors = mlxbert.embed(tiny, [TEXT, PAIR], normalize=True)
     assert found.target == "similarity" and found.score == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-5)
     assert_adds_up(found, inputs=2)
     assert [word.token for word in found.words if word.text == 0] == TEXT.replace("?", " ?").split()
     assert {token.text for token in found.tokens} == {0, 1}
     for word in found.words:
         assert (TEXT, PAIR)[word.text][word.start : word.end] == word.token
-    swapped = mlxbert.explain(model, PAIR, TEXT)
+    swapped = mlxbert.explain(tiny, PAIR, TEXT)
     assert {(word.token, 1 - word.text) for word in swapped.words} == {(word.token, word.text) for word in found.words}
     assert swapped.score == pytest.approx(found.score, abs=1e-6)
 
@@ -65,16 +61,7 @@ def test_a_prompt_is_not_explained_and_moves_no_offset(tmp_path: Path) -> None:
     found = mlxbert.explain(model, TEXT, PAIR)
     vectors = mlxbert.embed(model, [TEXT, PAIR], normalize=True)
     assert found.score == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-5)
-    assert [word.token for word in found.words if word.text == 0] == [
-        "How",
-        "do",
-        "I",
-        "get",
-        "my",
-        "money",
-        "back",
-        "?",
-    ]
+    assert [word.token for word in found.words if word.text == 0] == TEXT.replace("?", " ?").split()
 
 
 def test_each_label_can_be_the_target(classifier: mlxbert.Model) -> None:
@@ -82,38 +69,24 @@ def test_each_label_can_be_the_target(classifier: mlxbert.Model) -> None:
     text = "the cat sat on the mat"
     best: Any = mlxbert.classify(classifier, text)
     assert mlxbert.explain(classifier, text).target == best.labels[0].label
-    for label in best.labels:
-        found = mlxbert.explain(classifier, text, target=label.label)
-        assert_adds_up(found)
-    scores = [mlxbert.explain(classifier, text, target=label.label, steps=2).score for label in best.labels]
-    powers = np.exp(np.array(scores) - max(scores))
+    found = [mlxbert.explain(classifier, text, target=label.label) for label in best.labels]
+    for one in found:
+        assert_adds_up(one)
+    powers = np.exp([one.score for one in found])
     assert powers / powers.sum() == pytest.approx([label.score for label in best.labels], abs=1e-5)
 
 
-def test_occlusion_is_the_fall_of_the_score_without_a_word(model: mlxbert.Model) -> None:
-    found = mlxbert.explain(model, MASKED, method="occlusion", target="japan")
-    assert found.gap is None
+def test_occlusion_is_the_fall_of_the_score_without_a_word(tiny: mlxbert.Model) -> None:
+    found = mlxbert.explain(tiny, MASKED, method="occlusion", target="milk")
+    assert (found.gap, found.target) == (None, "milk")
     word = next(word for word in found.words if word.token == "largest")
-    hidden = mlxbert.explain(model, MASKED.replace("largest", "[MASK]"), method="occlusion", target="japan")
-    first = mlxbert.fill_mask(model, MASKED.replace("largest", "[MASK]"))
-    assert len(first.masks) == 2
-    # The first mask is then the word that was hidden; the score of the last mask is looked up through the network.
-    tokens = model.tokenizer.encode(MASKED.replace("largest", "[MASK]"), None)
-    from mlxbert.text.batch import make_batch
-
-    logits = model.network.logits("masked_lm", make_batch([tokens], model.config))
-    mask = model.tokenizer.token_id("[MASK]")
+    tokens = tiny.tokenizer.encode(MASKED.replace("largest", "[MASK]"), None)
+    logits = tiny.network.logits("masked_lm", make_batch([tokens], tiny.config))
+    mask = tiny.tokenizer.token_id("[MASK]")
     assert mask is not None
-    place = len(tokens.ids) - 1 - tokens.ids[::-1].index(mask)
-    (japan,) = model.tokenizer.pieces("japan")
-    score = float(np.array(logits[0, place, japan]))
-    assert word.score == pytest.approx(found.score - score, abs=1e-3)
-    assert hidden.target == "japan"
-
-
-def test_the_command_says_what_the_shares_of_two_texts_add_up_to() -> None:
-    shown = " ".join(terminal("explain", TEXT, PAIR, "--steps", "2")[1].split())
-    assert "twice the difference" in shown and "cosine 0." in shown
+    place = len(tokens.ids) - 1 - tokens.ids[::-1].index(mask)  # the first mask is then the word that was hidden
+    (milk,) = tiny.tokenizer.pieces("milk")
+    assert word.score == pytest.approx(found.score - float(np.array(logits[0, place, milk])), abs=1e-3)
 
 
 def test_the_network_is_as_it_was(tiny: mlxbert.Model) -> None:
@@ -126,7 +99,7 @@ def test_the_network_is_as_it_was(tiny: mlxbert.Model) -> None:
     np.testing.assert_array_equal(mlxbert.embed(model, TEXT), before)
 
 
-@pytest.mark.parametrize(
+@together(
     ("arguments", "error"),
     [
         ({"text": "no mask"}, InputError),
@@ -144,9 +117,9 @@ def test_the_network_is_as_it_was(tiny: mlxbert.Model) -> None:
         ({"text": TEXT, "pair": PAIR, "target": "money"}, ArgumentError),
     ],
 )
-def test_bad_arguments_are_refused(model: mlxbert.Model, arguments: dict[str, Any], error: type[Exception]) -> None:
+def test_bad_arguments_are_refused(tiny: mlxbert.Model, arguments: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
-        mlxbert.explain(model, **arguments)
+        mlxbert.explain(tiny, **arguments)
 
 
 def test_an_unknown_label_or_word_is_refused(classifier: mlxbert.Model) -> None:
@@ -155,14 +128,16 @@ def test_an_unknown_label_or_word_is_refused(classifier: mlxbert.Model) -> None:
 
 
 def test_the_command_shows_words_and_writes_pages(tiny_folder: Path, tmp_path: Path) -> None:
-    done = call("explain", MASKED, "--quiet", "--steps", "4")
-    assert json.loads(done.out)["target"] == "japan"
-    _, shown = terminal("explain", MASKED, "--quiet", "--steps", "4")
-    assert "Tokyo" in shown and "largest" in shown
     page, numbers = tmp_path / "page.html", tmp_path / "page.json"
-    text, where = "Tokyo is <b>the</b> [MASK].", ("--model", str(tiny_folder))
+    text, where = "Tokyo is <b>the</b> [MASK].", ("--model", str(tiny_folder), "--steps", "2")
+    done = call("explain", MASKED, *where, "--target", "milk")
+    assert json.loads(done.out)["target"] == "milk"
+    _, shown = terminal("explain", MASKED, *where)
+    assert "Tokyo" in shown and "largest" in shown and "logit " in shown
+    shown = " ".join(terminal("explain", TEXT, PAIR, *where)[1].split())
+    assert "twice the difference" in shown and "cosine " in shown
     for path in (page, numbers):
-        assert call("explain", text, *where, "--steps", "2", "-o", str(path)).status == 0
+        assert call("explain", text, *where, "-o", str(path)).status == 0
     assert "<b>the" not in page.read_text() and "&lt;" in page.read_text()
     assert json.loads(numbers.read_text())["text"] == text
     assert call("explain", text, *where, "-o", str(page)).status != 0

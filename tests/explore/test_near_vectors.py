@@ -1,4 +1,4 @@
-"""Leaders, pairs and neighbours among many vectors, compared with loops over all pairs."""
+"""Leaders, pairs, neighbours and centers among many vectors, compared with loops over all pairs."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mlxbert.explore import near_vectors
-from mlxbert.explore.near_vectors import find_leaders, nearest_of_each, similar_pairs
+from mlxbert.explore.near_vectors import find_leaders, nearest_of_each, similar_pairs, spherical_kmeans
 
 
 def vectors(count: int, width: int, seed: int = 0) -> Any:
@@ -96,3 +96,12 @@ def test_the_nearest_of_each(count: int) -> None:
     np.fill_diagonal(products, -np.inf)
     assert np.array_equal(near, np.argsort(-products, axis=1, kind="stable")[:, : near.shape[1]])
     assert np.allclose(scores, np.take_along_axis(products, near, 1), atol=1e-6)
+
+
+def test_centers_move_to_the_mean_direction_of_their_group() -> None:
+    angles = np.radians([0, 10, 20, 90, 100, 110])
+    vectors = np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
+    far = np.array([[0, -1]], np.float32)
+    centers = spherical_kmeans(vectors, np.concatenate([vectors[[0, 2]], far]), 10)
+    assert np.allclose(centers[:2], vectors[[1, 4]], atol=1e-6)
+    assert np.array_equal(centers[2:], far)  # no vector is near it

@@ -1,5 +1,6 @@
 """senses: places of a word in groups, their words, and what cannot be grouped."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.explore.senses import centered, group, kmeans_groups, mean_silhouette
+from tests.helpers.cases import together
 from tests.helpers.program import call, terminal
 
 LINES = (
@@ -26,12 +28,12 @@ WATER, MONEY = (0, 2, 4, 6), (1, 3, 5, 7)
 
 
 @pytest.fixture(scope="module")
-def model() -> mlxbert.Model:
-    return mlxbert.load(dtype="float32")
+def model(tiny_folder: Path) -> mlxbert.Model:
+    return mlxbert.load(tiny_folder, dtype="float32")
 
 
-def test_rivers_and_money_are_two_senses_with_words_of_their_own(model: mlxbert.Model) -> None:
-    found = mlxbert.senses(model, "bank", LINES)
+def test_rivers_and_money_are_two_senses_with_words_of_their_own(builtin: mlxbert.Model) -> None:
+    found = mlxbert.senses(builtin, "bank", LINES)
     assert found.texts == len(LINES) and len(found.senses) == 2 and found.silhouette > 0.2
     of = {place.index: place.sense for place in found.occurrences}
     assert set(of) == {*WATER, *MONEY}
@@ -44,11 +46,11 @@ def test_rivers_and_money_are_two_senses_with_words_of_their_own(model: mlxbert.
     assert not {word.word for word in water.substitutes} & {word.word for word in money.substitutes}
     assert "bank" not in {word.word for word in (*water.substitutes, *money.substitutes)}
     assert all(example.index in WATER and example.text == LINES[example.index] for example in water.typical)
-    assert mlxbert.senses(model, "bank", LINES) == found  # nothing is left to chance
 
 
 def test_options_choose_places_senses_lines_and_words(model: mlxbert.Model) -> None:
     found = mlxbert.senses(model, "bank", LINES, senses=3, top_k=2, typical=1, match_case=True)
+    assert mlxbert.senses(model, "bank", LINES, senses=3, top_k=2, typical=1, match_case=True) == found  # no chance
     assert len(found.senses) == 3 and len(found.occurrences) == 7  # without BANK
     assert sum(sense.count for sense in found.senses) == 7
     assert all(len(sense.substitutes) <= 2 and len(sense.typical) == 1 for sense in found.senses)
@@ -59,22 +61,22 @@ def test_options_choose_places_senses_lines_and_words(model: mlxbert.Model) -> N
 
 
 def test_vectors_are_the_means_of_the_tokens_of_each_place(model: mlxbert.Model) -> None:
-    text = "An unbankable thing, and another unbankable one."
-    words = [word for word in mlxbert.embed_words(model, text).words if word.word == "unbankable"]
+    text = "the cats sat , and two cats went to paris"
+    words = [word for word in mlxbert.embed_words(model, text).words if word.word == "cats"]
     assert words[0].tokens > 1
-    found = mlxbert.senses(model, "unbankable", [text], senses=2)
+    found = mlxbert.senses(model, "cats", [text], senses=2)
     assert [(place.start, place.end) for place in found.occurrences] == [(word.start, word.end) for word in words]
 
 
-def test_a_long_text_loses_no_place_and_a_mask_of_its_own_changes_nothing(tiny: mlxbert.Model) -> None:
-    model, long = tiny, "[MASK] milk " + "the cat sat on the mat . " * 12
+def test_a_long_text_loses_no_place_and_a_mask_of_its_own_changes_nothing(model: mlxbert.Model) -> None:
+    long = "[MASK] milk " + "the cat sat on the mat . " * 12
     assert len(model.tokenizer.encode(long, overflow="truncate").ids) == model.tokenizer.max_length
     found = mlxbert.senses(model, "cat", [long], senses=1)
     assert len(found.occurrences) == 12 and found.senses[0].substitutes
     assert len(found.senses[0].typical) == 1  # one line for each text
 
 
-@pytest.mark.parametrize(
+@together(
     ("word", "texts", "options", "error"),
     [
         ("zebra", LINES, {}, InputError),
@@ -101,9 +103,9 @@ def test_what_cannot_be_grouped_is_refused(
         mlxbert.senses(model, word, texts, **options)
 
 
-def test_a_model_without_a_head_for_words_has_senses_without_words(tmp_path: Path) -> None:
-    mlxbert.save(mlxbert.load(task="embed"), tmp_path / "vectors")
-    found = mlxbert.senses(mlxbert.load(tmp_path / "vectors"), "bank", LINES)
+def test_a_model_without_a_head_for_words_has_senses_without_words(tmp_path: Path, tiny_folder: Path) -> None:
+    mlxbert.save(mlxbert.load(tiny_folder, task="embed"), tmp_path / "vectors")
+    found = mlxbert.senses(mlxbert.load(tmp_path / "vectors"), "bank", LINES, senses=2)
     assert len(found.senses) == 2 and not any(sense.substitutes for sense in found.senses)
 
 
@@ -134,23 +136,28 @@ def test_vectors_without_groups_are_one_sense() -> None:
     assert not group(same, None)[0].any() and len(kmeans_groups(same, 3)) == 6
 
 
-def test_the_command_shows_senses_and_refuses_what_has_none(tmp_path: Path) -> None:
-    file = tmp_path / "lines.txt"
-    file.write_text("\n".join(LINES) + "\n")
-    (found,) = call("senses", "bank", "--input", str(file), "--quiet").lines
+def test_the_command_shows_senses_and_refuses_what_has_none(tmp_path: Path, tiny_folder: Path) -> None:
+    texts = {
+        "lines.txt": "".join(f"{line}\n" for line in LINES), "empty.txt": "",
+        "bad.jsonl": '{"text": "the bank"}\n{"text": 5}\n',
+    }  # fmt: skip
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    run = partial(call, "senses", "--model", str(tiny_folder), "--quiet")
+    lines, empty, bad = (["--input", str(tmp_path / name)] for name in texts)
+    (found,) = run("bank", *lines, "--senses", "2").lines
     assert len(found["senses"]) == 2 and len(found["occurrences"]) == 8
-    _, shown = terminal("senses", "bank", "--input", str(file), "--quiet")
+    own = ["--model", str(tiny_folder), "--senses", "2", "--typical", "8"]
+    _, shown = terminal("senses", "bank", *lines, *own)
     assert "sense 2" in shown and "river" in shown and "loan" in shown
-    (piped,) = call("senses", "bank", "--senses", "1", "--quiet", stdin="\n".join(LINES).encode()).lines
+    (piped,) = run("bank", "--senses", "1", stdin=texts["lines.txt"].encode()).lines
     assert len(piped["senses"]) == 1
-    call("senses", "zebra", "--input", str(file)).fails(1, "zebra", "hint: ")
-    call("senses", "bank", "--input", str(file), "--senses", "0").fails(2, "--senses")
-    call("senses", "bank", "--input", str(file), "--senses", "50").fails(2, "--senses", "8")
-    call("senses", " ", "--input", str(file)).fails(2)
-    (tmp_path / "empty.txt").write_text("")
-    call("senses", "bank", "--input", str(tmp_path / "empty.txt")).fails(1, "no texts", "hint: ")
-    (tmp_path / "bad.jsonl").write_text('{"text": "the bank"}\n{"text": 5}\n')
-    call("senses", "bank", "--input", str(tmp_path / "bad.jsonl")).fails(1, "bad.jsonl", "line 2")
+    run("zebra", *lines).fails(1, "zebra", "hint: ")
+    run("bank", *lines, "--senses", "0").fails(2, "--senses")
+    run("bank", *lines, "--senses", "50").fails(2, "--senses", "8")
+    run(" ", *lines).fails(2)
+    run("bank", *empty).fails(1, "no texts", "hint: ")
+    run("bank", *bad).fails(1, "bad.jsonl", "line 2")
 
 
 def test_places_that_are_the_same_are_one_sense(model: mlxbert.Model) -> None:

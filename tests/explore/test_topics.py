@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 import mlxbert
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.explore.topics import distinguishing_words
+from tests.helpers.cases import together
 
 pytestmark = pytest.mark.usefixtures("counted_cores")
 WORDS = {0: "goal match team", 1: "bank money market", 2: "song film music"}
@@ -31,12 +32,6 @@ def alike(first: Any, second: Any) -> bool:
     """Whether two clusterings are the same, apart from the numbers of the clusters."""
     pairs = {*zip(first, second, strict=True)}
     return len(pairs) == len({*first}) == len({*second})
-
-
-def test_equal_texts_are_one_topic_unless_they_are_few() -> None:
-    for count, topics in ((30, 1), (9, 0)):
-        found = mlxbert.cluster(None, ["the same"] * count, vectors=np.ones((count, 3)))
-        assert len(found.topics) == topics and found.outliers == (0 if topics else count)
 
 
 def test_options_of_k_means_and_of_hdbscan_are_not_mixed() -> None:
@@ -64,11 +59,11 @@ def test_a_topic_of_many_texts_is_found_in_samples(monkeypatch: pytest.MonkeyPat
     assert alike(mlxbert.cluster(None, texts, vectors=vectors, clusters=3).labels, labels)
 
 
-@pytest.mark.parametrize("options", [{"clusters": 3}, {}])
-def test_equal_texts_are_one_topic(options: dict[str, Any]) -> None:
-    topics = mlxbert.cluster(None, ["same text"] * 30, vectors=np.ones((30, 4)), **options)
-    assert sum(topic.size for topic in topics.topics) + topics.outliers == 30
-    assert len(topics.topics) <= 1
+@pytest.mark.parametrize(("count", "options", "topics"), [(30, {}, 1), (9, {}, 0), (30, {"clusters": 3}, 1)])
+def test_equal_texts_are_one_topic_unless_they_are_few(count: int, options: dict[str, Any], topics: int) -> None:
+    found = mlxbert.cluster(None, ["same text"] * count, vectors=np.ones((count, 4)), **options)
+    assert len(found.topics) == topics and found.outliers == (0 if topics else count)
+    assert sum(topic.size for topic in found.topics) + found.outliers == count
 
 
 def test_few_texts() -> None:
@@ -112,7 +107,7 @@ def test_scores_of_words_follow_the_formula() -> None:
         assert [*scores.values()] == sorted(scores.values(), reverse=True)
 
 
-@pytest.mark.parametrize(
+@together(
     ("texts", "found"),
     [
         (["Der Hund bellt.", "Die Katze schläft in der Sonne."], [["bellt", "hund"], ["katze", "schläft", "sonne"]]),

@@ -17,6 +17,7 @@ from mlxbert.results.text_results import Token
 from tests.helpers.browser import chromium
 from tests.helpers.program import call, terminal
 
+pytestmark = pytest.mark.usefixtures("loaded_once")
 TEXT = "the cat sat on the mat ."
 
 
@@ -28,7 +29,7 @@ def test_a_pipe_has_all_weights(tiny_folder: Path) -> None:
     assert len(found["tokens"]) == len(found["attention"][0][0])
 
 
-@pytest.mark.parametrize("width", ["40", "80", "120"])
+@pytest.mark.parametrize("width", ["40", "120"])
 def test_a_table_fits_and_names_tokens(tiny_folder: Path, width: str) -> None:
     outcome, shown = terminal("attention", TEXT, "--model", str(tiny_folder), COLUMNS=width)
     assert outcome.status == 0 and "cat" in shown
@@ -56,9 +57,8 @@ def test_files(tiny_folder: Path, tmp_path: Path, ending: str) -> None:
     assert call(*command, "--overwrite").status == 0
 
 
-@pytest.mark.parametrize("name", ["out.csv", "nowhere/out.html", "."])
-def test_files_that_cannot_be_written_are_refused(tiny_folder: Path, tmp_path: Path, name: str) -> None:
-    call("attention", TEXT, "--model", str(tiny_folder), "--output", str(tmp_path / name)).fails(2, "--output")
+def test_files_that_cannot_be_written_are_refused(tiny_folder: Path, tmp_path: Path) -> None:
+    call("attention", TEXT, "--model", str(tiny_folder), "--output", str(tmp_path / "out.csv")).fails(2, "--output")
     call("attention", TEXT, "--model", str(tiny_folder), "--layer", "7").fails(2, "--layer is 7", "a number from")
 
 

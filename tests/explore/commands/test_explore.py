@@ -15,7 +15,7 @@ from tests.helpers.browser import browsing
 from tests.helpers.program import call, terminal
 from tests.search.test_store import ABOUT
 
-pytestmark = pytest.mark.usefixtures("counted_cores")
+pytestmark = pytest.mark.usefixtures("counted_cores", "loaded_once")
 COMMANDS = ("dedupe", "cluster", "map")
 ROWS = [
     {"id": 1, "text": "It rains.", "tags": ["a"]},
@@ -74,13 +74,10 @@ def test_a_csv_stays_a_csv(tmp_path: Path) -> None:
     call("dedupe", "--exact", "--input", str(source), "--text-column", "body", "--output", str(output))
     with output.open(newline="") as file:
         assert [*csv.reader(file)] == [table[0], table[1], table[3]]
-    again = call(
-        "dedupe", "--exact", "--input", str(output), "--text-column", "note", "--output", str(tmp_path / "o.jsonl")
-    )
+    exact = ["dedupe", "--exact", "--text-column"]
+    again = call(*exact, "note", "--input", str(output), "--output", str(tmp_path / "o.jsonl"))
     assert again.status == 0 and json.loads((tmp_path / "o.jsonl").read_text().splitlines()[1])["note"] == "z\rz"
-    call(
-        "dedupe", "--exact", "--input", str(source), "--text-column", "body", "--output", str(tmp_path / "o.txt")
-    ).fails(1, "several lines")
+    call(*exact, "body", "--input", str(source), "--output", str(tmp_path / "o.txt")).fails(1, "several lines")
     assert not (tmp_path / "o.txt").exists()
 
 
@@ -90,9 +87,7 @@ def test_a_parquet_keeps_its_types(tmp_path: Path) -> None:
     schema = pa.schema(
         [("day", pa.date32()), ("text", pa.large_string()), ("n", pa.int8()), ("list", pa.list_(pa.float32()))]
     )
-    days = [
-        mlxbert_day for mlxbert_day in np.array(["2026-01-01", "2026-01-02", "2026-01-03"], "datetime64[D]").tolist()
-    ]
+    days = np.array(["2026-01-01", "2026-01-02", "2026-01-03"], "datetime64[D]").tolist()
     table = pa.table([days, ["It rains.", "IT RAINS.", "Sun"], [1, 2, None], [[1.5], [], None]], schema=schema)
     pq.write_table(table, source)
     assert call("dedupe", "--exact", "--input", str(source), "--output", str(output)).status == 0
@@ -113,10 +108,9 @@ def test_bad_input_is_named_and_left_out(command: str, tmp_path: Path) -> None:
     outcome.fails(1, "input 1", "1 of 3 inputs")
     if command == "dedupe":
         assert outcome.lines[0]["duplicates"][0]["index"] == 2
-    call(
-        command, "--input", str(source), *[word.replace("m.html", "n.html") for word in more[command]], "--strict"
-    ).fails(1, "input 1")
-    assert not (tmp_path / "n.html").exists()
+    (tmp_path / "m.html").unlink(missing_ok=True)
+    call(command, "--input", str(source), *more[command], "--strict").fails(1, "input 1")
+    assert not (tmp_path / "m.html").exists()
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -204,23 +198,21 @@ def test_a_column_that_is_missing(column: str, hint: str, tmp_path: Path) -> Non
     call("dedupe", "--exact", "--input", str(tmp_path / "t.csv"), "--text-column", column).fails(1, "id, body", hint)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_unreadable_indexes_and_vectors(command: str, tmp_path: Path) -> None:
-    more = ["--output", str(tmp_path / "m.html"), "--overwrite"] if command == "map" else []
+def test_unreadable_indexes_and_vectors(tmp_path: Path) -> None:
+    command = "cluster"
     bad, texts = tmp_path / "bad.db", tmp_path / "texts.txt"
     bad.write_bytes(b"SQLite format 3\0" + bytes(200))
     texts.write_text("a\nb\n")
-    call(command, "--index", str(bad), *more).fails(1, "bad.db")
-    call(command, "--index", str(tmp_path / "none"), *more).fails(1, "no index")
-    call(command, "--index", str(bad), "--input", str(texts), *more).fails(2, "--index cannot be combined")
-    call(command, "--input", str(tmp_path), *more).fails(2, "folder")
+    call(command, "--index", str(bad)).fails(1, "bad.db")
+    call(command, "--index", str(tmp_path / "none")).fails(1, "no index")
+    call(command, "--index", str(bad), "--input", str(texts)).fails(2, "--index cannot be combined")
+    call(command, "--input", str(tmp_path)).fails(2, "folder")
     for vectors, expected in (([[1, 0]], "more texts"), ([[1, 0]] * 3, "more vectors")):
         path = vectors_of(tmp_path / "v.npy", vectors)
-        call(command, "--input", str(texts), "--vectors", path, *more).fails(1, expected)
-    few = ["--clusters", "1"] if command == "cluster" else []
+        call(command, "--input", str(texts), "--vectors", path).fails(1, expected)
     for unusable in (np.nan, 1e300):
         path = vectors_of(tmp_path / "v.npy", [[1, 0], [unusable, 0]])
-        call(command, "--input", str(texts), "--vectors", path, *more, *few).fails(1, "input 1", "1 of 2 inputs")
+        call(command, "--input", str(texts), "--vectors", path, "--clusters", "1").fails(1, "input 1", "1 of 2 inputs")
 
 
 def test_an_index_is_read_without_its_model(tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,6 +221,7 @@ def test_an_index_is_read_without_its_model(tmp_path: Path, tiny_folder: Path, m
         (tmp_path / "docs").mkdir(exist_ok=True)
         (tmp_path / "docs" / name).write_text(text)
     index = str(tmp_path / "docs.db")
+    monkeypatch.setattr("mlxbert.search.index_writer._SETTLED", 10**15)  # on a slow machine, too, the files are new
     assert call("index", str(tmp_path / "docs"), "--index", index, "--model", str(tiny_folder)).status == 0
     monkeypatch.setattr("mlxbert.loading.load", None)
     (group,) = call("dedupe", "--index", index, "--threshold", "1").lines
