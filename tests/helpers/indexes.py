@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pytest
 
+from mlxbert.errors import StoreError
 from mlxbert.model import Model
 from mlxbert.search.hit import Hit, SimilarPassage
 from mlxbert.search.index import MODES, Index, Mode, open_index
+from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.store import IndexProblem
 from tests.helpers.tiny import WORDS
 
@@ -55,6 +58,33 @@ def copy_files(path: Path, target: Path) -> Path:
         if Path(f"{path}{ending}").exists():
             shutil.copy(f"{path}{ending}", f"{target}{ending}")
     return target
+
+
+def check_changed(index: Index, docs: Path) -> None:
+    """Checks that an index of `write_files`, when its files have changed, and a copy find what a new index finds."""
+    index.check()
+    (docs / "001.md").write_text("the dog went to the store")
+    (docs / "002.md").unlink()
+    [*index.update()]
+    index.check()
+    index.copy(docs.with_name("copy.db"))
+    with (
+        open_index(docs.with_name("copy.db"), model=index.model) as copy,
+        build(docs.with_name("new.db"), docs, index.model) as new,
+    ):
+        copy.check()
+        for query in QUERIES:
+            scores = [[hit.score for hit in each.search(query, mode="vectors")] for each in (index, copy, new)]
+            assert scores[0] == scores[1] == pytest.approx(scores[2], abs=1e-3, rel=2e-3)
+
+
+def check_damaged_setting(path: Path, name: str, value: str) -> None:
+    """Checks that an index with another value of a setting, in JSON, is refused or is damaged when it is searched."""
+    store = SqliteStore(path)
+    store._connection.execute("UPDATE about SET value = ? WHERE name = ?", (value, name))
+    store.close()
+    with pytest.raises(StoreError, match="damaged"), open_index(path) as index:
+        index.search("the dog")
 
 
 @dataclass(frozen=True)

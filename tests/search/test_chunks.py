@@ -1,4 +1,4 @@
-"""Documents in chunks: nothing is lost, nothing is too long, and places are right."""
+"""Documents in sentences and chunks: nothing is lost, nothing is too long, and places are right."""
 
 import functools
 import re
@@ -12,10 +12,11 @@ from hypothesis import given, strategies as st
 
 from mlxbert.config import Absolute
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.search.chunks import Chunk, Splitter
+from mlxbert.search.chunks import Chunk, Splitter, sentences
 from mlxbert.search.documents.document import Document, Heading
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.weights.tokenizers.tokenizer_files import read_tokenizer
+from tests.helpers.cases import together
 from tests.helpers.cells import quick
 from tests.helpers.tiny import tiny_config
 from tests.helpers.vocabularies import byte_files, put, trained
@@ -255,3 +256,39 @@ def test_a_document_of_many_headings_and_a_title_of_any_length() -> None:
     chunks = Splitter(tokenizer(512))(found)
     assert chunks[-1].last_line == 2 * count and len(chunks[-1].titles) <= 9
     assert time.process_time() - start < 5
+
+
+@together(
+    ("text", "expected"),
+    [
+        ("", []),
+        (" \n ", []),
+        ("One. Two? Three!", ["One.", "Two?", "Three!"]),
+        ("It is 3.5 km, e.g. here.", ["It is 3.5 km, e.g. here."]),
+        (
+            "He said \u201cno.\u201d She (too.) Then  e.g.  here.",
+            ["He said \u201cno.\u201d", "She (too.)", "Then  e.g.  here."],
+        ),
+        ("a line\nand more.\n\n  Another\n \nthird", ["a line\nand more.", "Another", "third"]),
+        ("\u4e2d\u6587\u3002\u6587\u4e2d\uff01\u4e2d", ["\u4e2d\u6587\u3002", "\u6587\u4e2d\uff01", "\u4e2d"]),
+    ],
+)
+def test_known_sentences(text: str, expected: list[str]) -> None:
+    assert [text[start:end] for start, end in sentences(text)] == expected
+
+
+@quick(200)
+@given(st.text(alphabet=st.sampled_from("aB.!\n \u3002\u201d\u3000\u2026)"), max_size=40))
+def test_sentences_have_all_that_is_not_space(text: str) -> None:
+    spans = sentences(text)
+    assert "".join("".join(text[start:end] for start, end in spans).split()) == "".join(text.split())
+    assert spans == sorted(spans)
+    for start, end in spans:
+        assert text[start:end] == text[start:end].strip() != ""
+
+
+def test_sentences_take_linear_time() -> None:
+    start = time.process_time()
+    for part in (".", ". ", "\n", " ", ".)", "a"):
+        sentences(part * 200_000)
+    assert time.process_time() - start < 2

@@ -2,6 +2,8 @@
 
 import os
 import random
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +15,12 @@ import mlxbert
 from mlxbert.errors import StoreError
 from mlxbert.search.index import MODES, open_index
 from mlxbert.search.sqlite import SqliteStore
+from tests.helpers.cases import ALL
 from tests.helpers.indexes import QUERIES, build, write_files
 from tests.helpers.sparse_folder import save_splade
 from tests.helpers.tiny import save
 
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "hostile_indexes.py"
 _BLOCK = 4096  # bytes of a disk that are lost together
 
 
@@ -137,3 +141,14 @@ def test_a_file_that_is_refused_is_closed(whole: bytes, tmp_path: Path) -> None:
                 SqliteStore(tmp_path / "index.db")
             descriptors.add(len(os.listdir("/dev/fd")))
     assert len(descriptors) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("vectors", ["dense", "sparse", "tokens"])
+def test_mutations_are_refused_or_answered(vectors: str) -> None:
+    """Damaged indexes of every kind of vectors raise the index's own error, or are answered."""
+    count = 2_000 if ALL else 90
+    command = [sys.executable, str(SCRIPT), "--count", str(count), "--vectors", vectors]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert f"{count:,} indexes in" in done.stdout

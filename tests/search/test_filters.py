@@ -1,10 +1,15 @@
-"""Conditions, as they are written."""
+"""Conditions, as they are written, and their patterns."""
+
+import random
+import sqlite3
+import time
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from mlxbert.errors import ArgumentError
-from mlxbert.search.filters import Condition, Filter, make_filter, matches
+from mlxbert.search.filters import Condition, Filter, Glob, make_filter, matches
+from tests.helpers.cases import together
 
 
 def test_conditions_are_read() -> None:
@@ -24,17 +29,16 @@ def test_a_path_may_begin_with_the_home_folder(monkeypatch: pytest.MonkeyPatch) 
     assert [matches(where, {"path": path}, {}) for path in found] == [True, False, False, False]
 
 
-@pytest.mark.parametrize(
+@together(
     "where",
     ["lang=de", {"n": ">3"}, {"n": "!=3"}, ["lang"], ["=de"], ["n=>3"], ["n=<3"], [""], ["!"], [3], [None]],
-    ids=repr,
 )
 def test_what_is_no_condition_is_refused(where: list[str]) -> None:
     with pytest.raises(ArgumentError):
         make_filter(where)
 
 
-@pytest.mark.parametrize(
+@together(
     ("condition", "values", "expected"),
     [
         ("x>=2", (2, 2.0, "2", 10, "10", True, 1, "a", "", None), "11111....."),
@@ -54,7 +58,7 @@ def test_any_comparison_has_an_answer(value: str, compare: str, found: object) -
     assert Condition("x", compare, value).holds(found) in (True, False)
 
 
-@pytest.mark.parametrize(
+@together(
     ("condition", "holds"),
     [
         *[(f"tags={value}", True) for value in ("x", "y z", "w", "y*", "x, y z, w")],
@@ -66,7 +70,7 @@ def test_a_value_may_be_one_of_a_list(condition: str, holds: bool) -> None:
     assert matches(make_filter([condition]).where, {"tags": "x, y z, w", "title": "a, b"}, {}) is holds
 
 
-@pytest.mark.parametrize(
+@together(
     ("found", "condition", "holds"),
     [
         ("2026-02-10", "date>=2026", True),
@@ -79,3 +83,62 @@ def test_a_value_may_be_one_of_a_list(condition: str, holds: bool) -> None:
 )
 def test_years_and_dates(found: object, condition: str, holds: bool) -> None:
     assert make_filter([condition]).where[0].holds(found) is holds
+
+
+@together(
+    ("pattern", "yes", "no"),
+    [
+        ("*.md", [".md", "a.md", "a/b.md", "a\n.md"], ["a.mdx", "a.MD", ""]),
+        ("docs/?", ["docs/a", "docs/\n"], ["docs/", "docs/ab"]),
+        ("ab*ba", ["abba", "abcba"], ["aba", "ab", "abbac"]),
+        ("*a*b*c", ["abc", "xaxbxc"], ["acb", "ab", "abcx"]),
+        ("[abc]x", ["ax", "cx"], ["dx", "x"]),
+        ("[!a-c]", ["d", "é", "\n"], ["a", "b", ""]),
+        ("[^a-c]", ["d"], ["b"]),
+        ("[]a]", ["]", "a"], ["[]a]"]),
+        ("[!]a]", ["b"], ["]", "a"]),
+        ("[a-]", ["a", "-"], ["b"]),
+        ("[c-a]", [], ["a", "b", "c"]),
+        ("[!c-a]", ["a", "b"], [""]),
+        ("[[]x", ["[x"], ["x"]),
+        ("a[b", ["a[b"], ["ab"]),
+        ("[&&a||b~~.-]", ["&", "|", "~", "-", "."], ["c", ","]),
+        ("", [""], ["a"]),
+        ("*", ["", "a"], []),
+        ("é?", ["éa"], ["e\u0301a"]),
+        (".+(x)\\", [".+(x)\\"], ["a"]),
+    ],
+)
+def test_patterns_match_a_whole_text(pattern: str, yes: list[str], no: list[str]) -> None:
+    glob = Glob(pattern)
+    assert [text for text in [*yes, *no] if glob.matches(text)] == yes
+
+
+def test_patterns_are_those_of_sqlite() -> None:
+    chosen, base = random.Random(0), sqlite3.connect(":memory:")
+    for _ in range(3000):
+        pattern = "".join(
+            chosen.choices(["a", "b", "ab", "*", "?", "[ab]", "[^a]", "[a-b]", "[]a]"], k=chosen.randint(0, 6))
+        )
+        text = "".join(chosen.choices("ab]c", k=chosen.randint(0, 7)))
+        (expected,) = base.execute("SELECT ? GLOB ?", (text, pattern)).fetchone()
+        assert Glob(pattern).matches(text) == bool(expected), (pattern, text)
+
+
+@together(
+    "pattern",
+    [
+        "[" * 10_000,
+        "[a" * 5000,
+        "*a" * 50 + "b",
+        "*[" + "a" * 9000 + "]b",
+        "*?a" * 40 + "b",
+        "[a-" * 3000,
+        "*" * 10_000,
+    ],
+)
+def test_hostile_patterns_take_no_time(pattern: str) -> None:
+    started = time.process_time()
+    glob = Glob(pattern)
+    assert [glob.matches("a" * 200 + str(number)) for number in range(200)] == [not pattern.strip("*")] * 200
+    assert time.process_time() - started < 1

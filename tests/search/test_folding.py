@@ -17,6 +17,7 @@ from mlxbert.search.folding import folded, plain, plain_with_places
 from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.store import IndexSettings, StoredChunk, StoredDocument, StoredFile
 from mlxbert.search.word_search import any_word, every_phrase
+from tests.helpers.cases import together
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def test_words_are_found_in_any_case_with_and_without_marks(store: SqliteStore, 
         assert not paths(store, query) & {f"{name} 1", f"{name} 2"}, query
 
 
-@pytest.mark.parametrize("name", PLANTED)
+@together("name", PLANTED)
 def test_the_numbers_of_chunks_with_a_word_are_those_of_fts5(store: SqliteStore, name: str) -> None:
     asked = set[str]()
 
@@ -156,7 +157,7 @@ def test_every_letter_and_digit_is_in_a_word() -> None:
     assert plain(plain(" ".join(letters))) == plain(" ".join(letters))
 
 
-@pytest.mark.parametrize("text", ["a" + "\u0301\u0316" * 10**5, "\u3042" + "\u3099\u302a" * 10**5, "\u0e31" * 10**5])
+@together("text", ["a" + "\u0301\u0316" * 10**5, "\u3042" + "\u3099\u302a" * 10**5, "\u0e31" * 10**5])
 def test_marks_without_end_are_folded_in_time(text: str) -> None:
     started = time.process_time()
     assert len(folded(f"{text} b").split()) <= 2

@@ -21,7 +21,8 @@ from mlxbert.search.store import SCHEMA, TOKENS_SCHEMA
 from mlxbert.tasks.maxsim import maxsim
 from mlxbert.tasks.vector_dtype import rows_as_dtype
 from tests.helpers import token_folders
-from tests.helpers.indexes import QUERIES, build, passage, write_files
+from tests.helpers.cases import together
+from tests.helpers.indexes import QUERIES, build, check_changed, check_damaged_setting, passage, write_files
 from tests.helpers.st_folder import write_json
 from tests.helpers.token_folders import bge_m3
 
@@ -71,6 +72,7 @@ def test_passages_are_reranked_by_the_kept_vectors(tmp_path: Path, model: mlxber
             assert all(hit.score == hit.vector_score and hit.token_score is None for hit in plain)
 
 
+@pytest.mark.parametrize("model", ["dense and tokens", "ColBERT"], indirect=True)
 def test_maxsim_counts_in_the_place_of_the_similarity(tmp_path: Path, model: mlxbert.Model) -> None:
     with open_index(tmp_path / "index.db", model=model) as index:
         index.add({"id": word, "text": f"the {word} sat ."} for word in ("dog", "cat", "milk"))
@@ -149,15 +151,8 @@ def test_an_index_with_both_has_the_vectors_of_each_task(tmp_path: Path) -> None
         for each in (index, dense):
             each.add([ROW, {"id": "2", "text": "milk"}])
         assert (index.about.token_size, dense.about.token_size) == (8, 0)
-        assert replace(
-            index.about,
-            token_size=0,
-            token_dtype="",
-            unrelated_tokens=(),
-            unrelated=dense.about.unrelated,
-            created="",
-            updated="",
-        ) == replace(dense.about, created="", updated="")
+        none: Any = {"token_size": 0, "token_dtype": "", "unrelated_tokens": (), "created": "", "updated": ""}
+        assert replace(index.about, unrelated=dense.about.unrelated, **none) == replace(dense.about, **none)
         versions = [each.store._connection.row("PRAGMA user_version") for each in (index, dense)]  # type: ignore[attr-defined]
         assert versions == [(TOKENS_SCHEMA,), (SCHEMA,)]
         pairs = zip(stored_passages(index.store), stored_passages(dense.store), strict=True)
@@ -166,20 +161,11 @@ def test_an_index_with_both_has_the_vectors_of_each_task(tmp_path: Path) -> None
         assert scores[0] == EXACT(scores[1], abs=1e-3)
 
 
+@pytest.mark.parametrize("model", ["dense and tokens", "ColBERT"], indirect=True)
 def test_changed_files_keep_vectors_and_tokens_together(tmp_path: Path, model: mlxbert.Model) -> None:
     docs = write_files(tmp_path / "docs", 8)
     with build(tmp_path / "index.db", docs, model) as index:
-        index.check()
-        (docs / "001.md").write_text("the dog went to the store")
-        (docs / "002.md").unlink()
-        [*index.update()]
-        index.check()
-        index.copy(tmp_path / "copy.db")
-        with open_index(tmp_path / "copy.db", model=model) as copy, build(tmp_path / "new.db", docs, model) as new:
-            copy.check()
-            for query in QUERIES:
-                scores = [[hit.score for hit in each.search(query)] for each in (index, copy, new)]
-                assert scores[0] == scores[1] == EXACT(scores[2], abs=1e-3)
+        check_changed(index, docs)
         with pytest.raises(ArgumentError, match="Lance"):
             index.copy("lance:" + str(tmp_path / "lance"))
 
@@ -198,6 +184,7 @@ def test_the_best_window_of_a_passage_decides(tmp_path: Path, monkeypatch: pytes
         assert hit.token_score == EXACT(max(_expected(index, "milk", text) for text in windows), abs=2e-3)
 
 
+@pytest.mark.parametrize("model", ["ColBERT"], indirect=True)
 def test_words_alone_are_not_reranked(tmp_path: Path, model: mlxbert.Model) -> None:
     with open_index(tmp_path / "index.db", model=model) as index:
         index.add([ROW])
@@ -257,14 +244,11 @@ def test_damage_is_noticed(name: str, size: int, stored: Callable[[int], Path], 
             index.search("the dog")
 
 
-@pytest.mark.parametrize(("name", "value"), [("token_size", "0"), ("token_size", "16"), ("token_dtype", '"int4"')])
-def test_settings_that_do_not_fit_the_model_are_a_damage(tmp_path: Path, name: str, value: str) -> None:
-    with open_index(tmp_path / "index.db", model=bge_m3(tmp_path / "model")) as index:
-        index.add([ROW])
-        command = "UPDATE about SET value = ? WHERE name = ?"
-        index.store._connection.execute(command, (value, name))  # type: ignore[attr-defined]
-    with pytest.raises(StoreError, match="damaged"), open_index(tmp_path / "index.db") as index:
-        index.search("the dog")
+@together(("name", "value"), [("token_size", "0"), ("token_size", "16"), ("token_dtype", '"int4"')])
+def test_settings_that_do_not_fit_the_model_are_a_damage(
+    name: str, value: str, stored: Callable[[int], Path], tmp_path: Path
+) -> None:
+    check_damaged_setting(Path(shutil.copyfile(stored(8), tmp_path / "index.db")), name, value)
 
 
 def test_values_too_large_for_float16_make_no_index(tmp_path: Path) -> None:
@@ -277,7 +261,7 @@ def test_values_too_large_for_float16_make_no_index(tmp_path: Path) -> None:
     assert not (tmp_path / "index.db").exists()
 
 
-@pytest.mark.parametrize("prompts", ["query: ", ("q",), (1, None), ("a", "b", "c"), None])
+@together("prompts", ["query: ", ("q",), (1, None), ("a", "b", "c"), None])
 def test_prompts_that_are_not_two_texts_are_refused(tmp_path: Path, prompts: Any, tiny: mlxbert.Model) -> None:
     with pytest.raises(ArgumentError, match="prompts"):
         open_index(tmp_path / "index.db", model=tiny, prompts=prompts)

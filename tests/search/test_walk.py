@@ -13,6 +13,7 @@ import pytest
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.search.file_walk import _COSTS, LeftOut, WalkedFile, WalkOptions, _stars, naming_of, walk
+from tests.helpers.cases import together
 
 ALL = WalkOptions()
 
@@ -105,7 +106,7 @@ def test_rules_above_count_up_to_the_folder_of_git(tmp_path: Path) -> None:
 CONFIG = '[user]\n\tname = x\n[core]\n\tbare = false\n\t{} = {} ; why\n[core "x"]\n\t{} = other\n'
 
 
-@pytest.mark.parametrize(
+@together(
     ("value", "ignores"),
     [("true", True), ("TRUE", True), ("yes", True), ("1", True), ("false", False), ("0", False), ("odd", False)],
 )
@@ -132,7 +133,7 @@ def test_names_are_compared_in_one_unicode_form_if_the_repository_says_so(tmp_pa
     assert found(tmp_path / "other", WalkOptions(exclude=("Übung.md",))) == [f"{name}/a/{name}.log", "b"]
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "ignore_case"),
     [
         ("[core]\n\tignorecase = true\n", True),
@@ -154,7 +155,7 @@ def test_the_configuration_of_a_repository_is_read_as_git_reads_it(
     assert naming_of(str(tmp_path)).ignore_case is ignore_case
 
 
-@pytest.mark.parametrize("start", ["", "ignorecase", "ignorecase =", "ignorecase = a", "[core", "[", "#", '[core "'])
+@together("start", ["", "ignorecase", "ignorecase =", "ignorecase = a", "[core", "[", "#", '[core "'])
 def test_a_long_line_of_a_configuration_takes_no_time(tmp_path: Path, start: str) -> None:
     tree(tmp_path, ".git/config")
     (tmp_path / ".git" / "config").write_text(f"[core]\nignorecase = true\n{start}{' ' * 200_000}x")
@@ -314,15 +315,8 @@ def test_patterns_of_many_stars_take_no_time(tmp_path: Path, caplog: pytest.LogC
 
 
 def test_many_and_long_patterns_take_no_time(tmp_path: Path) -> None:
-    rules = "\n".join(
-        [
-            *(f"a{number}b" for number in range(3000)),
-            *(f"*a*a*a{number}" for number in range(1000)),
-            *["*.log"] * 100_000,
-            "a*" * 100_000,
-            "!x.log",
-        ]
-    )
+    many = [f"a{number}b" for number in range(1000)] + [f"*a*a*a{number}" for number in range(300)]
+    rules = "\n".join([*many, *["*.log"] * 100_000, "a*" * 100_000, "!x.log"])
     names = {*(f"a{number}.c" for number in range(20)), "x.log"}
     tree(tmp_path, *(f"{'a/' * 50}a{number}.c" for number in range(20)), "a" * 250, "a7b", *("x.log", "y.log"), _=rules)
     start = time.process_time()
