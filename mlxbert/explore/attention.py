@@ -83,7 +83,6 @@ def attention(
 
 
 def _check_size(layers: int, heads: int, length: int) -> None:
-    """Raises ArgumentError if the weights of a text of `length` tokens are too many."""
     size = layers * heads * length**2
     if size > MOST:
         shorter = "fewer layers or fewer heads" if heads > 1 else "a shorter text"

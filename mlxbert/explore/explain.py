@@ -325,7 +325,6 @@ class _Attributed:
 
 
 def _attribute(model: Model, explained: _Explained, options: ExplainOptions) -> _Attributed:
-    """Computes the shares of the tokens with one of the methods."""
     table, encoding = model.network.encoder.embeddings.word, explained.encoding
     mask = model.tokenizer.token_id(model.tokenizer.mask_token or "")
     neutral = model.config.pad_token_id if options.method == "gradients" or mask is None else mask

@@ -171,7 +171,6 @@ def _mask_of(model: Model, wanted: bool | None) -> str | None:
 
 
 def _check_count(word: str, occurrences: int, texts: int, options: SensesOptions) -> None:
-    """Raises an error if a word occurs too rarely to be grouped."""
     if not texts:
         raise InputError("there are no texts", hint="give texts in which the word occurs")
     if not occurrences:

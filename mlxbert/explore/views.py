@@ -188,18 +188,13 @@ def _heat_map(result: "Attention") -> Iterator["rich.RenderableType"]:
     numbers = "".join(f"{number:>{_CELL}}" for number in range(len(result.tokens)))
     yield rich.Text(" " * (_NAME + 4) + numbers, style="dim")
     for number, token in enumerate(result.tokens):
-        name = _fitted(token.token), "dim" if special[number] else "bold"
+        name = rich.set_cell_size(console.visible(token.token), _NAME), "dim" if special[number] else "bold"
         line = rich.Text.assemble((f"{number:>3} ", "dim"), name)
         for weight in mean[number]:
             shade = _SHADES[min(round(float(weight) / largest * (len(_SHADES) - 1)), len(_SHADES) - 1)]
             line.append(" " + shade * 2, "cyan")
         yield line
     yield rich.Text(f"{_SHADES[-1] * 2} is at least {largest:.0%} of a token's attention", style="dim")
-
-
-def _fitted(token: str) -> str:
-    """Pads or truncates a token to a fixed number of terminal columns."""
-    return rich.set_cell_size(console.visible(token), _NAME)
 
 
 def _links(result: "Attention") -> Iterator["rich.RenderableType"]:

@@ -30,7 +30,6 @@ class Database(apsw.Connection):
     """An open database file."""
 
     def rows(self, command: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Executes a command and returns all rows."""
         return self.execute(command, values).fetchall()
 
     def row(self, command: str, values: Sequence[Any] = ()) -> Any:

@@ -274,8 +274,6 @@ def walk(paths: Sequence[str | Path], options: WalkOptions = WalkOptions()) -> I
 
 
 class _Walk:
-    """A walk over several paths."""
-
     def __init__(self, options: WalkOptions) -> None:
         self._include, self._exclude = _option("include", options.include), _option("exclude", options.exclude)
         self._max_bytes, self._root = options.max_bytes, ""

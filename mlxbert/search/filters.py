@@ -192,7 +192,6 @@ def _parse(condition: str) -> Condition:
 
 
 def _literal(value: Any) -> str:
-    """Converts a value to a pattern that matches only this value."""
     text = "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
     return re.sub(r"[*?\[]", r"[\g<0>]", text)
 
@@ -254,7 +253,6 @@ class Patterns:
         self._globs: dict[bytes, Glob] = {}
 
     def forget(self) -> None:
-        """Removes the compiled patterns of the last filter."""
         self._globs.clear()
 
     def matches(self, text: bytes | str, pattern: bytes) -> bool:

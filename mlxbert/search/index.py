@@ -570,7 +570,6 @@ class Index:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Within this context, other processes cannot update the index."""
         if not self.store.writable:
             raise StoreError(
                 f"{self.path}: the index is read-only and cannot be written", hint="search without an update"
@@ -663,7 +662,6 @@ def open_index(
 
 
 def _check_same_settings(store: IndexStore, about: IndexSettings) -> None:
-    """Raises StoreError if an index has other settings than those with which it was to be created."""
     not_chosen = ("roots", "created", "updated", "unrelated", "unrelated_tokens")
     ours, theirs = asdict(about), asdict(store.about)
     if other := [name for name in ours if name not in not_chosen and ours[name] != theirs[name]]:
@@ -675,7 +673,6 @@ def _check_same_settings(store: IndexStore, about: IndexSettings) -> None:
 
 
 def _check_texts(**given: str | Sequence[str]) -> None:
-    """Raises ArgumentError for an argument, by name, that is neither a text nor a list of texts."""
     for name, value in given.items():
         values = as_list(value)
         if not isinstance(values, Sequence) or not all(isinstance(one, str) for one in values):
@@ -683,7 +680,6 @@ def _check_texts(**given: str | Sequence[str]) -> None:
 
 
 def _checked_prompts(prompts: Sequence[str | None]) -> tuple[str | None, str | None]:
-    """Returns the prompts of queries and of texts; raises ArgumentError if they are not two texts."""
     listed = isinstance(prompts, tuple | list) and len(prompts) == 2
     if not listed or not all(isinstance(one, str | None) for one in prompts):
         raise ArgumentError(f"`prompts` is {prompts!r:.60}, expected two texts, for queries and for passages")

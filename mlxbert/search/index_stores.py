@@ -66,19 +66,10 @@ def exists(location: str | Path) -> bool:
 def open_store(location: str | Path, about: IndexSettings | None = None) -> IndexStore:
     """Opens a store; creates it if it is missing and `about` is given. Refuses an unfinished copy."""
     store = _open(location, about)
-    if about is None:
-        try:
-            check_finished(store)
-        except StoreError:
-            store.close()
-            raise
-    return store
-
-
-def check_finished(store: IndexStore) -> None:
-    """Raises StoreError if a store is a copy that another process is making, or was making when it was killed."""
-    if store.about.hash == _UNFINISHED:
+    if about is None and store.about.hash == _UNFINISHED:  # another process makes it, or was killed while it did
+        store.close()
         raise StoreError(f"{store.path}: the copy is not finished", hint="`mlxbert indexes copy` makes it anew")
+    return store
 
 
 def about_of(location: str | Path) -> IndexSettings | None:

@@ -134,7 +134,6 @@ class IndexWriter:
         return self._tools()
 
     def update(self, paths: Sequence[str]) -> Iterator[Event]:
-        """Updates the files under some paths."""
         started = time.perf_counter()
         before = {path: file for path, file in self._store.files().items() if is_under(path, paths)}
         changed, gone = yield from self._scan(paths, before)
@@ -220,7 +219,6 @@ class IndexWriter:
         yield from self._drain_events()
 
     def _keep(self, pending: PendingFile) -> None:
-        """Stores the vectors of an incomplete file."""
         with self._store.writing():
             self._store.put_vectors(pending.vectors)
         pending.vectors = {}
@@ -292,7 +290,6 @@ class IndexWriter:
         return changed, removed
 
     def _problem_events(self, file: StoredFile) -> Iterator[Event]:
-        """Yields the event for the problem of a file, if it has one."""
         if file.left_out:
             yield self._leave_out(file.path, str(file.problem))
         elif file.problem:
@@ -354,7 +351,6 @@ class IndexWriter:
         return replace(pending, file=file)
 
     def _is_due(self) -> bool:
-        """Whether it is time for a transaction."""
         return time.monotonic() - self._written >= self._store.seconds_per_transaction
 
     def _write_ready(self, *, at_once: bool = False) -> None:

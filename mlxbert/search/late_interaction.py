@@ -34,7 +34,6 @@ class TokenTable:
         self._width, self._dtype = (about.token_size // 8, "<i1") if binary else (about.token_size, "<f2")
 
     def add(self, number: int, tokens: "Tokens") -> None:
-        """Adds the token vectors of a text, under the number of the text's vector."""
         data = tokens.astype(self._dtype).tobytes()
         self._connection.execute("INSERT OR REPLACE INTO tokens VALUES (?, ?, ?)", (number, data, zlib.crc32(data)))
 
@@ -62,7 +61,6 @@ class TokenTable:
         return {chunk: [tokens[number] for number in numbers] for chunk, numbers in windows.items()}
 
     def check(self) -> None:
-        """Raises StoreError unless each vector has token vectors, which are not damaged."""
         lists = "SELECT id FROM vectors", "SELECT vector FROM tokens"
         if any(self._connection.row(f"{a} EXCEPT {b} LIMIT 1") for a, b in (lists, lists[::-1])):
             raise damaged(self._path, "the token vectors do not match the vectors")

@@ -313,7 +313,6 @@ class _WholeLines(io.BufferedIOBase):
         self._lines = lines
 
     def readable(self) -> bool:
-        """Always true."""
         return True
 
     def read1(self, size: int = -1) -> bytes:

@@ -329,7 +329,6 @@ class VectorCache:
         return np.array(numbers, np.int64), vectors
 
     def check(self) -> None:
-        """Raises StoreError unless the stored signs match the vectors."""
         import numpy as np
 
         numbers, vectors = self._vectors(None)

@@ -137,7 +137,7 @@ def put_words(connection: Database, chunk: int, titles: Sequence[str], text: str
     connection.execute(f"INSERT INTO {table} (rowid, titles, text) VALUES (?, ?, ?)", values)
 
 
-def fill_words(connection: Database, table: str = "words") -> None:
+def fill_words(connection: Database, table: str) -> None:
     """Inserts the words of all chunks into an empty table."""
     for chunk, titles, text in connection.execute("SELECT id, titles, text FROM chunks"):
         put_words(connection, chunk, json.loads(titles), text, table)

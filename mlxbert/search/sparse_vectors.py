@@ -46,7 +46,6 @@ class TokenLists:
         self.forget()
 
     def forget(self) -> None:
-        """Drops changes that are not written."""
         self._added: dict[int, Entries] = {}  # by the number of the vector
         self._removed: dict[int, Entries] = {}
 
@@ -141,7 +140,6 @@ class TokenLists:
         return {key: _verified(entries, crc) for key, entries, crc in self._connection.execute(query, (start, end))}
 
     def check(self) -> None:
-        """Raises StoreError unless the lists match the vectors."""
         import numpy as np
 
         rows = self._connection.rows("SELECT id, vector FROM vectors ORDER BY id")

@@ -248,7 +248,6 @@ class SqliteStore:
         return {*self._numbers(hashes)}
 
     def _numbers(self, hashes: Iterable[bytes]) -> dict[bytes, int]:
-        """Returns the numbers of the stored vectors of texts."""
         query = "SELECT id FROM vectors WHERE hash = ?"
         return {hash: int(row[0]) for hash in hashes if (row := self._connection.row(query, (hash,)))}
 
@@ -303,7 +302,6 @@ class SqliteStore:
         self._delete_documents(before)
 
     def _file(self, file: StoredFile) -> int:
-        """Inserts or updates the row of a file; returns its number."""
         values = (os.fsencode(file.path), file.size, file.changed, file.hash)
         problem = None if file.problem is None else storable(file.problem)
         row = self._connection.row(
@@ -500,7 +498,6 @@ class SqliteStore:
         return self._tokens.of_chunks(chunks)
 
     def _mask(self, only: Filter) -> FilterMask:
-        """Returns the mask of a filter, computed on first use."""
         if (mask := self._cache.mask(only)) is None:
             condition, values = self._condition(only)
             rows = self._connection.rows(
@@ -512,7 +509,6 @@ class SqliteStore:
         return mask
 
     def _condition(self, only: Filter) -> tuple[str, list[Any]]:
-        """Converts a filter to SQL with its values."""
         self._patterns.forget()
         return sql_of(only)
 
@@ -560,7 +556,6 @@ class SqliteStore:
         return sorted(scores, key=lambda pair: (-pair[1], places.get(pair[0], 0)))[:count]
 
     def _in_order(self, chunks: Collection[int]) -> list[tuple[int, int]]:
-        """Returns chunks and their documents, in document order."""
         if not chunks:
             return []
         rows = self._connection.rows(

@@ -219,12 +219,10 @@ class _DenseAndTokensTask(TokenVectorsTask):
     """Computes the token vectors of a text, and the vector of the text."""
 
     def forward(self, batch: Batch, parts: Sequence[tuple[PreparedItem[str], int]]) -> Any:
-        """Returns the vectors of the texts (B, W), and those of all tokens."""
         output = self.model.network.encoder(batch.input_ids, batch.attention_mask, batch.token_type_ids)
         return self.model.embedder(output, batch.attention_mask, 0), self.embedder(output.last_hidden_state)
 
     def read(self, arrays: Any, parts: Sequence[tuple[PreparedItem[str], int]]) -> Sequence[Any]:
-        """Returns the vector of each text with its token vectors."""
         import numpy as np
 
         vectors, tokens = arrays

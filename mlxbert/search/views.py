@@ -284,12 +284,10 @@ class HitList:
     _top: int = field(default=0, init=False)  # the index of the first hit on the screen
 
     def show(self, query: str, hits: Sequence[Hit]) -> None:
-        """Replaces the hits, and selects the first one."""
         self.query, self.hits, self.selected, self._top = query, hits, 0, 0
         self.message = _summary(hits) if query.strip() else ""
 
     def move(self, step: int) -> None:
-        """Selects another hit; stops at the first and the last one."""
         self.selected = min(max(self.selected + step, 0), max(len(self.hits) - 1, 0))
 
     def line_of(self, hit: Hit) -> int | None:

@@ -195,7 +195,6 @@ class WordMatcher:
         return WordMatch(self._bm25(places, len(words)), self._closeness(places), is_phrase)
 
     def _look_up(self, words: set[str]) -> None:
-        """Finds the terms that words match or begin."""
         self._seen |= words
         starts = self._starts
         for word in words if self._beginnings else [word for word in words if word[:_STEM] in starts]:

@@ -100,7 +100,6 @@ def map(
 
 
 def _check(output: Path, label: str | None, neighbors: int, clusters: ClusterOptions) -> None:
-    """Raises an error for options that do not work together."""
     if neighbors and output.suffix != ".parquet":
         raise ArgumentError("--neighbors works only with a .parquet file", hint="omit --neighbors")
     if label is not None and output.suffix != ".html":
@@ -117,7 +116,6 @@ def _check(output: Path, label: str | None, neighbors: int, clusters: ClusterOpt
 
 
 def _check_texts(collection: TextCollection, output: Path, label: str | None) -> None:
-    """Raises an error if a page cannot show the texts."""
     if output.suffix == ".html" and len(collection.texts) > MOST:
         raise InputError(
             f"there are {len(collection.texts):,} texts, but a page shows at most {MOST:,}",

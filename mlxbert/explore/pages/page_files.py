@@ -155,7 +155,6 @@ def _packed_weights(result: "Attention") -> tuple[float, str]:
 
 
 def _explanation_page(result: "Explanation", model: str) -> str:
-    """Returns a page without scripts."""
     largest = max((abs(word.score) for word in result.words), default=0.0) or 1.0
     texts = [
         f"<p>{_marked(text, [word for word in result.words if word.text == number], largest)}</p>"

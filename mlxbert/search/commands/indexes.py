@@ -156,7 +156,6 @@ def _check_single(file: str | Path, new: str) -> None:
 
 
 def _is_location(name: str, file: str | Path) -> bool:
-    """Whether a name is the file of an index, and not a folder."""
     return name == file or identity(name) == identity(file)
 
 
@@ -269,7 +268,6 @@ def _no_own_index(name: str, covers: Sequence[str]) -> ArgumentError:
 
 
 def _facts(file: str | Path) -> dict[str, Any]:
-    """Returns the facts that `indexes show` prints."""
     from mlxbert.search.index import open_index
 
     with open_index(file) as opened:
@@ -294,7 +292,6 @@ def _facts(file: str | Path) -> dict[str, Any]:
 
 
 def _indexes() -> list[dict[str, Any]]:
-    """Returns the facts of all indexes in the data folder."""
     from mlxbert.search import index_stores
 
     return [_facts_or_problem(file) for file in index_stores.list_indexes()]

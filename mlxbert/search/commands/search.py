@@ -177,7 +177,6 @@ def _found(
 
 
 def _check_reranking(how: QueryOptions) -> None:
-    """Raises an error for options that contradict each other, before an index is made or a model is loaded."""
     if how.no_rerank and (how.rerank is not None or how.candidates is not None):
         other = "--candidates" if how.rerank is None else "--rerank"
         raise ArgumentError(f"{other} cannot be combined with --no-rerank", hint="omit one of them")
@@ -371,7 +370,6 @@ def note_other_models(paths: Sequence[str], model: str) -> None:
 
 
 def _check_same(about: "IndexSettings", chosen: IndexOptions) -> None:
-    """Rejects options that differ from the options with which the index was made."""
     from mlxbert.search.documents.encodings import check_chosen_encoding
 
     pairs = (

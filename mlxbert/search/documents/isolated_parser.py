@@ -57,7 +57,6 @@ class _Watch(threading.Thread):
         self.exceeded: Literal["seconds", "memory"] | None = None
 
     def run(self) -> None:
-        """Watches until the file is read or a limit is exceeded."""
         until, polls = time.monotonic() + self._limits.seconds, sys.platform == "darwin"
         while (remaining := until - time.monotonic()) > 0:
             if self._ended.wait(min(remaining, _POLL) if polls else remaining):

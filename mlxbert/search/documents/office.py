@@ -237,7 +237,6 @@ class _WordPage:
                 yield f"</{tag}>" if tag else after
 
     def take_joined(self) -> list[str]:
-        """Takes the contents of paragraphs whose end was deleted."""
         begun, self.joined = self.joined, []
         return begun
 

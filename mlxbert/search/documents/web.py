@@ -81,14 +81,12 @@ class _TextWriter:
         self._gap = max(self._gap, gap)
 
     def add(self, text: str) -> None:
-        """Adds text unchanged."""
         parts = (_GAPS[self._gap] if self.parts else "", text)
         self.parts += parts
         self.length += sum(map(len, parts))
         self._gap = _NOTHING
 
     def state(self) -> _TextState:
-        """Returns how much is written so far."""
         return _TextState(len(self.parts), self.length, len(self.headings), self._gap)
 
     def add_heading(self, level: int, before: _TextState) -> None:
