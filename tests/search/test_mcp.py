@@ -114,7 +114,7 @@ def test_only_what_is_shown_is_found(served: IndexTools, index: Index, folder: P
     assert served.list().total == len(NOTES)
 
 
-@pytest.mark.parametrize(
+@together(
     "path",
     ["../private/secret.txt", "private/secret.txt", "link.txt", "secret.txt", "house/../../private/secret.txt",
      "/etc/passwd",
@@ -126,7 +126,7 @@ def test_what_is_not_a_file_of_the_index_is_not_read(served: IndexTools, folder:
             served.read(path=one)
 
 
-@pytest.mark.parametrize("path", ["/", "..", "../private", "/etc", "house/../../private"])
+@together("path", ["/", "..", "../private", "/etc", "house/../../private"])
 def test_what_lies_outside_is_not_searched(served: IndexTools, path: str) -> None:
     with pytest.raises(ArgumentError, match=r"^`path` is .*, expected a path under"):
         served.search("gate", paths=["house", path])
@@ -313,7 +313,7 @@ def test_bad_arguments_are_errors_of_the_tool(
     assert failed and told in text and len(text) < 1000 and value is None
 
 
-@pytest.mark.parametrize(
+@together(
     "arguments",
     [
         {"query": 'NEAR(" - * ^ col:x) OR'},

@@ -26,10 +26,11 @@ from mlxbert.search.commands.interactive_search import SearchScreen, SearchThrea
 from mlxbert.search.hit import Hit, SimilarPassage
 from mlxbert.search.index import Index
 from mlxbert.search.views import HitList
+from tests.helpers.cases import together
 from tests.helpers.program import call, command, environment, terminal
 from tests.helpers.screen import Screen
 
-WIDTHS = (50, 80, 120)
+WIDTHS = (50, 120)
 ENTER, ESCAPE, INTERRUPT, UP, DOWN = "\r", "\x1b", "\x03", "\x1b[A", "\x1b[B"
 
 
@@ -107,7 +108,7 @@ def text_of(lines: list[Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("height", [3, 10, 40])
+@pytest.mark.parametrize("height", [3, 10])
 def test_the_selected_hit_is_on_the_screen_with_more_of_its_passage(width: int, height: int) -> None:
     listed = HitList()
     listed.show("cat", [hit(number, "One more sentence. " * 20 + "The cat is here. " * 20) for number in range(1, 6)])
@@ -189,15 +190,10 @@ def test_the_screen_fits(pipe: PipeInput, width: int) -> None:
     assert "search: " in plain and "Esc leaves" in plain and "9 passages" in plain
 
 
-@pytest.mark.parametrize("width", [10, 30, 50])
+@pytest.mark.parametrize("width", [10, 30])
 def test_the_way_out_is_always_said(pipe: PipeInput, width: int) -> None:
     far = [replace(one, is_close=False) for one in HITS]
-    _, screen, _ = show(
-        pipe,
-        [(lambda screen: not screen.list.hits, "cat"), (lambda screen: bool(screen.list.hits), ESCAPE)],
-        lambda index, query: far,
-        width,
-    )
+    _, screen, _ = show(pipe, [(always, "cat"), (has_hits, ESCAPE)], lambda index, query: far, width)
     status = screen._status()[0][1]
     assert "Esc" in status and cell_len(status) <= width
 
@@ -210,7 +206,7 @@ def test_what_is_pasted_is_one_line(pipe: PipeInput) -> None:
         return HITS
 
     pasted = "\x1b[200~first\r\nsecond\tline\n\x1b[201~"
-    show(pipe, [(lambda screen: True, pasted), (lambda screen: bool(screen.list.hits), ESCAPE)], find)
+    show(pipe, [(always, pasted), (has_hits, ESCAPE)], find)
     assert queries == ["first second line"]
 
 
@@ -255,7 +251,7 @@ def test_enter_opens_the_editor_and_comes_back(pipe: PipeInput, monkeypatch: pyt
     assert result is None and opened == [("vim -R", "/notes/1.md", 11)] and screen.list.hits
 
 
-@pytest.mark.parametrize(
+@together(
     ("editor", "line", "expected"),
     [
         ("vim", 7, ["vim", "+7", "/a b.md"]),
