@@ -477,7 +477,7 @@ MUTATIONS = tuple(Mutation(*row) for row in (
      "tests/export/commands/test_written_models.py::test_a_model_on_a_disk_that_is_not_there_is_not_forgotten"),
     ("the answer no comes before yes in a GGUF file", "mlxbert/export/gguf/tensor_table.py",
      "[self._read(name), mx.zeros((1, width))]", "[mx.zeros((1, width)), self._read(name)]",
-     "tests/export/test_gguf_losses.py::test_the_second_row_of_a_reranker_is_zero"),
+     "tests/export/test_gguf.py::test_the_second_row_of_a_reranker_is_zero"),
     ("the positions in a GGUF file begin with those of padding", "mlxbert/export/gguf/tensor_table.py",
      "self._read(name)[first:]", "self._read(name)[: rows - first]",
      "tests/export/test_gguf.py::test_what_is_computed_from_our_tensors[bert, counted]"),

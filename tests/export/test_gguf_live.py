@@ -13,8 +13,7 @@ import mlxbert
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.weights.build import parameters
-from tests.export.test_gguf import read
-from tests.export.test_gguf_losses import RUNS, TRIM, steps, unigram
+from tests.export.test_gguf import RUNS, TRIM, read, steps, unigram
 from tests.helpers import published
 from tests.helpers.gguf_models import CONFIGS, write_model
 from tests.helpers.llama import NO_POOLING, RANK, LlamaCpp
