@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from mlxbert.cli.views import console
+from mlxbert.errors import ArgumentError
 from mlxbert.export.compare.reports import Conversion, Difference, OutputDifferences, TensorCounts, Verification
 from mlxbert.export.views import conversion
 from mlxbert.frozen_dict import FrozenDict
@@ -106,34 +107,22 @@ def test_the_built_in_model_is_converted(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("measurement")
-def test_missing_parents_are_made(a: Path, tmp_path: Path) -> None:
-    assert call("convert", str(a), str(tmp_path / "x" / "y" / "b")).status == 0
-    assert names(tmp_path / "x" / "y") == ["b"]
-
-
-@pytest.mark.usefixtures("measurement")
-def test_an_empty_folder_is_filled_but_not_the_one_where_one_is(
+def test_an_empty_folder_is_filled_but_not_the_current_one(
     a: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "here").mkdir()
+    (tmp_path / "far" / "b").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "far" / "b")
     monkeypatch.chdir(tmp_path / "here")
     for place in (".", "./", "../here", str(tmp_path / "here")):
         call("convert", str(a), place).fails(2, "is the current folder")
-    assert names(tmp_path) == ["a", "here"] and names(tmp_path / "here") == []
+    assert names(tmp_path / "here") == []
     monkeypatch.chdir(tmp_path)
-    assert call("convert", str(a), "here/").status == 0
-    assert MANIFEST in names(tmp_path / "here") and names(tmp_path) == ["a", "here"]
-
-
-@pytest.mark.usefixtures("measurement")
-def test_an_empty_folder_that_is_linked_to_is_filled(a: Path, tmp_path: Path) -> None:
-    (tmp_path / "far").mkdir()
-    (tmp_path / "far" / "b").mkdir()
-    (tmp_path / "b").symlink_to(tmp_path / "far" / "b")
-    done = call("convert", str(a), str(tmp_path / "b"))
-    assert done.status == 0, done.err
-    assert (tmp_path / "b").is_symlink() and MANIFEST in names(tmp_path / "far" / "b")
-    assert names(tmp_path / "far") == ["b"] and names(tmp_path) == ["a", "b", "far"]
+    for place in ("here/", "link", "x/y/b"):
+        assert call("convert", str(a), place).status == 0
+        assert MANIFEST in names(tmp_path / place)
+    assert (tmp_path / "link").is_symlink() and names(tmp_path / "far") == names(tmp_path / "x" / "y") == ["b"]
+    assert names(tmp_path) == ["a", "far", "here", "link", "x"]
 
 
 @pytest.mark.slow
@@ -167,15 +156,15 @@ def test_a_place_that_is_taken_is_refused(a: Path, tmp_path: Path) -> None:
         assert snapshot(tmp_path) == before
 
 
-@pytest.mark.parametrize("place", ["", "/", "~nobody-of-this-name/b", "x" * 300, "\udcff"])
-def test_odd_places_end_in_words(place: str, a: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_odd_places_end_in_words(a: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "file").write_text("mine")
     monkeypatch.chdir(tmp_path / "here")
-    done = call("convert", str(a), place)
-    if done.status:
-        assert done.status in (1, 2) and "error: " in done.err and "Traceback" not in done.err
-        assert names(tmp_path / "here") == ["file"]
+    for place in ("", "/", "~nobody-of-this-name/b", "x" * 300, "\udcff"):
+        done = call("convert", str(a), place)
+        if done.status:
+            assert done.status in (1, 2) and "error: " in done.err and "Traceback" not in done.err
+            assert names(tmp_path / "here") == ["file"]
 
 
 @pytest.mark.slow
@@ -282,35 +271,31 @@ def test_a_full_disk_ends_in_an_error_and_leaves_nothing(limit: int, a: Path, tm
 
 
 @pytest.mark.parametrize(("options", "said"), [
-    (["--max-shard-size", "0"], "a size such as"), (["--max-shard-size", "abc"], "a size such as"),
-    (["--max-shard-size=-1"], "a size such as"), (["--max-shard-size", ""], "a size such as"),
-    (["--max-shard-size", "1e9"], "a size such as"), (["--max-shard-size", "0.1"], "a size such as"),
-    (["--max-shard-size", "5TB"], "a size such as"),
-    (["--max-shard-size", "nan"], "a size such as"),
-    (["--quantize", "3"], "4 or 8 bits"), (["--quantize", "x"], "quantize"), (["--quantize=-4"], "4 or 8 bits"),
-    (["--quantize", "4", "--group-size", "48"], "32, 64, 128"), (["--group-size", "32"], "--quantize is not given"),
-    (["--quantize", "8", "--group-size", "0"], "32, 64, 128"),
-    (["--dtype", "int8"], "float32"), (["--dtype", "FLOAT99"], "float32"), (["--what"], "--what"),
+    (["--max-shard-size=-1"], "a size such as"), (["--quantize", "x"], "quantize"), (["--quantize=-4"], "4 or 8 bits"),
+    (["--group-size", "32"], "--quantize is not given"), (["--dtype", "FLOAT99"], "float32"), (["--what"], "--what"),
+    (["--to", "gguf", "--quantize", "4"], "llama-quantize"), (["--to", "gguf", "--group-size", "64"], "--group-size"),
+    (["--to", "gguf", "--max-shard-size", "1GB"], "--max-shard-size"),
 ], ids=str)  # fmt: skip
 def test_wrong_options_are_refused(options: list[str], said: str, a: Path, tmp_path: Path) -> None:
     call("convert", str(a), str(tmp_path / "b"), *options).fails(2, said)
     assert names(tmp_path) == ["a"]
 
 
-@pytest.mark.parametrize(
-    ("size", "count"),
-    [("7B", 7), ("2000000", 2_000_000), ("1KB", 1000), ("1KiB", 1024), ("1.5 mb", 1_500_000), ("5GB", 5 * 10**9)],
-)
-def test_sizes_are_those_of_their_units(size: str, count: int) -> None:
-    assert parse_size(size) == count
+def test_sizes_are_those_of_their_units() -> None:
+    for size, count in (
+        ("7B", 7), ("2000000", 2_000_000), ("1KB", 1000), ("1KiB", 1024), ("1.5 mb", 1_500_000), ("5GB", 5 * 10**9),
+    ):  # fmt: skip
+        assert parse_size(size) == count
+    for size in ("0", "abc", "-1", "", "1e9", "0.1", "5TB", "nan"):
+        with pytest.raises(ArgumentError, match="a size such as"):
+            parse_size(size)
 
 
 @pytest.mark.slow
 def test_a_size_without_its_unit_is_asked_for(a: Path, tmp_path: Path) -> None:
     for size in ("10", "999999", "1.5"):
-        call("convert", str(a), str(tmp_path / "b"), "--max-shard-size", size).fails(
-            2, repr(size), f"hint: write {size}MB"
-        )
+        done = call("convert", str(a), str(tmp_path / "b"), "--max-shard-size", size)
+        done.fails(2, repr(size), f"hint: write {size}MB")
     assert names(tmp_path) == ["a"]
 
 
@@ -351,22 +336,6 @@ def test_a_gguf_file_and_what_is_left_out(a: Path, tmp_path: Path) -> None:
     assert file.read_bytes()[:4] == b"GGUF" and file.stat().st_size == found["bytes"]
     assert (found["architecture"], found["type"], found["file"]) == ("bert", "F16", str(file))
     assert found["left_out"] and all(phrase in done.err for phrase in found["left_out"])
-    call("convert", str(a), str(file), "--to", "gguf").fails(2, "already exists", "--overwrite replaces the file")
-    again = call("convert", str(a), str(file), "--to", "gguf", "--quantize", "8", "--overwrite")
-    assert again.lines[0]["type"] == "Q8_0" and again.lines[0]["bytes"] < found["bytes"]
-
-
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        (["--quantize", "4"], "llama-quantize"),
-        (["--group-size", "64"], "--group-size"),
-        (["--max-shard-size", "1GB"], "--max-shard-size"),
-    ],
-)
-def test_options_that_a_gguf_file_does_not_take(a: Path, tmp_path: Path, options: list[str], problem: str) -> None:
-    call("convert", str(a), str(tmp_path / "a.gguf"), "--to", "gguf", *options).fails(2, problem)
-    assert names(tmp_path) == ["a"]
 
 
 @pytest.mark.parametrize("ending", ["gguf", "onnx"])
@@ -390,16 +359,10 @@ def test_a_name_for_a_gguf_file(a: Path, tmp_path: Path) -> None:
     call("convert", str(a), str(tmp_path / "b"), "--to", "gguf").fails(2, "does not end in .gguf", "b.gguf")
     call("convert", str(a), "/dev/null", "--to", "gguf").fails(2, "not a regular file")
     call("convert", str(a), str(tmp_path), "--to", "gguf").fails(2, "expected a file")
-
-
-def test_a_gguf_file_for_another_task(a: Path, tmp_path: Path) -> None:
-    pytest.importorskip("gguf")
-    done = call("convert", str(a), str(tmp_path / "a.gguf"), "--to", "gguf", "--task", "embed")
-    assert done.status == 0 and done.lines[0]["pooling"] == "mean"
-    call("convert", str(a), str(tmp_path / "b.gguf"), "--to", "gguf", "--task", "tag").fails(2, "classify, embed")
+    call("convert", str(a), str(tmp_path / "b.gguf"), "--task", "tag").fails(2, "classify, embed")
 
 
 def test_a_gguf_file_in_a_terminal(a: Path, tmp_path: Path) -> None:
     pytest.importorskip("gguf")
-    done, shown = terminal("convert", str(a), str(tmp_path / "a.gguf"), "--to", "gguf")
+    done, shown = terminal("convert", str(a), str(tmp_path / "a.gguf"), "--task", "embed")
     assert done.status == 0 and "runs as" in shown and shown.count("masked-LM head") == 1
