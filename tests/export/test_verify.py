@@ -1,6 +1,8 @@
-"""`mlxbert.verify` of facts, parts, tokenizers and ways to vectors: planted differences, each found and named."""
+"""`mlxbert.verify`: planted differences of facts, tokenizers, vectors, tensors and outputs, each found and named."""
 
 import json
+import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,18 +12,25 @@ import pytest
 
 import mlxbert
 from mlxbert import Verification
-from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
+from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.export import verify as module
 from mlxbert.export.compare.fixed_texts import PAIRS, TEXTS
-from mlxbert.export.compare.reports import MaskDifferences, TensorCounts, VectorDifferences
+from mlxbert.export.compare.reports import MaskDifferences, OutputDifferences, TensorCounts, VectorDifferences
+from mlxbert.frozen_dict import FrozenDict
 from mlxbert.machine.device import mx
 from mlxbert.results.embed import Embedding
 from mlxbert.tasks.embed import embed_stream
+from mlxbert.weights.formats import quantized
 from mlxbert.weights.tokenizers.tokenizer_files import read_tokenizer
+from tests.helpers.families import FROZEN_CELLS, walked_slowly
 from tests.helpers.frozen import add_vocabulary, change_config, tensors_in, write_model, write_tensors
 from tests.helpers.st_folder import NORMALIZE, dense, pooling, save_st, write_json
-from tests.helpers.tiny import VOCAB, save
+from tests.helpers.tiny import CONFIG, VOCAB, random_network, save, tensors_of, tiny_config
 from tests.helpers.vocabularies import byte_files, put
+
+LAYER = "bert.encoder.layer.1.attention.self"
+OURS = "encoder.layers.1.attention"
+DECODER = "cls.predictions.decoder.weight"
 
 
 def names(found: Verification) -> list[str]:
@@ -46,6 +55,22 @@ def vectors(found: Verification) -> VectorDifferences:
 def without(folder: Path, *left_out: str) -> dict[str, mx.array]:
     """The tensors of a folder but for those whose names contain one of these."""
     return {name: array for name, array in tensors_in(folder).items() if not any(part in name for part in left_out)}
+
+
+def cast(folder: Path, dtype: mx.Dtype, source: Path | None = None) -> None:
+    """Writes the tensors of a folder, or of a source, in another dtype."""
+    write_tensors(folder, {name: array.astype(dtype) for name, array in tensors_in(source or folder).items()})
+
+
+def two(tmp_path: Path, family: str, head: str) -> tuple[Path, Path]:
+    """Two equal folders of a frozen model with a vocabulary."""
+    a, b = (write_model(family, head, tmp_path / name) for name in "ab")
+    for folder in (a, b):
+        if family == "roberta":
+            put(folder, byte_files())
+        else:
+            add_vocabulary(folder)
+    return a, b
 
 
 @pytest.fixture
@@ -120,6 +145,7 @@ def test_a_planted_difference_is_found_and_named(difference: str, a: Path, b: Pa
     plant(a, b)
     found = mlxbert.verify(a, b)
     assert names(found) == wanted and not found and said in found.differences[0].text
+    assert found.outputs.texts in range(1, len(TEXTS)) or "cut" not in wanted
 
 
 def test_how_far_a_difference_takes_outputs_apart(a: Path, b: Path) -> None:
@@ -128,11 +154,6 @@ def test_how_far_a_difference_takes_outputs_apart(a: Path, b: Path) -> None:
     assert hidden(found) == 0.0 and vectors(found).largest_difference > 1e-4
     change_config(b, layer_norm_eps=1e-5)
     assert hidden(mlxbert.verify(a, b)) > 1e-4
-
-
-def test_texts_that_are_cut_differently_are_not_compared(a: Path, b: Path) -> None:
-    found = mlxbert.verify(a, save(b, settings={"do_lower_case": False}))
-    assert found.outputs.texts in range(1, len(TEXTS))
 
 
 def test_dropout_matters_in_training_only(a: Path, b: Path) -> None:
@@ -155,7 +176,7 @@ def test_a_missing_pooler(a: Path, b: Path) -> None:
 
 
 def test_renamed_labels(tmp_path: Path) -> None:
-    a, b = (add_vocabulary(write_model("bert", "ForSequenceClassification", tmp_path / name)) for name in "ab")
+    a, b = two(tmp_path, "bert", "ForSequenceClassification")
     change_config(b, id2label={"0": "A", "1": "B", "2": "other", "3": "D"})
     found = mlxbert.verify(a, b)
     assert names(found) == ["heads.labels.names"]
@@ -194,13 +215,13 @@ def test_a_second_text_in_another_segment(a: Path, b: Path) -> None:
 
 
 def test_offsets_of_the_same_tokens(tmp_path: Path) -> None:
-    a, b = (put(write_model("roberta", "Model", tmp_path / name), byte_files()) for name in "ab")
+    a, b = two(tmp_path, "roberta", "Model")
     write_json(b / "tokenizer_config.json", {"trim_offsets": False})
     assert names(mlxbert.verify(a, b)) == ["offsets"]
 
 
 def test_another_first_position(tmp_path: Path) -> None:
-    a, b = (put(write_model("roberta", "Model", tmp_path / name), byte_files()) for name in "ab")
+    a, b = two(tmp_path, "roberta", "Model")
     change_config(b, pad_token_id=6)
     found = mlxbert.verify(a, b)
     assert names(found) == ["pad_token_id", "positions.first_position"]
@@ -264,7 +285,7 @@ def test_other_kinds_of_positions_and_of_sizes(a: Path, tmp_path: Path) -> None:
 
 
 def test_one_problem_in_two_folders_is_no_difference(tmp_path: Path) -> None:
-    a, b = (add_vocabulary(write_model("bert", "ForSequenceClassification", tmp_path / name)) for name in "ab")
+    a, b = two(tmp_path, "bert", "ForSequenceClassification")
     for folder in (a, b):
         change_config(folder, id2label={"0": "A", "2": "B"})
     found = mlxbert.verify(a, b)
@@ -290,9 +311,259 @@ def test_folders_that_cannot_be_loaded_are_an_error(a: Path, b: Path, tmp_path: 
         mlxbert.verify(a, b)
 
 
-def test_a_source_that_is_none(a: Path) -> None:
-    nothing: Any = None
-    with pytest.raises(ArgumentError, match="`b` is of type NoneType"):
-        mlxbert.verify(a, nothing)
-    with pytest.raises(MlxbertError):
-        mlxbert.verify(a, a, device="toaster")
+@pytest.mark.parametrize("given", [
+    {"b": None}, {"device": "toaster"}, *({"tolerance": value} for value in (-1.0, math.nan, math.inf, "much")),
+], ids=str)  # fmt: skip
+def test_arguments_are_checked(a: Path, given: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError, match="`b` is of type NoneType" if "b" in given else next(iter(given))):
+        mlxbert.verify(**{"a": a, "b": a, **given})
+
+
+def change(folder: Path, **tensors: Callable[[mx.array], mx.array]) -> None:
+    """Changes tensors; `__` in a name stands for a dot."""
+    found = tensors_in(folder)
+    for name, changed in tensors.items():
+        found[name.replace("__", ".")] = changed(found[name.replace("__", ".")])
+    write_tensors(folder, found)
+
+
+@pytest.mark.parametrize(("dtype", "stored"), [(mx.float16, "F16"), (mx.bfloat16, "BF16")])
+def test_a_copy_in_half_precision_agrees_with_a_note(a: Path, b: Path, dtype: mx.Dtype, stored: str) -> None:
+    cast(b, dtype)
+    found = mlxbert.verify(a, b)
+    assert names(found) == [] and found.outputs.tolerance == module.TOLERANCES[stored]
+    counts = found.tensors
+    assert counts.equal + counts.rounded == counts.compared and counts.rounded > 0
+    (note,) = found.notes
+    assert "F32" in note and stored in note
+    assert f"{counts.equal} of " in note and f"{counts.rounded} more are equal after rounding" in note
+    assert 0 < hidden(found) < 1
+
+
+@pytest.mark.slow
+def test_a_copy_of_the_builtin_model_in_floats_agrees(tmp_path: Path) -> None:
+    model = mlxbert.load("builtin", dtype="float32")
+    tensors = tensors_of(model.network)
+    copy = tmp_path / "copy"
+    shutil.copytree(model.folder, copy)
+    for dtype, equal in ((mx.float32, True), (mx.float16, False)):
+        write_tensors(copy, {name: array.astype(dtype) for name, array in tensors.items()})
+        found = mlxbert.verify("builtin", copy)
+        assert found.agree and (found.tensors.equal == len(tensors)) is equal
+        assert found.outputs.tolerance == module.TOLERANCES["F32" if equal else "F16"]
+        assert "8 bits" in found.notes[0] and "scale per row" in found.notes[0] and "-per-" not in found.notes[0]
+
+
+@pytest.fixture
+def packed(a: Path, b: Path) -> Path:
+    """The tiny model in 8 bits with a scale per row."""
+    tensors = quantized.pack(tensors_in(a))
+    mx.save_safetensors(str(b / "model.safetensors"), tensors, {quantized.STORAGE_KEY: quantized.STORAGE})
+    return b
+
+
+@pytest.mark.slow
+def test_a_model_in_8_bits_agrees_with_what_it_was_made_of(a: Path, packed: Path) -> None:
+    for found in (mlxbert.verify(a, packed), mlxbert.verify(packed, a)):
+        assert found.agree and found.tensors.different == 0 and found.tensors.rounded > 10
+        assert found.outputs.tolerance is None and hidden(found) > 1e-3
+        assert "8 bits with a scale per row" in found.notes[-1]
+    assert names(mlxbert.verify(a, packed, tolerance=1e-6)) == ["outputs"]
+    assert mlxbert.verify(packed, packed).outputs.tolerance == module.TOLERANCES["F32"]
+
+
+def test_half_a_step_is_the_most_that_8_bits_explain(a: Path, packed: Path) -> None:
+    weight = f"{LAYER}.query.weight"
+    step = mx.abs(tensors_in(a)[weight][5]).max().item() / 127
+    change(a, **{weight: lambda array: array.at[mx.array([5]), mx.array([7])].add(1.01 * step)})
+    found = mlxbert.verify(a, packed)
+    assert names(found) == [f"{OURS}.query.weight"]
+    assert "1 of 576 numbers differ, by up to" in found.differences[0].text and "[5, 7]" in found.differences[0].text
+
+
+def test_one_step_of_two_models_in_8_bits(packed: Path, tmp_path: Path) -> None:
+    shutil.copytree(packed, tmp_path / "c")
+    tensors = tensors_in(packed)
+    tensors[f"{LAYER}.query.weight"] = tensors[f"{LAYER}.query.weight"].at[mx.array([1]), mx.array([2])].add(1)
+    mx.save_safetensors(str(tmp_path / "c" / "model.safetensors"), tensors, {quantized.STORAGE_KEY: quantized.STORAGE})
+    assert names(mlxbert.verify(packed, tmp_path / "c")) == [f"{OURS}.query.weight"]
+
+
+@pytest.mark.parametrize("eight", [False, True])
+def test_a_transposed_matrix(a: Path, b: Path, eight: bool, request: pytest.FixtureRequest) -> None:
+    packed = request.getfixturevalue("packed") if eight else b
+    change(a, **{f"{LAYER}.value.weight": lambda array: array.T + 0})
+    for one, other in ((a, packed), (packed, a)):
+        (difference,) = mlxbert.verify(one, other).differences
+        assert difference.text == f"{OURS}.value.weight of B is the transposed tensor of A"
+
+
+def test_the_two_halves_of_one_model_agree(a: Path, b: Path) -> None:
+    cast(a, mx.float16)
+    cast(b, mx.bfloat16)
+    assert names(mlxbert.verify(a, b, tolerance=1.0)) == []
+    change(b, bert__pooler__dense__weight=lambda array: array * 1.01)
+    assert names(mlxbert.verify(a, b, tolerance=1.0)) == ["encoder.pooler.dense.weight"]
+
+
+def test_rounding_does_not_hide_a_changed_number(a: Path, b: Path) -> None:
+    cast(b, mx.float16)
+    change(b, bert__pooler__dense__bias=lambda array: array.at[mx.array([5])].add(0.5))
+    found = mlxbert.verify(a, b)
+    assert names(found) == ["encoder.pooler.dense.bias"]
+    assert "1 of 24 numbers differ, by up to 0.5 at [5]" in found.differences[0].text
+
+
+def test_outputs_that_differ_without_another_reason_are_a_difference(a: Path, b: Path) -> None:
+    cast(b, mx.bfloat16)
+    found = mlxbert.verify(a, b, tolerance=1e-7)
+    (difference,) = found.differences
+    assert (difference.kind, difference.name, difference.b) == ("output", "outputs", 1e-7)
+    assert difference.a == pytest.approx(max(hidden(found), *found.outputs.heads.values()), 1)
+    assert "more than 1e-07" in difference.text and difference.text.endswith("same dtype (F32 in A; BF16 in B)")
+    assert [difference.name for difference in mlxbert.verify(a, b, tolerance=0).differences] == ["outputs"]
+
+
+def test_one_number_of_one_tensor(a: Path, b: Path) -> None:
+    change(b, **{f"{LAYER}.value.weight": lambda array: array.at[mx.array([3]), mx.array([7])].add(-0.25)})
+    found = mlxbert.verify(a, b)
+    (difference,) = found.differences
+    assert (difference.kind, difference.name) == ("tensor", f"{OURS}.value.weight")
+    assert "1 of 576 numbers differ, by up to 0.25 at [3, 7]" in difference.text
+    assert difference.a - difference.b == pytest.approx(0.25, abs=1e-6)
+    assert found.tensors.different == 1
+    assert hidden(found) > 0
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_number_that_is_none(a: Path, b: Path, value: float) -> None:
+    change(b, **{f"{LAYER}.value.bias": lambda array: array.at[mx.array([3])].add(value)})
+    for one, other, side in ((a, b, "B"), (b, a, "A")):
+        found = mlxbert.verify(one, other)
+        assert names(found) == [f"{OURS}.value.bias", "outputs"]
+        assert str(value) in (found.differences[0].a, found.differences[0].b)
+        assert "1 of 24 numbers differ, most at [3]: " in found.differences[0].text
+        assert (found.differences[1].kind, [found.differences[1].a, found.differences[1].b].index(None)) == (
+            "output",
+            "BA".index(side),
+        )
+        said = f"outputs: only {side} fails, because the model computed hidden states that are not numbers (NaN)"
+        assert found.differences[1].text == said and found.outputs.to_dict().keys() == {"tolerance"}
+    same = mlxbert.verify(b, b)
+    assert same.agree and len(same.notes) == 1 + math.isnan(value)
+    assert same.notes[-1].startswith("outputs of A and B are not compared, because the model computed hidden states")
+
+
+@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
+def test_a_number_that_a_dtype_cannot_hold(a: Path, b: Path, dtype: mx.Dtype) -> None:
+    norm = "bert.encoder.layer.0.output.LayerNorm.weight"
+    change(a, **{norm: lambda array: array.at[mx.array([2])].add(3.4e38 if dtype == mx.bfloat16 else 1e6)})
+    cast(b, dtype, a)
+    assert mx.isinf(tensors_in(b)[norm]).any().item()
+    assert "encoder.layers.0.feed_forward_norm.weight" in names(mlxbert.verify(a, b, tolerance=1e6))
+
+
+def test_infinite_numbers_of_two_signs(a: Path, b: Path) -> None:
+    for folder, sign, dtype in ((a, 1, mx.float16), (b, -1, mx.bfloat16)):
+        found = {name: array.astype(dtype) for name, array in tensors_in(folder).items()}
+        found[f"{LAYER}.key.bias"] = found[f"{LAYER}.key.bias"] * mx.inf * sign
+        write_tensors(folder, found)
+    assert names(mlxbert.verify(a, b)) == [f"{OURS}.key.bias"]
+    assert mlxbert.verify(a, a).agree
+
+
+@pytest.mark.parametrize("broken", ["vectors", "logits of words"])
+def test_what_is_no_number_behind_the_encoder(broken: str, tmp_path: Path) -> None:
+    weight = mx.random.normal((8, 24))
+    a, b = (save_st(tmp_path / name, pooling("mean"), dense(weight)) for name in "ab")
+    if broken == "vectors":
+        save_st(b, pooling("mean"), dense(weight * 1e38, activation="Identity"))
+    else:
+        change(b, cls__predictions__bias=lambda array: array * math.nan)
+    found = mlxbert.verify(a, b)
+    (difference,) = [one for one in found.differences if one.kind == "output"]
+    assert difference.text.startswith("outputs: only B fails, because ")
+    assert hidden(found) == 0 and (found.outputs.vectors is not None) is (broken != "vectors")
+
+
+def test_logits_that_are_none(a: Path) -> None:
+    change(a, cls__seq_relationship__bias=lambda array: array * math.nan)
+    found = mlxbert.verify(a, a)
+    assert found.agree and not found.outputs.heads
+    said = "outputs of A and B are not compared, because the model computed logits of next_sentence that are not "
+    said += "numbers (NaN)"
+    assert found.notes == ("A has NaN in the weights heads.next_sentence.dense.bias", said)
+
+
+@pytest.mark.parametrize(("found", "most"), [
+    (OutputDifferences(texts=0), 0), (OutputDifferences(last_hidden_state=0.3, heads=FrozenDict({"x": 0.1})), 0.3),
+    (OutputDifferences(heads=FrozenDict({"x": 0.1, "y": 0.2})), 0.2),
+    (OutputDifferences(vectors=VectorDifferences(0.9, 0.75, 0.125)), 0.25),
+    (OutputDifferences(vectors=VectorDifferences(0.9, 0.75, 0.5)), 0.5),
+    (OutputDifferences(fill_mask=MaskDifferences(1, 1.0, 1.0, 0.5)), 0.5),
+], ids=str)  # fmt: skip
+def test_every_output_counts(found: OutputDifferences, most: float) -> None:
+    assert found.largest == most
+
+
+def test_a_decoder_of_its_own_is_compared(a: Path, b: Path) -> None:
+    for folder in (a, b):
+        tensors = tensors_in(folder)
+        write_tensors(folder, tensors | {DECODER: tensors["bert.embeddings.word_embeddings.weight"] + 0.5})
+    assert mlxbert.verify(a, b).agree
+    change(b, cls__predictions__bias=lambda array: array + 1, cls__predictions__decoder__weight=lambda array: array + 1)
+    assert sorted(names(mlxbert.verify(a, b)))[:2] == [f"heads.masked_lm.decoder.{part}" for part in ("bias", "weight")]
+
+
+def test_a_decoder_of_its_own_differs_from_a_tied_one(a: Path, b: Path) -> None:
+    tensors = tensors_in(b)
+    write_tensors(b, tensors | {DECODER: tensors["bert.embeddings.word_embeddings.weight"] + 0.5})
+    found = mlxbert.verify(a, b)
+    assert not found.agree and hidden(found) == 0.0
+
+
+def test_a_layer_more(a: Path, tmp_path: Path) -> None:
+    network = random_network(tiny_config(layer_schedule=(0, 1, 2)))
+    b = save(tmp_path / "b", tensors_of(network), CONFIG | {"num_hidden_layers": 3})
+    write_tensors(b, tensors_in(b) | tensors_in(a))
+    found = mlxbert.verify(a, b)
+    assert names(found)[0] == "layer_schedule"
+    assert all(name.startswith("encoder.layers.2.") for name in names(found)[1:]) and len(names(found)) > 5
+
+
+@pytest.mark.slow
+def test_what_is_not_used_is_noted(a: Path, b: Path) -> None:
+    write_tensors(b, tensors_in(b) | {"bert.embeddings.position_ids": mx.arange(32)[None]})
+    found = mlxbert.verify(a, b)
+    assert found.agree
+    assert len(found.notes) == 1 and found.notes[0].startswith("only B has bert.embeddings.position_ids")
+    assert mlxbert.verify(b, b).notes == ()
+
+
+@pytest.mark.slow
+def test_heads_that_are_not_run_are_compared(tmp_path: Path) -> None:
+    a, b, c = (add_vocabulary(write_model("bert", "ForSequenceClassification", tmp_path / name)) for name in "abc")
+    for folder in (a, b, c):
+        change_config(folder, architectures=["BertForMultipleChoice"])
+    count = len(tensors_in(a))
+    cast(b, mx.float16)
+    found = mlxbert.verify(a, b)
+    assert names(found) == [] and found.tensors.compared == count and found.tensors.rounded > 2
+    change(b, classifier__bias=lambda array: array + 1)
+    found = mlxbert.verify(a, b)
+    assert names(found) == ["classifier.bias"] and found.differences[0].kind == "tensor"
+    write_tensors(c, {name: array for name, array in tensors_in(c).items() if not name.startswith("classifier")})
+    found = mlxbert.verify(a, c)
+    assert found.agree and found.tensors.compared == count - 2
+    assert any(note.startswith("only A has classifier.bias, classifier.weight") for note in found.notes)
+
+
+@pytest.mark.parametrize(("family", "head"), walked_slowly(FROZEN_CELLS), ids=str)
+def test_every_family_and_head_is_compared(tmp_path: Path, family: str, head: str) -> None:
+    a, b = two(tmp_path, family, head)
+    name, array = next((name, array) for name, array in tensors_in(b).items() if array.ndim == 2 and ".0." in name)
+    write_tensors(b, tensors_in(b) | {name: array + mx.eye(array.shape[0], array.shape[1])})
+    found = mlxbert.verify(a, b)
+    assert [difference.kind for difference in found.differences] == ["tensor"]
+    assert found.outputs.texts == len(TEXTS) + len(PAIRS) and hidden(found) > 1e-4
+    assert all(apart > 0 for apart in found.outputs.heads.values())
