@@ -14,6 +14,7 @@ from mlxbert.export.compare import outputs
 from mlxbert.export.compare.outputs import _divergence, _same_choices, judge, more_bits
 from mlxbert.export.compare.reports import MaskDifferences, OutputDifferences, VectorDifferences
 from mlxbert.frozen_dict import FrozenDict
+from mlxbert.text.sample_texts import sample
 from mlxbert.weights.formats.quantized import Quantization
 from tests.helpers.program import tiny_model
 
@@ -74,6 +75,7 @@ def test_a_conversion_that_keeps_too_little_warns_with_the_number(
 ) -> None:
     a = tiny_model(tmp_path / "a", hidden_size=32)
     monkeypatch.setattr(outputs, "LEAST_WORDS", 1.1)
+    monkeypatch.setattr("mlxbert.export.convert.sample", lambda: sample()[:16])
     with caplog.at_level(logging.WARNING):
         found = mlxbert.convert(a, tmp_path / "b", quantize=4, group_size=32)
     kept = found.difference.outputs.fill_mask

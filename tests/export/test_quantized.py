@@ -27,28 +27,21 @@ from mlxbert.weights.formats.quantized import Quantization, quantizable
 from mlxbert.weights.model_folder import ModelFolder
 from mlxbert.weights.save import plan
 from tests.export.test_round_trip import check_manifest
-from tests.helpers.cases import fast
+from tests.helpers.cases import fast, together
 from tests.helpers.families import FAMILIES
 from tests.helpers.frozen import add_vocabulary, change_config, read_config, tensors_in, write_tensors
 from tests.helpers.program import call
 from tests.helpers.tiny import tiny_config, to_theirs
 from tests.weights.test_traps_names import Arrays, parameters
 
-WIDE = {"hidden_size": 128, "num_attention_heads": 4, "intermediate_size": 192, "num_hidden_layers": 2}
-DISTIL = {"dim": 128, "n_heads": 4, "hidden_dim": 192, "n_layers": 2}
+WIDE = {"hidden_size": 128, "num_attention_heads": 4, "intermediate_size": 192, "num_hidden_layers": 1}
+DISTIL = {"dim": 64, "n_heads": 2, "hidden_dim": 96, "n_layers": 1}
 NARROW = {"hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 96, "num_hidden_layers": 1}
 MODEL_TYPES = {
-    "bert": "bert",
-    "distilbert": "distilbert",
-    "albert": "albert",
-    "electra": "electra",
-    "mpnet": "mpnet",
-    "modernbert": "modernbert",
+    **{name: name for name in ("bert", "distilbert", "albert", "electra", "mpnet", "modernbert", "gte", "deberta-v2")},
     "nomic": "nomic_bert",
-    "gte": "gte",
-    "deberta-v2": "deberta-v2",
 }
-QUERY = "bert.encoder.layer.1.attention.self.query"
+QUERY = "bert.encoder.layer.0.attention.self.query"
 
 
 def wide(folder: Path, family: str = "bert", **changes: Any) -> Path:
@@ -226,7 +219,7 @@ def test_what_is_further_away_than_a_step_differs(a: Path, b: Path) -> None:
     write_tensors(b, tensors)
     for one, other in ((a, b), (b, a)):
         (difference,) = mlxbert.verify(one, other).differences
-        assert difference.name == "encoder.layers.1.attention.query.weight"
+        assert difference.name == "encoder.layers.0.attention.query.weight"
 
 
 @pytest.mark.parametrize("bits", [2, 3, 6])
@@ -237,7 +230,7 @@ def test_other_widths_are_read(bits: int, a: Path) -> None:
     change_config(a, quantization={"bits": bits})  # groups of 64, if nothing is said
     found = parameters(network(a))
     for name, other in parameters(whole).items():
-        near = how.rounding_error(other) if name.endswith("layers.1.attention.query.weight") else mx.array(0.0)
+        near = how.rounding_error(other) if name.endswith("layers.0.attention.query.weight") else mx.array(0.0)
         assert (mx.abs(found[name] - other) <= near).all().item(), name
     assert apart(network(a, packed=True), network(a), "bert") <= 1e-3
 
@@ -251,9 +244,7 @@ def test_tables_and_layers_that_give_scores_stay_wide() -> None:
 
 
 def test_inspect_tells(b: Path) -> None:
-    done = call("inspect", "--json", str(b))
-    assert done.status == 0, done.err
-    (found,) = done.lines
+    (found,) = call("inspect", "--json", str(b)).lines
     assert found["weights"]["storage"] == "4 bits in groups of 64"
     query = next(tensor for tensor in found["tensors"] if tensor["name"] == f"{QUERY}.weight")
     assert (query["dtype"], query["shape"]) == ("Q4", [128, 128])
@@ -268,44 +259,41 @@ def test_no_matrix_that_fits_is_an_error(tmp_path: Path) -> None:
     assert not (tmp_path / "b").exists()
 
 
-@pytest.mark.parametrize(("how", "said"), [
-    ({"quantize": 3}, "expected 4 or 8 bits"), ({"quantize": 0}, "expected 4 or 8 bits"),
-    ({"quantize": True}, "expected 4 or 8 bits"), ({"quantize": "4"}, "expected 4 or 8 bits"),
-    ({"quantize": 4.0}, "expected 4 or 8 bits"), ({"quantize": 4, "group_size": 64.0}, "one of 32"),
-    ({"quantize": [4]}, "expected 4 or 8 bits"),
-    ({"quantize": 4, "group_size": 48}, "one of 32, 64, 128"), ({"quantize": 4, "group_size": [64]}, "one of 32"),
-    ({"dtype": "int8"}, "one of float32"), ({"dtype": ["float16"]}, "one of float32"),
-], ids=str)  # fmt: skip
+@together(("how", "said"), [
+    *(({"quantize": bits}, "expected 4 or 8 bits") for bits in (3, 0, True, "4", 4.0, [4])),
+    *(({"quantize": 4, "group_size": size}, "one of 32, 64, 128") for size in (64.0, 48, [64])),
+    *(({"dtype": dtype}, "one of float32") for dtype in ("int8", ["float16"])),
+])  # fmt: skip
 def test_arguments_are_checked(how: dict[str, Any], said: str, a: Path, tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match=said):
         mlxbert.convert(a, tmp_path / "b", **how)
     assert not (tmp_path / "b").exists()
 
 
-def _without(name: str) -> Callable[[Arrays], None]:
-    return lambda tensors: tensors.__delitem__(name)
+def _without(part: str) -> Callable[[Arrays], None]:
+    return lambda tensors: tensors.__delitem__(f"{QUERY}.{part}")
 
 
-def _changed(name: str, change: Callable[[mx.array], mx.array]) -> Callable[[Arrays], None]:
-    return lambda tensors: tensors.__setitem__(name, change(tensors[name]))
+def _changed(part: str, change: Callable[[mx.array], mx.array]) -> Callable[[Arrays], None]:
+    return lambda tensors: tensors.__setitem__(f"{QUERY}.{part}", change(tensors[f"{QUERY}.{part}"]))
 
 
 DAMAGES: dict[str, Callable[[Arrays], None]] = {
-    "no scales": _without(f"{QUERY}.scales"),
-    "no biases": _without(f"{QUERY}.biases"),
-    "no weight": _without(f"{QUERY}.weight"),
-    "fewer scales": _changed(f"{QUERY}.scales", lambda x: x[:, :1]),
-    "scales of a row too few": _changed(f"{QUERY}.scales", lambda x: x[1:]),
-    "scales of one axis": _changed(f"{QUERY}.scales", lambda x: x.flatten()),
-    "scales of none": _changed(f"{QUERY}.scales", lambda x: x[0, 0]),
-    "scales of whole numbers": _changed(f"{QUERY}.scales", lambda x: x.astype(mx.int32)),
-    "biases transposed": _changed(f"{QUERY}.biases", lambda x: x.T),
-    "words of another kind": _changed(f"{QUERY}.weight", lambda x: x.view(mx.int32)),
-    "words of floats": _changed(f"{QUERY}.weight", lambda x: x.astype(mx.float32)),
-    "fewer words": _changed(f"{QUERY}.weight", lambda x: x[:, :8]),
-    "words of no axis": _changed(f"{QUERY}.weight", lambda x: x[0, 0]),
-    "words of three axes": _changed(f"{QUERY}.weight", lambda x: x[None]),
-    "no words": _changed(f"{QUERY}.weight", lambda x: x[:, :0]),
+    "no scales": _without("scales"),
+    "no biases": _without("biases"),
+    "no weight": _without("weight"),
+    "fewer scales": _changed("scales", lambda x: x[:, :1]),
+    "scales of a row too few": _changed("scales", lambda x: x[1:]),
+    "scales of one axis": _changed("scales", lambda x: x.flatten()),
+    "scales of none": _changed("scales", lambda x: x[0, 0]),
+    "scales of whole numbers": _changed("scales", lambda x: x.astype(mx.int32)),
+    "biases transposed": _changed("biases", lambda x: x.T),
+    "words of another kind": _changed("weight", lambda x: x.view(mx.int32)),
+    "words of floats": _changed("weight", lambda x: x.astype(mx.float32)),
+    "fewer words": _changed("weight", lambda x: x[:, :8]),
+    "words of no axis": _changed("weight", lambda x: x[0, 0]),
+    "words of three axes": _changed("weight", lambda x: x[None]),
+    "no words": _changed("weight", lambda x: x[:, :0]),
     "another height": lambda tensors: tensors.update(
         {f"{QUERY}.{part}": tensors[f"{QUERY}.{part}"][:64] for part in ("weight", "scales", "biases")}
     ),
@@ -329,19 +317,15 @@ def test_damaged_tensors_are_refused_by_name(damage: str, b: Path) -> None:
     {"bits": 8}, {"group_size": 32}, {"bits": 5}, {"bits": 16}, {"bits": "4"}, {"bits": True}, {"bits": None},
     {"bits": 4.0}, {"bits": -4}, {"group_size": 0}, {"group_size": 16}, {"group_size": "64"}, {"group_size": 1e400},
     {"mode": "mxfp4"}, {"mode": 3}, {"encoder.layer.0": {"bits": 8}}, {"embeddings": False},
+    *({QUERY: own} for own in (3, "8", [], {"bits": 5}, {"bits": 8, "group_size": 48}, {"group_size": 32})),
+    [], "4", 4, True, ["bits"],
 ], ids=str)  # fmt: skip
-def test_settings_that_do_not_belong_to_the_tensors_are_refused(settings: dict[str, Any], b: Path) -> None:
-    change_config(b, quantization={"group_size": 64, "bits": 4} | settings)
+def test_settings_that_do_not_belong_to_the_tensors_are_refused(settings: Any, b: Path) -> None:
+    change_config(b, quantization={"group_size": 64, "bits": 4} | settings if isinstance(settings, dict) else settings)
+    of_config = not isinstance(settings, dict) or QUERY in settings
     for task in (lambda: network(b), lambda: mlxbert.convert(b, b.with_name("c"))):
-        with pytest.raises(MlxbertError, match=str(b)):
+        with pytest.raises(ConfigError if of_config else MlxbertError, match="quantization" if of_config else str(b)):
             task()
-
-
-@pytest.mark.parametrize("value", [[], "4", 4, True, ["bits"]], ids=str)
-def test_settings_that_are_no_table_are_refused(value: object, b: Path) -> None:
-    change_config(b, quantization=value)
-    with pytest.raises(ConfigError, match="quantization"):
-        network(b)
 
 
 def test_settings_that_are_missing_are_refused(b: Path) -> None:
@@ -443,12 +427,12 @@ def mixed(folder: Path, bits: int = 8, group: int = 32) -> Path:
 def test_layers_may_have_other_bits(a: Path, b: Path) -> None:
     before, found = parameters(network(b)), parameters(network(mixed(b)))
     whole = parameters(network(a))
-    name = "encoder.layers.1.attention.query.weight"
+    name = "encoder.layers.0.attention.query.weight"
     assert is_near(found[name], whole[name], Quantization(8, 32))
     assert not mx.array_equal(found[name], before[name]).item()
     assert all(mx.array_equal(found[other], before[other]).item() for other in found if other != name)
     packed = network(b, packed=True)
-    assert packed.encoder.layers[1].attention.query.bits == 8 and packed.encoder.layers[1].attention.key.bits == 4
+    assert packed.encoder.layers[0].attention.query.bits == 8 and packed.encoder.layers[0].attention.key.bits == 4
     assert apart(packed, network(b), "bert") <= 1e-3
     (shown,) = call("inspect", "--json", str(b)).lines
     tensor = next(tensor for tensor in shown["tensors"] if tensor["name"] == f"{QUERY}.weight")
@@ -456,44 +440,32 @@ def test_layers_may_have_other_bits(a: Path, b: Path) -> None:
     assert mlxbert.verify(a, b).tensors.different == 0
 
 
-@pytest.mark.parametrize("own", [3, "8", [], {"bits": 5}, {"bits": 8, "group_size": 48}, {"group_size": 32}], ids=str)
-def test_other_settings_of_layers_are_refused(own: Any, b: Path) -> None:
-    change_config(b, quantization={"bits": 4, "group_size": 64, QUERY: own})
-    with pytest.raises(ConfigError, match="quantization"):
-        open_checkpoint(b)
-
-
-@pytest.mark.parametrize("bits", [4, 8])
-@pytest.mark.parametrize("measurement", ["unmeasured"], indirect=True)
 @pytest.mark.usefixtures("measurement")
 def test_inputs_of_layers_are_measured_where_they_matter(
-    bits: int, a: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    a: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
-
-    def take(inputs: LayerInputs, name: str) -> object:
-        asked.append(name)
-        return found(inputs, name)
-
-    found = LayerInputs.take
-    monkeypatch.setattr(LayerInputs, "take", take)
-    mlxbert.convert(a, tmp_path / "b", quantize=bits)
-    assert ("encoder.layers.1.attention.query.weight" in asked) == (bits == 4)
-    assert len(asked) == len({*asked}) and bool(asked) == (bits == 4)
+    asked, take = list[str](), LayerInputs.take
+    monkeypatch.setattr(LayerInputs, "take", lambda inputs, name: asked.append(name) or take(inputs, name))
+    mlxbert.convert(a, tmp_path / "b", quantize=8)
+    assert not asked
+    mlxbert.convert(a, tmp_path / "c", quantize=4)
+    assert "encoder.layers.0.attention.query.weight" in asked and len(asked) == len({*asked})
 
 
-def test_the_inputs_are_those_of_each_layer(a: Path) -> None:
+def test_the_inputs_are_those_of_each_layer(a: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = sample()[:16]
+    monkeypatch.setattr("mlxbert.export.convert.sample", lambda: texts)
     model = open_model(str(a), ModelFolder(a))
     inputs, whole = LayerInputs(model), network(a)
     products = inputs.take("encoder.layers.0.attention.query.weight")
     assert products is not None and np.allclose(products, products.T, atol=1e-3)
-    ids = [model.tokenizer.encode(text, overflow="truncate").ids[:64] for text in sample()]
+    ids = [model.tokenizer.encode(text, overflow="truncate").ids[:64] for text in texts]
     rows = [np.array(whole.encoder.embeddings(mx.array([one]), None))[0] for one in ids]
     expected = sum(row.T @ row for row in rows)
     assert np.allclose(products, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
     assert inputs.take("encoder.layers.0.attention.query.weight") is None  # forgotten
     down, transform = (inputs.take(f"{name}.weight") for name in (
-        "encoder.layers.1.feed_forward.down", "heads.masked_lm.transform.dense"
+        "encoder.layers.0.feed_forward.down", "heads.masked_lm.transform.dense"
     ))  # fmt: skip
     assert down is not None and down.shape == (192, 192) and transform is not None
 
