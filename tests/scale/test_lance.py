@@ -80,7 +80,7 @@ def test_vectors_that_another_process_keeps_for_later_are_not_pruned(place: str)
 def test_a_table_does_not_grow_without_end(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lance_table, "_KEPT", timedelta(0))
     store, sizes = open_store(place, ABOUT), []
-    for turn in range(6):
+    for turn in range(5):
         for file in range(10):
             put(store, f"/docs/{file}", document(f"turn {turn} of file {file}"))
         with store.writing():
@@ -107,18 +107,18 @@ def test_a_reader_of_an_earlier_version_is_not_disturbed_by_tidying(place: str) 
 
 
 @pytest.mark.parametrize("similarity", fast(["cosine", "dot", "euclidean", "manhattan"], "cosine", "manhattan"))
-def test_the_vector_index(place: str, monkeypatch: pytest.MonkeyPatch, similarity: str) -> None:
-    monkeypatch.setattr(lance_table, "_INDEXED", 500)
+def test_the_vector_index(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, similarity: str) -> None:
+    monkeypatch.setattr(lance_table, "_INDEXED", 300)
     store = open_store(place, replace(ABOUT, similarity=similarity))
-    exact = open_store(f"{place}-exact", replace(ABOUT, similarity=similarity))
+    exact = open_store(tmp_path / "exact.db", replace(ABOUT, similarity=similarity))
     for each in (store, exact):
-        for start in range(0, 1200, 300):
+        for start in range(0, 600, 300):
             put(each, f"/docs/{start}", document(*["x" * size for size in range(start + 1, start + 301)]))
     with store.writing():
         store.prune()
-    assert store._table.vector_index() == "vectors-1200"  # type: ignore[attr-defined]
-    put(store, "/docs/0", document(*["y" * size for size in range(1, 301)]))  # not in the index yet
-    put(exact, "/docs/0", document(*["y" * size for size in range(1, 301)]))
+    assert store._table.vector_index() == "vectors-600"  # type: ignore[attr-defined]
+    for each in (store, exact):  # not in the index yet
+        put(each, "/docs/0", document(*["y" * size for size in range(1, 301)]))
     found = 0
     for query in range(5000, 5010):
         expected = nearest(exact, query, count=10)
@@ -128,7 +128,7 @@ def test_the_vector_index(place: str, monkeypatch: pytest.MonkeyPatch, similarit
     put(store, "/docs/more", document("new"))
     with store.writing():
         store.prune()
-    assert store._table.vector_index() == "vectors-1201"  # type: ignore[attr-defined]
+    assert store._table.vector_index() == "vectors-601"  # type: ignore[attr-defined]
     store.check()
 
 

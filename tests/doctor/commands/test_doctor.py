@@ -4,6 +4,7 @@ import importlib.metadata
 import os
 import platform
 import sys
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -36,7 +37,7 @@ _PATHS = st.builds(
 )
 
 
-@quick(400)
+@quick(200)
 @given(_PATHS, _PATHS, st.sampled_from(_SENTENCES))
 def test_no_part_of_a_path_remains(path: str, other: str, sentence: str) -> None:
     for text in (sentence.format(path), f"{sentence.format(path)} and {sentence.format(other)}"):
@@ -54,7 +55,7 @@ def test_what_is_no_path_remains(text: str) -> None:
     assert without_paths(text) == text
 
 
-@quick(200)
+@quick(100)
 @given(_FOLDER, st.sampled_from(["{}", "'{}' cannot be opened", "cannot read {}", "{}/x.json: gone", "at:{}"]))
 def test_neither_the_home_nor_its_owner_remains(name: str, sentence: str) -> None:
     home = f"/Users/{name}"
@@ -96,10 +97,10 @@ def test_without_stdout_nothing_is_computed_for_nobody(
 
 @pytest.mark.parametrize("words", [["--no-json"], ["--json"], ["--no-json", "--output"]], ids=" ".join)
 def test_results_without_stdout_are_an_error_unless_they_go_to_a_file(
-    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: os.PathLike[str]
+    words: list[str], tiny_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     to_file = words[-1] == "--output"
-    words = [*words, *([os.path.join(tmp_path, "x.jsonl")] if to_file else [])]
+    words = [*words, *([str(tiny_folder.with_name("x.jsonl"))] if to_file else []), "--model", str(tiny_folder)]
     monkeypatch.setattr(sys, "stdout", None)
     assert app.run(["similarity", "a b", "c d", *words]) == (0 if to_file else 1)
     assert ("error: stdout is closed" in capsys.readouterr().err) == (not to_file)
@@ -169,8 +170,8 @@ def test_a_gpu_that_is_not_there_is_an_error_of_the_option(monkeypatch: pytest.M
     )
 
 
-def test_half_precision_on_a_cpu_is_said_to_be_emulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ["similarity", "a b", "c d", "--device", "cpu"]
+def test_half_precision_on_a_cpu_is_said_to_be_emulated(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["similarity", "a b", "c d", "--device", "cpu", "--model", str(tiny_folder)]
     assert "hint: a CPU emulates float16" in call(*words, "--dtype", "float16").err
     assert "emulates" not in call(*words, "--dtype", "float32").err + call(*words).err
     monkeypatch.setattr(machine, "views", mock.Mock())

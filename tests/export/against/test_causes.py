@@ -96,7 +96,7 @@ def test_a_limit_below_all_texts_is_found_in_vectors_of_few_bits(model: Model) -
     rng = random.Random(459)
     words = [word for word in VOCAB if word.isalpha()]
     texts = [" ".join(rng.choices(words, k=rng.randint(24, 30))) for _ in range(40)]
-    for limit in (12, 17, 20, 23):
+    for limit in (12, 23):
         packed = np.packbits(vectors(model, texts, limit=limit) > 0, axis=1)
         result = mlxbert.verify_vectors(model, packed, texts)
         assert result.cause is not None and f"truncated at {limit} tokens: 40 of 40 texts" in result.cause

@@ -68,9 +68,6 @@ def test_a_file_with_texts(name: str, tmp_path_factory: pytest.TempPathFactory, 
     WRITERS[name](path, vectors(model))
     result = mlxbert.verify_vectors(model, path)
     assert result.agrees and result.texts == len(TEXTS)
-    path.unlink()
-    WRITERS[name](path, vectors(model, limit=17))
-    assert [cause.kind for cause in mlxbert.verify_vectors(model, path).causes] == ["limit"]
 
 
 def test_the_rows_of_a_large_file_are_sampled_and_a_shift_among_all_is_seen(model: Model) -> None:
@@ -131,14 +128,13 @@ def test_a_file_of_embed_with_its_options(name: str, folder: Path, model: Model,
     assert result.agrees and result.texts == len(TEXTS)
 
 
-@pytest.mark.parametrize(("options", "width"), [((), 24), (("--dimensions", "12"), 12), (("--dimensions", "6"), 6)])
+@pytest.mark.parametrize("width", [24, 12, 6])
 def test_the_bytes_of_a_database_have_the_width_that_was_written(
-    options: tuple[str, ...], width: int, folder: Path, model: Model, tmp_path: Path
+    width: int, folder: Path, model: Model, tmp_path: Path
 ) -> None:
-    assert model.embedder.size == 24
     (tmp_path / "t.txt").write_text("\n".join(TEXTS) + "\n")
-    embed = ["embed", "-i", str(tmp_path / "t.txt"), "-m", str(folder), "-o", str(tmp_path / "v.sqlite"), *options]
-    assert call(*embed).status == 0
+    options = ["-o", str(tmp_path / "v.sqlite"), "--dimensions", str(width)]
+    assert call("embed", "-i", str(tmp_path / "t.txt"), "-m", str(folder), *options).status == 0
     result = mlxbert.verify_vectors(model, tmp_path / "v.sqlite")
     assert result.cosine.lowest > 0.9999 and result.theirs.width == width
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,28 +49,27 @@ MODELS = [
 
 
 class _File:
-    """A network as a file in ONNX that has all outputs of the network."""
+    """A network as a file in ONNX that has all outputs of the network, and the vectors of embedders."""
 
-    def __init__(self, network: Network, embedder: Embedder | None = None) -> None:
+    def __init__(self, network: Network, embedders: Sequence[Embedder] = ()) -> None:
         from mlxbert.export.onnx import graphs, onnx_operators
 
-        self.network, self.embedder, config = network, embedder, network.encoder.config
-        self.segments = config.type_vocab_size > 1
-        inputs = ("input_ids", "attention_mask", "token_type_ids")[: 2 + self.segments]
+        network.eval()
+        self.network, self.embedders, config = network, embedders, network.encoder.config
+        inputs = ("input_ids", "attention_mask", "token_type_ids")[: 2 + (config.type_vocab_size > 1)]
         tables = isinstance(config.positions, Disentangled | RelativeBias)
         with inference():
             graph = graphs.record(self.run, len(inputs), config.max_length if tables else 12)
-        written = onnx_operators.write(
-            graph, inputs, ["hidden", *network.heads, *["vector"] * bool(embedder)], "a test"
-        )
+        names = ["hidden", *network.heads, *(f"vector {number}" for number in range(len(embedders)))]
+        written = onnx_operators.write(graph, inputs, names, "a test")
         onnx.checker.check_model(written)
         self.session = onnxruntime.InferenceSession(written.SerializeToString(), providers=["CPUExecutionProvider"])
 
     def run(self, ids: mx.array, mask: mx.array, segments: mx.array | None = None) -> list[mx.array]:
-        weights = self.embedder is not None and self.embedder.needs_attentions
+        weights = any(embedder.needs_attentions for embedder in self.embedders)
         output: EncoderOutput = self.network.encoder(ids, mask, segments, output_attentions=weights)
-        vectors = [] if self.embedder is None else [self.embedder(output, mask)]
-        return [output.last_hidden_state, *(self.network.logits(head, output) for head in self.network.heads), *vectors]
+        logits = [self.network.logits(head, output) for head in self.network.heads]
+        return [output.last_hidden_state, *logits, *(embedder(output, mask) for embedder in self.embedders)]
 
     def differences(self, case: Case) -> list[float]:
         """The largest difference of each output, as a share of its largest value."""
@@ -93,10 +93,8 @@ def _cases(config: EncoderConfig) -> dict[str, Case]:
 
 @pytest.mark.parametrize(("family", "head"), MODELS)
 def test_outputs_equal_those_of_the_model(family: str, head: str, tmp_path: Path) -> None:
-    network = load_network(golden_outputs.write_model(family, head, tmp_path))
-    network.eval()
-    file = _File(network)
-    for name, case in _cases(network.encoder.config).items():
+    file = _File(load_network(golden_outputs.write_model(family, head, tmp_path)))
+    for name, case in _cases(file.network.encoder.config).items():
         assert max(file.differences(case)) <= BOUND, name
 
 
@@ -104,9 +102,7 @@ def test_texts_longer_than_the_recorded_batch_have_windows_and_distances(tmp_pat
     folder = golden_outputs.write_model("modernbert", "Model", tmp_path)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 300}))
-    network = load_network(folder)
-    network.eval()
-    file, ids = _File(network), np.random.default_rng(3).integers(0, 40, (2, 300)).astype(np.int32)
+    file, ids = _File(load_network(folder)), np.random.default_rng(3).integers(0, 40, (2, 300)).astype(np.int32)
     assert max(file.differences(Case(ids))) <= BOUND
 
 
@@ -120,6 +116,11 @@ def exported(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("onnx") / "model"
     mlxbert.convert(source, folder, to="onnx", task="embed")
     return folder
+
+
+@pytest.fixture
+def copied(exported: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(exported, tmp_path / "changed")
 
 
 def _run(folder: Path, **inputs: Any) -> dict[str, Any]:
@@ -160,32 +161,29 @@ def test_each_task_is_a_file_of_its_own(source: Path, tmp_path: Path) -> None:
     assert [*outputs] == ["logits"] and outputs["logits"].shape == (1, 3, len(tiny.VOCAB))
 
 
-def test_a_changed_file_does_not_agree(source: Path, exported: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(exported, tmp_path / "changed")
-    model = onnx.load(folder / ONNX)
+def test_a_changed_file_does_not_agree(source: Path, copied: Path) -> None:
+    model = onnx.load(copied / ONNX)
     table = max(model.graph.initializer, key=lambda tensor: len(tensor.raw_data))
     values = onnx.numpy_helper.to_array(table) * np.float32(1.5)
     table.CopyFrom(onnx.numpy_helper.from_array(values, table.name))
-    onnx.save(model, folder / ONNX)
-    result = mlxbert.verify(source, folder)
+    onnx.save(model, copied / ONNX)
+    result = mlxbert.verify(source, copied)
     assert not result and result.differences[0].kind == "output"
     assert result.outputs.largest > result.outputs.tolerance > 0  # type: ignore[operator]
 
 
-def test_another_tokenizer_does_not_agree(source: Path, exported: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(exported, tmp_path / "changed")
-    words = (folder / "vocab.txt").read_text().split("\n")
+def test_another_tokenizer_does_not_agree(source: Path, copied: Path) -> None:
+    words = (copied / "vocab.txt").read_text().split("\n")
     place, other = words.index("cat"), words.index("tokyo")
     words[place], words[other] = words[other], words[place]
-    (folder / "vocab.txt").write_text("\n".join(words))
-    assert "tokenizer" in {difference.kind for difference in mlxbert.verify(source, folder).differences}
+    (copied / "vocab.txt").write_text("\n".join(words))
+    assert "tokenizer" in {difference.kind for difference in mlxbert.verify(source, copied).differences}
 
 
-def test_a_damaged_file_is_an_error(source: Path, exported: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(exported, tmp_path / "damaged")
-    (folder / ONNX).write_bytes(b"no model")
+def test_a_damaged_file_is_an_error(source: Path, copied: Path) -> None:
+    (copied / ONNX).write_bytes(b"no model")
     with pytest.raises(CheckpointError, match="onnxruntime"):
-        mlxbert.verify(source, folder)
+        mlxbert.verify(source, copied)
 
 
 def test_large_weights_are_in_a_file_of_their_own(
@@ -199,14 +197,13 @@ def test_large_weights_are_in_a_file_of_their_own(
 
 
 @pytest.mark.parametrize("name", ["num_attention_heads", "max_position_embeddings"])
-def test_another_configuration_does_not_agree(name: str, source: Path, exported: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(exported, tmp_path / "changed")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {name: config[name] // 2}))
-    assert "config" in {difference.kind for difference in mlxbert.verify(source, folder).differences}
-    (folder / "config.json").unlink()
+def test_another_configuration_does_not_agree(name: str, source: Path, copied: Path) -> None:
+    config = json.loads((copied / "config.json").read_text())
+    (copied / "config.json").write_text(json.dumps(config | {name: config[name] // 2}))
+    assert "config" in {difference.kind for difference in mlxbert.verify(source, copied).differences}
+    (copied / "config.json").unlink()
     with pytest.raises(MlxbertError):
-        mlxbert.verify(source, folder)
+        mlxbert.verify(source, copied)
 
 
 def test_a_wrong_translation_writes_nothing(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,26 +219,19 @@ def test_a_wrong_translation_writes_nothing(source: Path, tmp_path: Path, monkey
     assert not [*tmp_path.iterdir()]
 
 
-def test_outputs_of_another_task_are_an_error(source: Path, exported: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(exported, tmp_path / "changed")
-    model = onnx.load(folder / ONNX)
+def test_outputs_of_another_task_are_an_error(source: Path, copied: Path) -> None:
+    model = onnx.load(copied / ONNX)
     del model.graph.output[1]
-    onnx.save(model, folder / ONNX)
+    onnx.save(model, copied / ONNX)
     with pytest.raises(CheckpointError, match="sentence_embedding"):
-        mlxbert.verify(source, folder)
+        mlxbert.verify(source, copied)
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"to": "tflite"}, "tflite"),
-        ({"to": "onnx", "task": "tag"}, "tagging head"),
-        ({"to": "onnx", "task": "sing"}, "sing"),
-        ({"to": "onnx", "dtype": "float16"}, "float32"),
-        ({"to": "onnx", "quantize": 8}, "float32"),
-        ({"task": "embed"}, "embed"),
-    ],
-)
+@pytest.mark.parametrize(("options", "named"), [
+    ({"to": "tflite"}, "tflite"), ({"to": "onnx", "task": "tag"}, "tagging head"),
+    ({"to": "onnx", "task": "sing"}, "sing"), ({"to": "onnx", "dtype": "float16"}, "float32"),
+    ({"to": "onnx", "quantize": 8}, "float32"), ({"task": "embed"}, "embed"),
+], ids=str)  # fmt: skip
 def test_bad_arguments_write_nothing(options: dict[str, Any], named: str, source: Path, tmp_path: Path) -> None:
     with pytest.raises(ArgumentError) as caught:
         mlxbert.convert(source, tmp_path / "model", **options)
@@ -267,25 +257,19 @@ def test_a_missing_package_is_named(source: Path, tmp_path: Path, monkeypatch: p
 def test_other_folders_hold_no_export(tmp_path: Path, exported: Path) -> None:
     assert exported_file(tmp_path) is None
     assert exported_file(exported) == exported / ONNX
-    for content in (
-        "",
-        "[]",
-        '{"written": 3}',
-        '{"written": [3]}',
-        '{"written": {"../onnx/model.onnx": ""}}',
-        "[" * 10**5,
-    ):
+    escape = '{"written": {"../onnx/model.onnx": ""}}'
+    for content in ("", "[]", '{"written": 3}', '{"written": [3]}', escape, "[" * 10**5):
         (tmp_path / "conversion.json").write_text(content)
         assert exported_file(tmp_path) is None
 
 
-@pytest.mark.parametrize("pooling", [*POOLINGS, "cls+mean"])
-def test_every_pooling_is_exported(pooling: str, tmp_path: Path) -> None:
+def test_every_pooling_is_exported(tmp_path: Path) -> None:
     network = load_network(golden_outputs.write_model("bert", "Model", tmp_path))
-    network.eval()
     config = network.encoder.config
-    embedder = Embedder(EmbeddingConfig(poolings=parse_poolings(pooling), normalize=True), config.hidden_size)
-    file = _File(network, embedder)
+    poolings = [parse_poolings(pooling) for pooling in (*POOLINGS, "cls+mean")]
+    file = _File(
+        network, [Embedder(EmbeddingConfig(poolings=each, normalize=True), config.hidden_size) for each in poolings]
+    )
     for case in _cases(config).values():
         assert max(file.differences(case)) <= BOUND
 
@@ -320,14 +304,18 @@ def test_an_export_of_another_model_is_an_error_about_it(source: Path, tmp_path:
         mlxbert.verify(source, tmp_path / "onnx")
 
 
-@pytest.mark.slow
-def test_a_classifier_of_few_examples_becomes_its_classes(source: Path, tmp_path: Path) -> None:
+def _trained(source: Path, output: Path, **options: Any) -> None:
     rows = [{"text": text, "label": label} for label, texts in SAID.items() for text in texts]
-    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    output.with_name("train.jsonl").write_text("\n".join(map(json.dumps, rows)))
     for _ in mlxbert.finetune(
-        "classify", train=tmp_path / "train.jsonl", output=tmp_path / "few", model=source, few_shot=True
+        "classify", train=output.with_name("train.jsonl"), output=output, model=source, **options
     ):
         pass
+
+
+@pytest.mark.slow
+def test_a_classifier_of_few_examples_becomes_its_classes(source: Path, tmp_path: Path) -> None:
+    _trained(source, tmp_path / "few", few_shot=True)
     mlxbert.convert(tmp_path / "few", tmp_path / "onnx", to="onnx")
     config = json.loads((tmp_path / "onnx" / "config.json").read_text())
     assert config["architectures"] == ["BertForSequenceClassification"] and [*config["id2label"].values()] == [*SAID]
@@ -344,11 +332,7 @@ def test_a_classifier_of_few_examples_becomes_its_classes(source: Path, tmp_path
 
 @pytest.mark.slow
 def test_an_adapter_is_merged_and_named(source: Path, tmp_path: Path) -> None:
-    rows = [{"text": text, "label": label} for label, texts in SAID.items() for text in texts]
-    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    options: dict[str, Any] = {"model": source, "lora": 4, "few_shot": False, "epochs": 1}
-    for _ in mlxbert.finetune("classify", train=tmp_path / "train.jsonl", output=tmp_path / "adapter", **options):
-        pass
+    _trained(source, tmp_path / "adapter", lora=4, few_shot=False, epochs=1)
     conversion = mlxbert.convert(source, tmp_path / "onnx", to="onnx", adapter=tmp_path / "adapter")
     assert any("adapter" in sentence for sentence in conversion.changed)
     assert [*conversion.difference.outputs.heads] == ["sequence_classifier"]
