@@ -63,7 +63,6 @@ class _Program(CommandGroup):
     )
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Returns the commands in the order in which the help shows them."""
         return [name for name in _NAMES if name in self.commands]
 
 

@@ -93,11 +93,7 @@ def write_ranking(
 def _rank(
     ranking: "Ranking", records: RecordStream, outcomes: "Iterator[Scored | Failure]", *, has_bar: bool
 ) -> tuple[int, int, list[tuple[Failure, Any]]]:
-    """Adds the scored texts to a ranking.
-
-    Returns:
-        The number of scored texts, the number of empty texts, and the failures with their kept fields.
-    """
+    """Adds the scored texts to a ranking; returns their number, that of empty texts, and failures with kept fields."""
     count, blank, failures = 0, 0, list[tuple[Failure, Any]]()
     with progress.records(records.size, shown=has_bar) as update:
         for number, (record, outcome) in enumerate(records.with_results(outcomes)):
@@ -122,7 +118,6 @@ def _kept(record: Record) -> Mapping[str, Any]:
 
 
 def _query(source: RecordStream) -> str:
-    """Returns the query, which is the first text."""
     for record in source:
         empty = InputError(f"the text is {record.text!r:.60}, expected one that is not empty")
         if problem := record.problem or (None if record.text.strip() else empty):

@@ -93,11 +93,7 @@ def set_up_notes(options: TalkOptions) -> None:
 
 
 def load_or_ask(task: str, options: ServedOptions, chosen: TaskOptions | None = None) -> "Model | RemoteModel":
-    """Returns the model that the options name, loaded for a task; if they name a server, returns a `RemoteModel`.
-
-    Args:
-        chosen: The options of the task, on which it may depend what the model needs.
-    """
+    """Returns the model that the options name, loaded for a task; if they name a server, returns a `RemoteModel`."""
     if options.server is None:
         return load(task, options, chosen=chosen)
     for field in dataclasses.fields(options):
@@ -216,10 +212,8 @@ class OutputManifest:
 class ResultWriter:
     """Writes results to stdout: drawings in a terminal, or JSON lines in a pipe or with `--json`.
 
-    Args:
-        last: A function that draws what follows the last result in a terminal.
-        gap: Whether an empty line separates results in a terminal.
-        left_out: The fields that JSON lines omit, because they have the same value in all lines.
+    In a terminal, `last` draws what follows the last result, and `gap` separates results by an empty line. JSON lines
+    omit the fields `left_out`, which have the same value in all lines.
     """
 
     def __init__(
@@ -263,7 +257,6 @@ class ResultWriter:
         self._first = False
 
     def finish(self) -> None:
-        """Draws what follows the last result."""
         if self._console is not None:
             console.require_stdout()
             for part in self._last():
@@ -297,13 +290,9 @@ def stream(
 ) -> None:
     """Writes results to stdout or a file as they are computed.
 
-    Args:
-        results: The results of the records in their order. They must be computed lazily, because a resumed run first
-            skips the records that are done.
-        task: The task, the model and their settings, for the manifest of an output file.
-        usage: The counters of the task, which are summarized on stderr if the input is a file.
-        last: A function that draws what follows the last result in a terminal.
-        counts_empty: Whether to count empty texts, for tasks whose results do not mark them.
+    The results must be computed lazily, because a resumed run first skips the records that are done. If the input is a
+    file, the counters `usage` are summarized on stderr. `counts_empty` counts empty texts, for tasks whose results do
+    not mark them.
     """
     screen = ResultWriter(draw, options, last=last)
     skipped = count = failed = empty = 0
@@ -333,11 +322,7 @@ def stream(
 def sink(
     source: RecordStream, screen: ResultWriter, options: FileOptions, task: OutputManifest
 ) -> Iterator[tuple[ResultWriter | FileOutput, int]]:
-    """Opens the destination of results: the screen, or the output file.
-
-    Yields:
-        The destination, and the number of results that it already holds from an earlier run.
-    """
+    """Opens the screen or the output file for results; yields it, and how many results an earlier run has left."""
     if options.output is None:
         yield screen, 0
         return
@@ -374,13 +359,7 @@ def _summarize(usage: "Usage", count: int, skipped: int, seconds: float) -> None
 
 
 def report(count: int, truncated: int, only_unknown: int, failed: int, failures: str, hint: str | None) -> None:
-    """Prints notes about a finished run.
-
-    Args:
-        truncated: The number of results whose input was truncated.
-        only_unknown: The number of results whose text has no known token.
-        failures: A phrase that says where failures are described.
-    """
+    """Prints notes about a finished run; `failures` says where failures are described."""
     if not count:
         console.say("note", "the input is empty")
     if truncated:

@@ -50,9 +50,5 @@ def _again(problem: "sys.UnraisableHookArgs") -> None:
 
 
 def status(otherwise: int) -> int:
-    """Returns the exit status of the program.
-
-    Args:
-        otherwise: The status if no signal arrived.
-    """
+    """Returns the exit status of the program; `otherwise` if no signal arrived."""
     return otherwise if _first is None else 128 + _first[0]

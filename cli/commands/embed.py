@@ -83,11 +83,7 @@ embed = with_options(
 
 
 def options_of_kind(kind: str, given: Mapping[str, Any]) -> Any:
-    """Makes the options of a kind of vectors; raises ArgumentError if an option of another kind was given.
-
-    Args:
-        given: The values of all options about vectors, by name.
-    """
+    """Makes the options of a kind of vectors from all that were given; refuses an option of another kind."""
     own = declared_options(_OPTIONS[kind])
     for name, value in given.items():
         if name not in own and value is not None and value != _DEFAULTS[name]:

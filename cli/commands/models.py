@@ -171,7 +171,6 @@ def _check_name(name: str) -> None:
 
 
 def _agreed(facts: dict[str, Any]) -> bool:
-    """Shows the model to remove, and asks the user in a terminal whether to remove it; returns the answer."""
     if not console.can_ask():
         raise ArgumentError(
             f"{facts['name']}: removing {facts['folder']} ({console.size(facts['bytes'])}) needs a confirmation "

@@ -56,7 +56,6 @@ class TextOrPairItems(TextItems):
     pair: Annotated[str | None, Option("A second text that is paired with each text.", "TEXT")] = None
 
     def open(self, source: Any, *, whole: bool) -> RecordStream:
-        """Opens the items, from arguments or files; `whole` says whether to keep whole records."""
         return open_texts(self.texts or (), source, self.pair, whole=whole)
 
 
@@ -68,7 +67,6 @@ class PairItems(TextItems):
     texts: Annotated[list[str] | None, typer.Argument(metavar="A B", help="Two texts.")] = None
 
     def open(self, source: Any, *, whole: bool) -> RecordStream:
-        """Opens the items, from arguments or files; `whole` says whether to keep whole records."""
         if self.texts and len(self.texts) != 2:
             raise ArgumentError(
                 f"the command needs exactly two texts, A and B, but has {len(self.texts)}", hint="quote each text"
@@ -86,7 +84,6 @@ class QuestionItems(TextItems):
     context_file: Annotated[str | None, Option("A file with the text; - is stdin.", "FILE")] = None
 
     def open(self, source: Any, *, whole: bool) -> RecordStream:
-        """Opens the items, from arguments or files; `whole` says whether to keep whole records."""
         return open_questions(self.texts or (), source, self.context, self.context_file, whole=whole)
 
 
@@ -189,7 +186,6 @@ def task_command(name: str) -> Callable[..., None]:
 
 
 def _run(entry: TaskEntry, typed: TaskArguments, out: FileOptions) -> None:
-    """Runs a task, and shows or writes the results."""
     hooks = HOOKS[entry.name]
     check_output(out.output, out.overwrite, sources=typed.source.input)
     hooks.check(typed)

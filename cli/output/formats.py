@@ -31,7 +31,6 @@ class JsonLines(OutputFormat):
             file.write(to_line(result, values).encode() + b"\n")
 
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
-        """Concatenates the parts."""
         for path in parts:
             with path.open("rb") as part:
                 shutil.copyfileobj(part, file, CHUNK)

@@ -31,7 +31,6 @@ class Npy(OutputFormat):
         file.write(stack(results, self).tobytes())
 
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
-        """Writes the header of the .npy format, and the vectors."""
         from numpy.lib import format as npy
 
         header = {"descr": self.dtype, "fortran_order": False, "shape": (results, self.width)}
@@ -71,7 +70,6 @@ class Npz(OutputFormat):
             file.write(row.values.astype("<f4").tobytes())
 
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
-        """Writes an archive of arrays, whose rows come from all parts."""
         import numpy as np
 
         total = sum(_sizes(part)[1] for part in parts)

@@ -22,24 +22,14 @@ CHUNK = 1 << 20  # bytes copied at a time
 
 
 class OutputFormat(ABC):
-    """A format of output files.
+    """A format of output files. `kind` is that of its vectors: `dense`, `words`, `sparse` or `tokens`."""
 
-    Attributes:
-        ending: The extension of the file.
-        part_ending: The extension of each part.
-        holds_errors: Whether the file stores why an input failed; if not, the reason is printed on stderr.
-        keeps: Whether the file can store the kept fields of records.
-        failures: A phrase that says where failures are described or how they look in the file.
-        kind: The kind of vectors: `dense`, `words`, `sparse` or `tokens`.
-        dtype: NumPy's name for the dtype of the vectors, little-endian.
-        whole_rows: Whether all fields of the records are kept, so that a table repeats none of them.
-    """
-
-    ending: str
-    part_ending: str
-    holds_errors = True
-    keeps = True
-    whole_rows = False
+    ending: str  # the extension of the file
+    part_ending: str  # the extension of each part
+    holds_errors = True  # whether the file stores why an input failed; if not, the reason is printed on stderr
+    keeps = True  # whether the file can store the kept fields of records
+    whole_rows = False  # whether all fields of the records are kept, so that a table repeats none of them
+    # Says where failures are described, or how they look in the file.
     failures = "the output has an error for each of these inputs"
 
     def __init__(
@@ -71,12 +61,7 @@ class OutputFormat(ABC):
 
     @abstractmethod
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
-        """Writes the whole file from its parts.
-
-        Args:
-            parts: The paths of the parts in order; they can be iterated over several times.
-            results: The number of results in all parts.
-        """
+        """Writes the whole file from its parts, in order, which can be iterated over several times."""
 
 
 def stack(results: Sequence[Embedding | Failure], format: OutputFormat) -> "NDArray[Any]":

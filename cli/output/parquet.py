@@ -35,7 +35,6 @@ class Parquet(OutputFormat):
 
     @classmethod
     def check(cls, path: Path) -> None:
-        """Raises an error if pyarrow is not installed."""
         try:
             import pyarrow.parquet  # noqa: F401
         except ImportError:
@@ -101,7 +100,6 @@ class Parquet(OutputFormat):
         return as_text(value) if isinstance(value, str) else value
 
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
-        """Writes a row group for each part."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 

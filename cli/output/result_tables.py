@@ -61,7 +61,6 @@ def _table(parts: Iterable[Path]) -> tuple[list[str], Iterator[list[Any]]]:
 
 
 def _plain(value: Any) -> Any:
-    """Converts a list or an object to JSON."""
     return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
 
 
@@ -80,7 +79,6 @@ class Csv(_Table):
     ending = ".csv"
 
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
-        """Writes the header and the rows."""
         write_csv(file, *_table(parts))
 
 

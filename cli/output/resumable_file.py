@@ -58,7 +58,6 @@ class FinishedParts:
         return self.folder / f"part-{number:06}{self._format.part_ending}"
 
     def total(self, name: str) -> int:
-        """Returns the sum of one of the counts over all parts."""
         return sum(counts[name] for counts in self.counts)
 
     def find(self) -> "FinishedParts":
@@ -109,12 +108,7 @@ def check_output(
 
 
 def check_path(path: Path, overwrite: bool, sources: Iterable[str] = (), option: str = "output") -> None:
-    """Raises an error if a file cannot be written to the path, whatever its format.
-
-    Args:
-        sources: The input files, which must not be overwritten.
-        option: The name of the option for the path, for error messages.
-    """
+    """Raises an error if a file of any format cannot be written to the path, or the path is one of the `sources`."""
     check_written(option, path, "file")
     with writing(path):
         if path.exists() and identity(path) in map(identity, sources):
@@ -238,7 +232,6 @@ class FileOutput:
             console.say("note", "more inputs failed; .jsonl and .csv files store the reason for each failure")
 
     def end_part(self) -> None:
-        """Writes the current part, if it has results."""
         if not self._results:
             return
         with writing(self.partial):

@@ -17,11 +17,8 @@ _HINTS = {  # where the output goes without the option
 def check_written(name: str | None, path: str | Path, kind: Literal["file", "folder"]) -> None:
     """Raises an error if the path exists but is not of the kind that the command writes, a regular file or a folder.
 
-    Other reasons why the path cannot be written are reported when it is written.
-
-    Args:
-        name: The name of the option for the path; `None` for an argument.
-        kind: What the command writes: `file` or `folder`.
+    `name` is that of the option for the path, or `None` for an argument. Other reasons why the path cannot be written
+    are reported when it is written.
     """
     described = str(path) if name is None else f"--{name.replace('_', '-')} {path}"
     try:

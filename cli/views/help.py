@@ -35,7 +35,6 @@ class HelpRow:
 
     @property
     def left(self) -> str:
-        """The name and the placeholder of its value."""
         return f"{self.name} {self.metavar}".rstrip()
 
 

@@ -185,12 +185,8 @@ def records(total: int | None, *, shown: bool, before: tuple[int, int] = (0, 0))
     """Shows a bar in a terminal with the share of the input that is done, the number of results, and their rate.
 
     Yields a function that takes the number of bytes and of results so far. The results of a window all arrive at its
-    end, so the remaining time is measured in whole windows.
-
-    Args:
-        total: The size of the input in bytes, if known.
-        shown: Whether to show anything.
-        before: The bytes and results of an earlier run. The bar begins there, but the rate excludes them.
+    end, so the remaining time is measured in whole windows. The bar begins at the bytes and results `before`, which the
+    rate excludes.
     """
     if not shown or not console.may_draw():
         yield lambda done, results: None

@@ -56,7 +56,6 @@ class Trim(rich.RenderHook):
     """Removes the spaces at the end of each line that a console prints."""
 
     def process_renderables(self, renderables: "list[rich.ConsoleRenderable]") -> "list[rich.ConsoleRenderable]":
-        """Wraps renderables so that trailing spaces are removed when they are printed."""
         return [_Trimmed(renderable) for renderable in renderables]
 
 

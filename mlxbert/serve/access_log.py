@@ -63,13 +63,7 @@ class Metrics:
 
 
 class Log:
-    """A log: lines of JSON, or readable lines if the stream is a terminal.
-
-    Args:
-        stream: The stream; `None` (if stderr is closed) writes nothing.
-        texts: Whether texts are logged.
-        requests: Whether requests are logged, or only errors.
-    """
+    """A log: lines of JSON, or readable lines if the stream is a terminal; none without a stream (stderr is closed)."""
 
     def __init__(self, stream: IO[str] | None, *, texts: bool = False, requests: bool = True) -> None:
         self._stream, self.texts, self.requests = stream, texts, requests
@@ -122,7 +116,6 @@ class Access:
         self._app, self._metrics, self._log = app, metrics, log
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
-        """Answers a request."""
         begun, status, seen, name = time.perf_counter(), CLIENT_CLOSED, RequestUsage(), secrets.token_hex(8)
         USAGE.set(seen)
 
@@ -151,13 +144,7 @@ class Access:
 
 
 def open_log(path: Any, *, quiet: bool, texts: bool) -> Log:
-    """Opens the log in a file or on stderr.
-
-    Args:
-        path: The file, to which lines are appended; `None` for stderr.
-        quiet: Whether to leave out requests if the log is on stderr.
-        texts: Whether texts are logged.
-    """
+    """Opens the log in a file, to which lines are appended, or on stderr, where `quiet` leaves out requests."""
     if path is None:
         return Log(sys.stderr, texts=texts, requests=not quiet)
     return Log(open(path, "a", encoding="utf-8", opener=open_regular), texts=texts)

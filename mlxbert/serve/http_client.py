@@ -29,13 +29,8 @@ _CERTIFICATES: Mapping[int, str] = {  # hints
 class HttpClient:
     """A client that has one connection to a server.
 
-    Args:
-        url: The address of the server. It may have a path, which is put before the paths of the routes.
-        hint: What to do if the address is wrong.
-        name: The name of the address in errors.
-
-    Attributes:
-        url: The address, without a slash at its end.
+    The address may have a path, which is put before the paths of the routes. If it is wrong, the error calls it `name`
+    and says with `hint` what to do.
     """
 
     def __init__(self, url: str, *, hint: str, name: str = "server") -> None:
@@ -64,10 +59,9 @@ class HttpClient:
             self._headers["Authorization"] = f"Bearer {key}"
 
     def send(self, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, bytes]:
-        """Sends a request; returns the status and the body of the answer. Retries while the server is busy.
+        """Sends a POST, or a GET if there is no body; returns the status and the body of the answer.
 
-        Args:
-            body: The body of a POST request; `None` for a GET request.
+        Retries while the server is busy.
         """
         try:
             data = None if body is None else json.dumps(body, ensure_ascii=False).encode()

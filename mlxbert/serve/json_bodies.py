@@ -30,12 +30,7 @@ _PARSER = ThreadPoolExecutor(1, "mlxbert-bodies")
 
 
 class BodyReader:
-    """Decodes the bodies of a route.
-
-    Args:
-        kind: The type of the bodies, a `msgspec.Struct`; `Any` for a route that reads no fields.
-        max_texts: The maximum number of texts of a request.
-    """
+    """Decodes the bodies of a route, whose type is a `msgspec.Struct`, or `Any` for a route that reads no fields."""
 
     def __init__(self, kind: Any, max_texts: int) -> None:
         self._kind, self._decode = kind, msgspec.json.Decoder(kind).decode

@@ -31,12 +31,7 @@ class OpenIndexes:
         self._open: dict[str | Path, _OpenedIndex] = {}
 
     def get(self, name: str, path: str | Path) -> "Index":
-        """Returns an open index; opens it again if its file was replaced.
-
-        Args:
-            name: The name that clients use.
-            path: The file of the index, or the location of its Lance table.
-        """
+        """Returns the index that clients call `name`; opens it again if its file was replaced."""
         from mlxbert.search.index import open_index
 
         if is_lance(path):

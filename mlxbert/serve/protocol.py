@@ -44,13 +44,7 @@ STATUS: Mapping[Kind, int] = {
 
 
 class RequestError(Exception):
-    """The error of a request.
-
-    Args:
-        message: The message with the actual and the expected value; it contains no paths.
-        hint: What the client can do.
-        param: The name of the field of the body that caused the error, if any.
-    """
+    """The error of a request. Its message has no paths; `param` is the field of the body that caused it, if any."""
 
     def __init__(self, kind: Kind, message: str, *, hint: str | None = None, param: str | None = None) -> None:
         super().__init__(message)

@@ -30,22 +30,14 @@ class _ServerLimitError(InputError):
 
 
 class Server:
-    """A client of a server that `mlxbert serve` started.
-
-    Args:
-        url: The address of the server. It may have a path, which is put before the paths of the routes.
-    """
+    """A client of a server that `mlxbert serve` started."""
 
     def __init__(self, url: str) -> None:
         self._client = HttpClient(url, hint=_ADDRESS_HINT)
         self.url = self._client.url
 
     def ask(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Sends a request and returns the answer; retries while the server is busy.
-
-        Args:
-            body: The body of a POST request; `None` for a GET request.
-        """
+        """Sends a POST, or a GET if there is no body, and returns the answer; retries while the server is busy."""
         status, content = self._client.send(path, body)
         try:
             reply = json.loads(content)
@@ -69,18 +61,10 @@ class Server:
 
 
 class ServerModel:
-    """A model on a server.
+    """A model on a server, with the attributes of a local model that commands use.
 
-    Args:
-        name: The name of the model on the server. If the server has no built-in model, `builtin` stands for its first
-            model that was made for the task.
-        labels: Whether the request has labels to choose from.
-
-    Attributes:
-        facts: The server's description of the model (see `mlxbert.serve.service.ModelFacts`).
-        source: The name of the model.
-        labels: The classes of the model.
-        embedder: The properties of the model as an embedder; it has the attributes of a local model's embedder.
+    If the server has no built-in model, the name `builtin` stands for its first model that was made for the task.
+    `facts` are those of `mlxbert.serve.service.ModelFacts`.
     """
 
     def __init__(self, url: str, name: str, task: str, *, labels: bool = False) -> None:
@@ -125,13 +109,7 @@ class ServerModel:
     def run(
         self, task: str, records: Iterable[Any], *, on_error: str, usage: "Usage | None" = None, **options: Any
     ) -> Iterator[Any]:
-        """Yields the results of records in their order; sends a few hundred records per request.
-
-        Args:
-            records: The items, or errors in place of items.
-            on_error: What to do with a record that cannot be used: `raise` an error, or `return` a `Failure` in its
-                place.
-        """
+        """Yields the results of records, which may be errors, in their order; sends a few hundred per request."""
         entry, start = _ENTRIES[task], 0
         for window, _ in windows(records, _WINDOW):
             checked = [_checked(record) for record in window]

@@ -94,29 +94,17 @@ class ModelFacts:
     probabilities: bool
 
     def tokenizer(self, model: Model) -> Tokenizer:
-        """Returns the tokenizer for the model's main task."""
         return _tokenizer(self.main, model)
 
 
 @dataclass(eq=False)
 class Service:
-    """The engine and its models, for the routes.
-
-    Attributes:
-        engine: The engine.
-        options: The options and limits of the server.
-        facts: The facts about each model, by its name; complete before the server is ready.
-        indexes: The files of the indexes or the locations of their Lance tables, by their names.
-        opened: The open indexes.
-        ready: Whether requests are accepted.
-        metrics: The counts of requests.
-        room: The memory for answers.
-    """
+    """The engine and its models, for the routes."""
 
     engine: Engine
     options: ServeOptions = field(default_factory=ServeOptions)
-    facts: dict[str, ModelFacts] = field(default_factory=dict)
-    indexes: Mapping[str, str | Path] = field(default_factory=dict)
+    facts: dict[str, ModelFacts] = field(default_factory=dict)  # complete before the server is ready
+    indexes: Mapping[str, str | Path] = field(default_factory=dict)  # files, or locations of Lance tables
     opened: OpenIndexes = field(default_factory=OpenIndexes)
     ready: bool = False
     metrics: Metrics = field(default_factory=Metrics)
@@ -169,13 +157,9 @@ class Service:
     async def run(
         self, model: str, entry: TaskEntry, items: Sequence[Any], options: TaskOptions, on_error: str = "raise"
     ) -> Answered[Any]:
-        """Computes items.
+        """Computes items with a model that `find` returned for the task (see `Engine.submit`).
 
-        Args:
-            model: The name of a model, as `find` returns it for the task.
-            entry: The task.
-            items: See `Engine.submit`.
-            on_error: `raise`, or `return` a Failure in place of an unusable item.
+        `on_error` is `raise`, or `return` for a Failure in place of an unusable item.
         """
         self.check_size(*measure(items, options, self.facts[model].max_length))
         answered = await asyncio.wrap_future(self.engine.enqueue(Key(model, entry, options), items, BUDGET.get(None)))
@@ -189,13 +173,7 @@ class Service:
         return answered
 
     def check_answer(self, size: int, what: str, hint: str) -> None:
-        """Raises an error if results that are not computed by `run` would take too much memory.
-
-        Args:
-            size: The size in bytes.
-            what: What is too large, for the message.
-            hint: How to reduce the size.
-        """
+        """Raises an error if results that are not computed by `run` would take too much memory."""
         if size > self.room.max_bytes:
             raise too_large(what, size, self.room.max_bytes, hint)
 
@@ -216,11 +194,7 @@ class Service:
 
 
 def measure(items: Sequence[Any], options: TaskOptions, max_length: int) -> tuple[int, int]:
-    """Returns how many texts and characters a model computes for a request, including labels, prompts, and overlaps.
-
-    Args:
-        max_length: The maximum number of tokens of a text for the model.
-    """
+    """Returns how many texts and characters a model computes for a request, including labels, prompts, and overlaps."""
     values = vars(options)
     labels = values.get("labels") or ("",)
     added = len(values.get("prompt") or "") + len(values.get("hypothesis") or "")

@@ -25,15 +25,12 @@ class EmbedTokensTask(EmbedTask):
 
     @property
     def output_bytes(self) -> int:
-        """The memory of the vectors of the longest input, in bytes."""
         return 4 * self.model.config.hidden_size * self.tokenizer.max_length
 
     def size(self, item: str, units: int) -> int:
-        """Returns the memory of a vector for each token, in bytes."""
         return RESULT_BYTES + 4 * self.model.config.hidden_size * units
 
     def most_units(self, item: str) -> int:
-        """Returns the maximum number of tokens, limited by the model's maximum length."""
         return min(self.prompt_length + super().most_units(item), self.tokenizer.max_length)
 
     def forward(self, batch: Batch, parts: Sequence[tuple[PreparedItem[str], int]]) -> mx.array:

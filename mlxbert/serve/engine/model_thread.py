@@ -43,12 +43,7 @@ class Loaded:
 
 
 class ModelThread:
-    """The thread that loads models and computes batches.
-
-    Args:
-        refs: The models by their names.
-        state: The state that the threads of the engine share, including the requests.
-    """
+    """The thread that loads models and computes batches."""
 
     def __init__(self, refs: Mapping[str, ModelRef], options: EngineOptions, state: EngineState) -> None:
         self._refs, self._options, self._state = refs, options, state
@@ -228,7 +223,6 @@ class ModelThread:
         return task.compute(jobs, pause)
 
     def _finish(self, entries: Sequence[QueuedItem], results: Sequence[Any], seconds: float) -> None:
-        """Delivers the results of a batch and updates the counts."""
         tokens, name = sum(entry.tokens for entry in entries), entries[0].request.key.model
         loaded = self.loaded.get(name)
         if loaded is not None:
@@ -280,7 +274,6 @@ class ModelThread:
         return True
 
     def _fits(self, size: int) -> bool:
-        """Whether there is room for another model of `size` bytes."""
         limit = self._options.max_memory
         total = size + sum(loaded.size for loaded in self.loaded.values())
         return len(self.loaded) < self._options.max_models and (limit is None or total <= limit * 1e9)

@@ -64,7 +64,6 @@ class Request:
 
     @property
     def over(self) -> bool:
-        """Whether the request is answered, cancelled, or failed."""
         return not self.unfinished or self.future.done()
 
     def answered(self) -> Answered[Any]:

@@ -49,27 +49,17 @@ class _Lane:
 
 
 class ResultMemory:
-    """The memory for answers, which any number of threads may claim.
-
-    Args:
-        max_bytes: The maximum size of one answer in bytes.
-
-    Attributes:
-        max_bytes: The maximum size of one answer in bytes.
-    """
+    """The memory for answers, which any number of threads may claim; one answer has at most `max_bytes`."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes, self._lock = max_bytes, threading.Lock()
         self._small, self._large = _Lane(max_bytes), _Lane(_LARGE * max_bytes)
 
     def claim(self, size: int, ready: Callable[[], object]) -> MemoryClaim:
-        """Claims memory, which is granted at once or when it is the claim's turn.
+        """Claims `size` bytes, which are granted at once or when it is the claim's turn.
 
         A single claim never takes its whole lane. Otherwise a request that already holds an earlier claim (for the
         vector of a query) might wait for itself.
-
-        Args:
-            size: The size in bytes.
         """
         lane = self._small if size * _SMALL <= self.max_bytes else self._large
         claim = MemoryClaim(min(size, lane.size - self.max_bytes // 2), ready, lane)
@@ -103,7 +93,7 @@ class ResultMemory:
 
 @dataclass(frozen=True)
 class Budget:
-    """The memory that a request of a server may use."""
+    """The memory that a request may use."""
 
     room: ResultMemory  # the room that the memory comes from; it also limits the size of one answer
     claims: list[MemoryClaim] = field(default_factory=list)  # the claims of the request so far
@@ -114,20 +104,12 @@ class Budget:
         return claim
 
     def leave(self) -> None:
-        """Frees all memory of the request."""
         for claim in self.claims:
             self.room.leave(claim)
 
 
 def too_large(what: str, size: int, limit: int, hint: str) -> TooLargeError:
-    """Makes the error for results that take too much memory.
-
-    Args:
-        what: What is too large, for the message.
-        size: The size of the results in bytes.
-        limit: The maximum size of an answer in bytes.
-        hint: How to reduce the size.
-    """
+    """Makes the error for results that take too much memory; `what` is too large, and `hint` says how to reduce it."""
     message = f"{what} would take {size / 1e6:,.1f} MB, expected at most {limit / 1e6:,.1f} MB in an answer"
     return TooLargeError(message, hint=hint)
 

@@ -48,7 +48,6 @@ class _Budgets:
         self._app, self._room = app, room
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a request."""
         budget = Budget(self._room)
         token = BUDGET.set(budget)
         try:
@@ -109,7 +108,6 @@ def _no_method(routes: Sequence[Address], request: Request, _: Exception) -> Res
 
 
 def _address(service: Service, protocol: Protocol, route: Route) -> Address:
-    """Converts a route to Starlette's type."""
     reader = None if route.body is None else BodyReader(route.body, service.options.max_texts)
 
     async def endpoint(request: Request) -> Response:

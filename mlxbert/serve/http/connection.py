@@ -98,16 +98,13 @@ class RequestParser:
             return head + data[upgrade.args[0] :]
 
     def on_message_begin(self) -> None:
-        """Starts a request."""
         self.begun, self._spare = True, _MAX_HEADERS
         self._target, self._headers = b"", list[tuple[bytes, bytes]]()
 
     def on_url(self, part: bytes) -> None:
-        """Adds a part of the target."""
         self._target += part
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Adds a header."""
         self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
@@ -134,12 +131,10 @@ class RequestParser:
         self._headers = []  # for trailers, which are ignored
 
     def on_body(self, part: bytes) -> None:
-        """Adds a part of the body."""
         self._spare += 2 * len(part)
         self._request.body += part
 
     def on_message_complete(self) -> None:
-        """Marks the request as complete."""
         if not self._parser.should_upgrade():
             self.begun, self._request.complete = False, True
 
@@ -158,12 +153,7 @@ _LOG = logging.getLogger("mlxbert.serve")
 
 
 class Connection(asyncio.Protocol):
-    """The connection of a client.
-
-    Args:
-        app: The application that answers requests. It is cancelled when the client leaves.
-        connections: The open connections of the server; they include this one until it is closed.
-    """
+    """The connection of a client; one of the open `connections` of the server until it is closed."""
 
     def __init__(self, app: ASGIApp, options: ServeOptions, connections: "set[Connection]") -> None:
         self._app, self._options, self._connections = app, options, connections
@@ -179,7 +169,6 @@ class Connection(asyncio.Protocol):
         self._patience = options.read_seconds  # remaining seconds for the client to read the answer
 
     def connection_made(self, transport: Any) -> None:
-        """Starts answering requests."""
         self._transport = transport
         transport.set_write_buffer_limits(0)  # written bytes count as read as soon as the system has taken them
         self._written.set()
@@ -193,12 +182,10 @@ class Connection(asyncio.Protocol):
         self._task.add_done_callback(self._end)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancels the request that is being answered."""
         self._written.set()
         self._task.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """Buffers received bytes until they are parsed."""
         self._received += data
         self._arrived.set()
         if len(self._received) > _MAX_UNPARSED:
@@ -214,11 +201,9 @@ class Connection(asyncio.Protocol):
         return stays
 
     def pause_writing(self) -> None:
-        """Delays the next part of the answer."""
         self._written.clear()
 
     def resume_writing(self) -> None:
-        """Continues with the answer."""
         self._written.set()
 
     def finish(self) -> None:

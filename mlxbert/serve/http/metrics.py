@@ -69,10 +69,7 @@ def _family(name: str, kind: str, about: str, values: Mapping[str, float]) -> It
 
 
 def _histogram(bounds: Sequence[float], numbers: Sequence[int], total: float, **labels: object) -> dict[str, float]:
-    """Returns the `values` of a histogram for `_family`.
-
-    `numbers` has one count for each interval that ends at one of the `bounds`, and a last one for all larger values.
-    """
+    """Returns the `values` for `_family`; `numbers` has a count per interval that ends at a bound, and one more."""
     counts = [*accumulate(numbers)]
     buckets = {
         f"_bucket{_labels(**labels, le=bound)}": count for bound, count in zip([*bounds, "+Inf"], counts, strict=True)

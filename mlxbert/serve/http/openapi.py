@@ -34,12 +34,7 @@ def describe(protocols: Sequence[Protocol]) -> dict[str, Any]:
 
 
 def _explain(component: dict[str, Any], parents: Sequence[str]) -> None:
-    """Moves texts from docstrings to the descriptions of a type and its fields.
-
-    Args:
-        component: The description of the type, which contains its docstring.
-        parents: The docstrings of the type and its base classes, starting with the type.
-    """
+    """Moves texts from the docstrings of a type and its base classes to the descriptions of the type and its fields."""
     about, fields = _split_docstring(component.get("description", ""))
     for doc in parents:
         fields = _split_docstring(doc)[1] | fields

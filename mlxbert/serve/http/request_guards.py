@@ -60,7 +60,6 @@ def _pattern(origin: str) -> str:
 
 
 def _browser_form(host: str) -> str:
-    """Returns a host as a browser sends it."""
     try:
         return host.lower().encode("ascii" if host.isascii() else "idna").decode()
     except UnicodeError:
@@ -188,17 +187,12 @@ def read_key(options: ServeOptions) -> str | None:
 
 
 class Guard:
-    """Rejects requests that break the policy, and adds security headers to all answers.
-
-    Args:
-        policy: The rules for the host, origin and key of a request.
-    """
+    """Rejects requests that break the policy, and adds security headers to all answers."""
 
     def __init__(self, app: ASGIApp, policy: AccessPolicy) -> None:
         self._app, self._policy, self._held = app, policy, 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a request."""
         origin: str | None = None
         started = False
 
@@ -252,7 +246,6 @@ class _Body:
             raise self._too_large()
 
     async def receive(self) -> Message:
-        """Returns the next part of the body."""
         if self._complete:
             return await self._receive()
         try:
@@ -292,7 +285,6 @@ def _preflight(headers: Headers) -> Response:
 
 
 def _secure(headers: MutableHeaders, origin: str | None) -> None:
-    """Adds the headers that every answer has."""
     headers.setdefault("Content-Security-Policy", _POLICY)
     headers.setdefault("Cache-Control", "no-store")
     headers["X-Content-Type-Options"] = "nosniff"

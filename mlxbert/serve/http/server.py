@@ -54,15 +54,10 @@ def serve(
     quiet: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> None:
-    """Serves models until a signal arrives.
+    """Serves models, by the names that clients use, until a signal arrives.
 
-    Accepted requests are still answered. A second signal ends the process at once.
-
-    Args:
-        models: The models by the names that clients use.
-        indexes: The files of the indexes to search, by the names that clients use.
-        quiet: Whether to leave out requests if the log is on stderr.
-        say: Receives a line when the server listens, when it is ready, and when it ends.
+    Accepted requests are still answered. A second signal ends the process at once. `quiet` leaves out requests if the
+    log is on stderr; `say` receives a line when the server listens, when it is ready, and when it ends.
     """
     key = read_key(options)
     try:
@@ -191,7 +186,6 @@ def _facts(name: str, model: Model) -> tuple[ModelFacts, str]:
 
 
 def _item(entry: TaskEntry, words: int, mask: str) -> Any:
-    """Makes an item of a task; its text has `words` words."""
     text = " ".join(["the"] * words)
     if entry.options is FillMaskOptions:
         return f"{text} {mask}"
@@ -199,11 +193,7 @@ def _item(entry: TaskEntry, words: int, mask: str) -> Any:
 
 
 class HttpServer:
-    """Accepts connections until `end` is called.
-
-    Args:
-        say: Receives a line when the server ends.
-    """
+    """Accepts connections until `end` is called; `say` receives a line when the server ends."""
 
     def __init__(self, app: ASGIApp, options: ServeOptions, say: Callable[[str], None] = lambda text: None) -> None:
         self.connections: set[Connection] = set()  # the open connections

@@ -83,16 +83,7 @@ def prompt_of(service: Service, model: str, name: str | None, param: str) -> str
 async def compare(
     service: Service, model: str, query: str, texts: Sequence[str], options: SimilarityOptions, on_error: str = "raise"
 ) -> tuple[Answered[Any], Answered[Any], list[Scored | Failure]]:
-    """Embeds a query and texts; returns both answers, and the similarities as in `mlxbert.similarity`.
-
-    Args:
-        service: The service.
-        model: The name of the model.
-        query: The query.
-        texts: The texts.
-        options: The options for embedding the query and the texts.
-        on_error: See `Service.run`.
-    """
+    """Embeds a query and texts; returns both answers, and the similarities as in `mlxbert.similarity`."""
     asking, task = await asyncio.wrap_future(
         service.engine.call(model, lambda loaded: embed_tasks(loaded, options, None))
     )

@@ -127,23 +127,12 @@ class PipelineBody(Features, kw_only=True, forbid_unknown_fields=False):
 
 @dataclass(frozen=True)
 class _Pipeline:
-    """A pipeline.
-
-    Attributes:
-        entry: The task that computes the results.
-        inputs: The type of the inputs.
-        parameters: The type of the parameters.
-        options: Converts parameters to the options of the task.
-        show: Converts results to the values of the answer.
-        always: Whether the answer to a single input is a list of one value.
-    """
-
-    entry: TaskEntry
+    entry: TaskEntry  # the task that computes the results
     inputs: Any
     parameters: type[Struct]
-    options: Callable[[Service, Any], TaskOptions]
-    show: Callable[[Sequence[Any], Any, ModelFacts], Any]
-    always: bool = False
+    options: Callable[[Service, Any], TaskOptions]  # converts parameters to the options of the task
+    show: Callable[[Sequence[Any], Any, ModelFacts], Any]  # converts results to the values of the answer
+    always: bool = False  # whether the answer to a single input is a list of one value
 
 
 def _show_vectors(results: Sequence[Any], params: Features, facts: ModelFacts) -> Any:
@@ -267,7 +256,6 @@ _PIPELINES: Mapping[str, _Pipeline] = MappingProxyType({
 
 
 def _choose(service: Service, body: PipelineBody) -> tuple[str, _Pipeline]:
-    """Chooses the model and the pipeline of a request."""
     first = body.inputs[0] if isinstance(body.inputs, list) and body.inputs else body.inputs
     keys = {*first, *(body.parameters or ())} if isinstance(first, dict) else {*(body.parameters or ())}
     for key, pipeline in {"question": _ANSWERS, "candidate_labels": _ZERO_SHOT}.items():

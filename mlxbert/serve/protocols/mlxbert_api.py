@@ -62,7 +62,6 @@ class TextsBody(TaskBody, kw_only=True):
     texts: list[str]
 
     def items(self) -> Sequence[Any]:
-        """Returns the texts."""
         return self.texts
 
 
@@ -76,7 +75,6 @@ class TextsOrPairsBody(TaskBody, kw_only=True):
     texts: list[str | Pair]
 
     def items(self) -> Sequence[Any]:
-        """Returns the texts and pairs."""
         return self.texts
 
 
@@ -90,7 +88,6 @@ class PairsBody(TaskBody, kw_only=True):
     pairs: list[Pair]
 
     def items(self) -> Sequence[Any]:
-        """Returns the pairs."""
         return self.pairs
 
 

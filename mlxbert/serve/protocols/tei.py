@@ -326,12 +326,7 @@ async def _with_tokenizer(
 ) -> Any:
     """Runs a function with a model's tokenizer on a separate thread, so that no other request waits.
 
-    Args:
-        service: The service.
-        model: The name of the model; by default, the first one.
-        work: The function.
-        items: Texts, or lists of ids.
-        unit: The maximum number of bytes that a character or an id takes in the result.
+    A character of the items, or an id in them, takes at most `unit` bytes in the result.
     """
     size = sum(map(len, items))
     service.check_size(len(items), size)
