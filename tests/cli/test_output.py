@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mlxbert.text.batch import WINDOW
+from tests.cli.test_output_survives import finished_parts
 from tests.helpers.program import (
     ENDING,
     TIMEOUT,
@@ -119,66 +120,111 @@ def test_a_failed_run_leaves_nothing_where_nothing_is_to_go_on_from(mixed: str, 
     assert [path.name for path in tmp_path.iterdir()] == ["mixed.jsonl"]
 
 
+TOTAL = 8 * WINDOW - 300  # the last part is not full
+
+
 @pytest.fixture(scope="module")
-def long_input(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """More than eight parts, with a bad record in each."""
-    lines = (f"w{number % 42} w{number % 13}" + " [MASK]" * (number % 350 != 7) for number in range(8 * WINDOW + 100))
-    return write_lines(tmp_path_factory.mktemp("inputs") / "long.txt", lines)
+def texts(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Lines of many lengths, some too long."""
+    lines = (f"{'the cat ' * (number % 14)}w{number % 42}" for number in range(TOTAL))
+    return write_lines(tmp_path_factory.mktemp("inputs") / "in.txt", lines)
 
 
-def interrupt(arguments: list[str], by: signal.Signals) -> str:
-    """Stops a run by a signal after its first finished part, and gives what it said."""
+@pytest.fixture(scope="module")
+def whole(small: str, texts: str, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """What an uninterrupted run writes."""
+    path = tmp_path_factory.mktemp("whole") / "x.npy"
+    assert call(*embed(small, texts, path)).status == 0
+    return path.read_bytes()
+
+
+def embed(model: str, texts: str, path: Path, *more: str) -> list[str]:
+    return ["embed", "--model", model, "--input", texts, *more, "--output", str(path)]
+
+
+def interrupt(arguments: list[str], by: signal.Signals, parts: int = 1) -> str:
+    """Stops a run by a signal when it has finished as many parts, and gives what it said."""
     target = Path(arguments[-1])
-    first = target.with_name(f"{target.name}.partial") / "part-000000.json"
+    last = target.with_name(f"{target.name}.partial") / f"part-{parts - 1:06}.json"
     running = subprocess.Popen(command(*arguments), env=environment(), stderr=subprocess.PIPE)
-    while running.poll() is None and not first.exists():
-        time.sleep(0.002)
+    while running.poll() is None and not last.exists():
+        time.sleep(0.001)
     running.send_signal(by)
     _, said = running.communicate(timeout=TIMEOUT)
     assert running.returncode == (-by if by == signal.SIGKILL else 128 + by)
-    assert first.exists()
-    assert not target.exists()
+    assert last.exists() and not target.exists()
     return said.decode()
 
 
+@pytest.mark.slow
+def test_a_killed_command_ends_like_one_that_was_not(small: str, texts: str, whole: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    arguments = embed(small, texts, path)
+    interrupt(arguments, signal.SIGKILL, 4)
+    kept = finished_parts(path)
+    assert len(kept) >= 8
+    outcome = call(*arguments)
+    assert outcome.status == 0 and f"after {len(kept) // 2 * WINDOW:,} of an earlier run" in outcome.err
+    assert "--overflow" in outcome.err and f" of {TOTAL:,}" in outcome.err
+    assert path.read_bytes() == whole
+
+
 @pytest.fixture
-def killed(small: str, long_input: str, tmp_path: Path) -> list[str]:
+def killed(small: str, texts: str, tmp_path: Path) -> list[str]:
     """The command of a run that was killed after its first part."""
-    arguments = ["fill-mask", "--input", long_input, "--model", small, "--output", str(tmp_path / "out.jsonl")]
+    arguments = embed(small, texts, tmp_path / "x.npy")
     interrupt(arguments, signal.SIGKILL)
     return arguments
 
 
 @pytest.mark.slow
-def test_another_command_does_not_go_on_from_what_is_there(killed: list[str], small: str, tmp_path: Path) -> None:
-    before = sorted(Path(f"{killed[-1]}.partial").iterdir())
+def test_another_command_is_refused_and_what_is_finished_is_kept(
+    killed: list[str], whole: bytes, tmp_path: Path
+) -> None:
+    path = Path(killed[-1])
+    kept = finished_parts(path)
+    assert kept
     other_model = str(tiny_model(tmp_path / "other", hidden_act="relu"))
-    other_input = write_lines(tmp_path / "other.txt", ["the [MASK]"])
+    (tmp_path / "other.txt").write_text("the cat\n")
     for change in (
-        ["--top-k", "3"],
-        ["--targets", "the"],
-        ["--overflow", "error"],
-        ["--dtype", "float16"],
+        ["--pooling", "cls"],
+        ["--dimensions", "8"],
+        ["--prompt", "the"],
+        ["--normalize"],
+        ["--no-normalize"],
+        ["--overflow", "window"],
         ["--batch-tokens", "7"],
-        ["--format", "csv"],
+        ["--dtype", "float16"],
+        ["--format", "csv", "--text-column", "the"],
         ["--model", other_model],
-        ["--input", other_input],
+        ["--input", str(tmp_path / "other.txt")],
     ):
-        call(*changed(killed, *change)).fails(2, "unfinished", "hint: ")
-    call("tokenize", *killed[1:]).fails(2, "unfinished", "hint: ")
-    assert sorted(Path(f"{killed[-1]}.partial").iterdir()) == before
+        call(*changed(killed, *change)).fails(2, "x.npy.partial", "unfinished", "another", "\nhint: ")
+        assert finished_parts(path) == kept
+    outcome = call(*killed[:-1], str(path), "--quiet")  # how much is said makes no other command of it
+    assert (outcome.status, path.read_bytes()) == (0, whole)
+
+
+@pytest.mark.slow
+def test_overwrite_does_not_throw_away_what_can_be_gone_on_from(killed: list[str], whole: bytes) -> None:
+    path = Path(killed[-1])
+    taken = len(finished_parts(path)) // 2 * WINDOW
+    path.write_text("an older file")
+    call(*killed).fails(2, "exists", "hint: --overwrite")
+    outcome = call(*killed, "--overwrite")
+    assert outcome.status == 0 and f"after {taken:,} of an earlier run" in outcome.err
+    assert path.read_bytes() == whole
 
 
 @pytest.mark.parametrize(("by", "quiet"), [*((by, False) for by in ENDING), (signal.SIGINT, True)])
 @pytest.mark.slow
 def test_an_interrupted_run_says_that_it_can_go_on(
-    by: signal.Signals, quiet: bool, small: str, long_input: str, tmp_path: Path
+    by: signal.Signals, quiet: bool, small: str, texts: str, tmp_path: Path
 ) -> None:
-    arguments = ["fill-mask", "--input", long_input, "--model", small, *["--quiet"] * quiet]
-    said = interrupt([*arguments, "--output", str(tmp_path / "out.jsonl")], by)
+    said = interrupt(embed(small, texts, tmp_path / "x.npy", *["--quiet"] * quiet), by)
     assert "Traceback" not in said
     assert "hint: " in said and ("note: " in said) <= (not quiet)
-    assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl.partial"]
+    assert [path.name for path in tmp_path.iterdir()] == ["x.npy.partial"]
 
 
 @pytest.mark.usefixtures("small_products")

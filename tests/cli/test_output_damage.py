@@ -1,5 +1,6 @@
 """Parts of an output are damaged: they are computed again, or the run is refused; no row is ever another one."""
 
+import itertools
 import os
 import random
 import shutil
@@ -8,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from mlxbert.cli.output import formats
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.text.batch import WINDOW
-from tests.cli.test_output_survives import ENDINGS, PART, TOTAL, finish, form, output, result, small_parts, stopped
+from tests.cli.test_output_survives import PART, TOTAL, finish, form, output, result, small_parts, stopped
 from tests.cli.test_output_windows import interrupted
+from tests.helpers.cases import fast
 from tests.helpers.damage import DAMAGES, damage
 from tests.helpers.program import call, tiny_model
 
@@ -56,35 +59,29 @@ def again(path: Path) -> bool:
     return True
 
 
-@pytest.mark.sampled
-@ENDINGS
-@pytest.mark.parametrize("kind", DAMAGES)
-@pytest.mark.parametrize("file", FILES)
-@pytest.mark.parametrize("places", [1, pytest.param(PLACES, marks=pytest.mark.slow)])
-def test_damage_never_gives_another_result(ending: str, file: str, kind: str, places: int, tmp_path: Path) -> None:
-    file = file.replace(".PART", form(ending).part_ending)
+@pytest.mark.parametrize(
+    ("ending", "places"), fast(itertools.product(formats.VECTORS, (1, PLACES)), (".npy", 1), (".jsonl", 1))
+)
+def test_damage_never_gives_another_result(ending: str, places: int, tmp_path: Path) -> None:
     finish(tmp_path / f"whole{ending}")
     partial = stopped(tmp_path / f"x{ending}", 3 * PART + 1).partial
-    refused = check(partial, (tmp_path / f"whole{ending}").read_bytes(), file, kind, again, places)
-    assert not refused or file == "manifest.json"
+    for file, kind in itertools.product(FILES, DAMAGES):
+        file = file.replace(".PART", form(ending).part_ending)
+        refused = check(partial, (tmp_path / f"whole{ending}").read_bytes(), file, kind, again, places)
+        assert not refused or file == "manifest.json"
 
 
-@ENDINGS
-def test_a_part_in_the_place_of_another_is_computed_again(ending: str, tmp_path: Path) -> None:
-    finish(tmp_path / f"whole{ending}")
-    partial = stopped(tmp_path / f"x{ending}", 3 * PART + 1).partial
+def test_a_part_in_the_place_of_another_is_computed_again(tmp_path: Path) -> None:
+    finish(tmp_path / "whole.npy")
+    partial = stopped(tmp_path / "x.npy", 3 * PART + 1).partial
     for path in partial.glob("part-000002.*"):
         shutil.copyfile(path, path.with_name(path.name.replace("2", "1")))
-    with output(tmp_path / f"x{ending}") as out:
-        assert out.done == PART
-        for number in range(out.done, TOTAL):
-            out.write(result(number))
-    assert (tmp_path / f"x{ending}").read_bytes() == (tmp_path / f"whole{ending}").read_bytes()
+    assert finish(tmp_path / "x.npy").done == TOTAL
+    assert (tmp_path / "x.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
 
 
-@ENDINGS
-def test_a_part_that_changes_while_others_are_computed_is_noticed(ending: str, tmp_path: Path) -> None:
-    path = tmp_path / f"x{ending}"
+def test_a_part_that_changes_while_others_are_computed_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
     with pytest.raises(MlxbertError, match="changed"), output(path) as out:
         for number in range(TOTAL):
             out.write(result(number))
@@ -92,14 +89,13 @@ def test_a_part_that_changes_while_others_are_computed_is_noticed(ending: str, t
         damage(part, "bit", random.Random(1))
     assert not path.exists()
     finish(path)
-    finish(tmp_path / f"whole{ending}")
-    assert path.read_bytes() == (tmp_path / f"whole{ending}").read_bytes()
+    finish(tmp_path / "whole.npy")
+    assert path.read_bytes() == (tmp_path / "whole.npy").read_bytes()
 
 
-@pytest.mark.parametrize("kind", DAMAGES)
 @pytest.mark.parametrize("file", ["manifest.json", "part-000001.json", "part-000001.rows"])
 @pytest.mark.slow
-def test_the_program_never_writes_another_result(program: tuple[list[str], Path, bytes], file: str, kind: str) -> None:
+def test_the_program_never_writes_another_result(program: tuple[list[str], Path, bytes], file: str) -> None:
     arguments, partial, expected = program
 
     def again(path: Path) -> bool:
@@ -108,8 +104,9 @@ def test_the_program_never_writes_another_result(program: tuple[list[str], Path,
             outcome.fails(2, path.name)
         return not outcome.status
 
-    refused = check(partial, expected, file, kind, again, PLACES)
-    assert not refused or file == "manifest.json"
+    for kind in DAMAGES:
+        refused = check(partial, expected, file, kind, again, PLACES)
+        assert not refused or file == "manifest.json"
 
 
 @pytest.fixture(scope="module")

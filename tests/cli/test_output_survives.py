@@ -24,6 +24,7 @@ from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.folders.fingerprint import hash_folder
 from mlxbert.results.embed import Embedding
 from mlxbert.results.result import Failure
+from tests.helpers.cases import together
 from tests.helpers.cells import ALL
 from tests.helpers.program import ENDING, TIMEOUT, call, tiny_model
 
@@ -85,10 +86,7 @@ print(kill)
 @contextmanager
 def small_parts() -> Iterator[None]:
     """Parts of a few results."""
-    with (
-        mock.patch("mlxbert.cli.output.resumable_file.PART", PART),
-        mock.patch("mlxbert.cli.output.resumable_file.PART", PART),
-    ):
+    with mock.patch("mlxbert.cli.output.resumable_file.PART", PART):
         yield
 
 
@@ -173,13 +171,14 @@ def test_a_resumed_run_counts_everything(ending: str, tmp_path: Path, wholes: di
 
 
 @ENDINGS
-@pytest.mark.parametrize("total", [0, 1, PART, 2 * PART])
+@together("total", [0, 1, PART, 2 * PART])
 def test_any_number_of_results(ending: str, total: int, tmp_path: Path) -> None:
-    path = tmp_path / f"x{ending}"
+    path = tmp_path / str(total) / f"x{ending}"
+    path.parent.mkdir()
     assert finish(path, total).done == total
     if ending == ".npy":
         assert np.load(path).shape == (total, WIDTH)
-    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
 
 def test_failures_that_the_file_cannot_tell_are_told_when_they_happen(
@@ -240,9 +239,8 @@ def test_a_slow_run_killed_many_times_is_done_in_the_end(by: signal.Signals, tim
     assert path.read_bytes() == (tmp_path / "other.npy").read_bytes()
 
 
-@ENDINGS
-def test_another_run_is_refused_and_nothing_is_lost(ending: str, tmp_path: Path, wholes: dict[str, bytes]) -> None:
-    path = tmp_path / f"x{ending}"
+def test_another_run_is_refused_and_nothing_is_lost(tmp_path: Path, wholes: dict[str, bytes]) -> None:
+    path = tmp_path / "x.npy"
     with pytest.raises(RuntimeError), output(path) as first:
         for number in range(PART):
             first.write(result(number))
@@ -254,9 +252,9 @@ def test_another_run_is_refused_and_nothing_is_lost(ending: str, tmp_path: Path,
         with pytest.raises(ArgumentError, match="unfinished work of another") as caught:
             finish(path, **changes)
         assert caught.value.hint and finished_parts(path) == before
-    assert (tmp_path / f"x{ending}.partial" / "lock").exists()  # of a run that is gone, and in nobody's way
+    assert (tmp_path / "x.npy.partial" / "lock").exists()  # of a run that is gone, and in nobody's way
     finish(path)
-    assert path.read_bytes() == wholes[ending]
+    assert path.read_bytes() == wholes[".npy"]
 
 
 @contextmanager

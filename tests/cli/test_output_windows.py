@@ -25,6 +25,7 @@ from tests.helpers.cases import fast
 from tests.helpers.classifiers import save_classifier
 from tests.helpers.program import Outcome, call
 
+pytestmark = pytest.mark.usefixtures("loaded_once")
 WORDS = ("the", "cat", "dog", "sat", "on", "mat", "paris")
 TASKS = {
     "embed": ["--output-dtype", "float32"],

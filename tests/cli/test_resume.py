@@ -1,4 +1,4 @@
-"""What a later run finds in `X.partial`, and what it makes of it."""
+"""What a later run finds in `X.partial` and makes of it, and what an output must not cost: files of the user."""
 
 import json
 import os
@@ -13,17 +13,24 @@ from unittest import mock
 
 import pytest
 
-from mlxbert.cli.output.resumable_file import PART, FileOutput
+from mlxbert.cli.output.resumable_file import FileOutput, check_output
+from mlxbert.cli.output.written_paths import check_written
 from mlxbert.cli.views import progress
 from mlxbert.errors import ArgumentError
 from mlxbert.progress import OnProgress
 from mlxbert.readers.stream import Record, RecordStream
 from mlxbert.results.text_relations import NextSentence
-from mlxbert.text.batch import WINDOW
+from tests.helpers.cases import together
 from tests.helpers.program import call, command, environment, terminal, tiny_model
 
 FILE: dict[str, Any] = {"task": "t", "input": "a hash"}
 STDIN: dict[str, Any] = {"task": "t", "input": None}
+PART = 8
+
+
+@pytest.fixture(autouse=True)
+def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mlxbert.cli.output.resumable_file.PART", PART)
 
 
 def result(number: int, *, truncated: bool = False) -> NextSentence:
@@ -89,8 +96,85 @@ def test_overwrite_drops_the_work_of_another_command_and_says_so(
     assert [path.name for path in tmp_path.iterdir()] == ["x.jsonl"]
 
 
-def test_a_run_over_several_files_resumes_among_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mlxbert.cli.output.resumable_file.PART", 8)
+def test_a_file_that_came_while_the_run_went_on_is_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    with pytest.raises(ArgumentError, match="exists"), FileOutput(path, FILE, overwrite=False) as output:
+        for number in range(PART):
+            output.write(result(number))
+        path.write_text("precious")
+    assert path.read_text() == "precious"
+    path.rename(tmp_path / "kept")
+    assert finish(path, FILE, PART) == (PART, 0)
+
+
+def test_a_folder_with_files_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "x.jsonl.partial"
+    folder.mkdir()
+    (folder / "my notes.md").write_text("mine")
+    with pytest.raises(ArgumentError, match=r"x\.jsonl\.partial: contains my notes\.md"):
+        finish(tmp_path / "x.jsonl", FILE, 3)
+    assert (folder / "my notes.md").read_text() == "mine"
+    (folder / "my notes.md").unlink()
+    assert finish(tmp_path / "x.jsonl", FILE, 3) == (0, 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["x.jsonl"]
+
+
+def test_the_input_is_no_output(tmp_path: Path) -> None:
+    path = tmp_path / "io.jsonl"
+    path.write_text("{}")
+    (tmp_path / "link.jsonl").symlink_to(path)
+    for other in (path, tmp_path / "link.jsonl"):
+        with pytest.raises(ArgumentError, match=r"\.jsonl: is also an input"):
+            check_output(other, True, sources=[str(path)])
+    check_output(path, True, sources=[str(tmp_path / "other.jsonl")])
+
+
+def test_what_is_no_ordinary_file_is_no_output(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    with pytest.raises(ArgumentError, match="is a FIFO, not a regular file") as problem:
+        check_output(tmp_path / "pipe.jsonl", True)
+    assert problem.value.hint == "without --output results go to stdout"
+    with pytest.raises(ArgumentError) as problem:
+        check_written("log_file", tmp_path / "pipe.jsonl", "file")
+    assert "stderr" in (problem.value.hint or "")
+
+
+def test_a_link_stays_one_and_what_it_leads_to_is_written(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    link, target = tmp_path / "x.jsonl", tmp_path / "far" / "real.jsonl"
+    link.symlink_to(target)
+    finish(link, FILE, 3)
+    assert link.is_symlink() and len(target.read_text().splitlines()) == 3
+    assert [path.name for path in (tmp_path / "far").iterdir()] == ["real.jsonl"]
+
+
+@together("counts", ["[1]", "{}", '{"bytes": 1}', '{"results": "3"}', "null", "\udcff", "{"])
+def test_a_damaged_count_beside_a_part_makes_it_be_made_again(counts: str, tmp_path: Path) -> None:
+    killed(tmp_path / "x.jsonl", FILE)
+    nearby = tmp_path / "x.jsonl.partial" / "part-000000.json"
+    assert json.loads(nearby.read_text())["results"] == PART
+    nearby.write_bytes(counts.encode("utf-8", "surrogateescape"))
+    assert finish(tmp_path / "x.jsonl", FILE, PART + 3)[0] == 0
+    (tmp_path / "x.jsonl").unlink()
+
+
+@together(
+    "changes,said",
+    [
+        ({"input": "a" * 64}, r"\(another input\)"),
+        ({"model": "b" * 64, "options": {"top_k": 3}}, r"\(another model; top_k is 3, was 1\)"),
+        ({"options": {"top_k": 3}}, r"\(top_k is 3, was 1\)"),
+    ],
+)
+def test_what_another_run_does_otherwise_is_said(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
+    manifest = FILE | {"model": "a", "options": {"top_k": 1}}
+    if not (tmp_path / "x.jsonl.partial").exists():
+        killed(tmp_path / "x.jsonl", manifest)
+    with pytest.raises(ArgumentError, match=said):
+        finish(tmp_path / "x.jsonl", manifest | changes, 3)
+
+
+def test_a_run_over_several_files_resumes_among_them(tmp_path: Path) -> None:
     model, target, arguments = tiny_model(tmp_path / "model"), tmp_path / "x.jsonl", ["tokenize"]
     for name, content in (("a.txt", "the\n" * 5), ("b.txt", "cat\n" * 10 + "dog " * 30 + "\n")):
         (tmp_path / name).write_text(content)
@@ -121,16 +205,16 @@ def test_a_named_pipe_is_read_once_and_whole(tmp_path: Path) -> None:
 
 def test_the_bar_of_a_resumed_run_begins_where_it_stopped(tmp_path: Path) -> None:
     model, texts, target = tiny_model(tmp_path / "model"), tmp_path / "in.txt", tmp_path / "x.jsonl"
-    texts.write_text("the cat\n" * (WINDOW + 900))
+    texts.write_text("the cat\n" * 60)
     arguments = ["tokenize", "--input", str(texts), "--model", str(model), "--output", str(target)]
-    with mock.patch("mlxbert.cli.views.progress.records", side_effect=interrupted_after(WINDOW + 500)):
+    with mock.patch("mlxbert.cli.views.progress.records", side_effect=interrupted_after(45)):
         outcome = call(*arguments)
     assert outcome.status == 130 and outcome.err.count("\n") == 1
-    assert outcome.err.startswith(f"hint: {WINDOW} ") and f"{target}.partial" in outcome.err
+    assert outcome.err.startswith("hint: 40 ") and f"{target}.partial" in outcome.err
     _, shown = terminal(*arguments, on=("stdout", "stderr"))
-    assert shown.index(f"resumed: {WINDOW:,} results") < shown.index("done")
+    assert shown.index("resumed: 40 results") < shown.index("done")
     counts = [int(count.replace(",", "")) for count in re.findall(r"([\d,]+) done", shown)]
-    assert (counts[0], counts[-1]) == (WINDOW, WINDOW + 900)
+    assert (counts[0], counts[-1]) == (40, 60)
 
 
 def interrupted_after(results: int) -> Callable[..., Any]:
