@@ -1,6 +1,7 @@
 """`embed --output`: each format holds what the library computes, for any number of texts."""
 
 import csv
+import itertools
 import json
 import sqlite3
 from collections.abc import Callable
@@ -14,22 +15,16 @@ import pytest
 import mlxbert
 from mlxbert.cli.output import formats
 from mlxbert.text.batch import WINDOW
+from tests.helpers.cases import fast, together
 from tests.helpers.program import Outcome, call
 
 pytestmark = pytest.mark.usefixtures("loaded_once")
 
 ENDINGS = pytest.mark.parametrize("ending", formats.VECTORS)
-QUICK = (".npy", ".parquet")  # whose many parts are put together in the fast tests, too
 MANY = 2 * WINDOW + 100
 OPTIONS = {
-    "dimensions": None,
-    "kind": None,
-    "normalize": None,
-    "output_dtype": "float32",
-    "overflow": "truncate",
-    "pooling": None,
-    "prompt": None,
-    "prompt_name": None,
+    **dict.fromkeys(("dimensions", "kind", "normalize", "pooling", "prompt", "prompt_name")),
+    **{"output_dtype": "float32", "overflow": "truncate"},
 }
 
 
@@ -105,14 +100,11 @@ def read(path: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("ending", "count"),
-    [
-        pytest.param(
-            ending, count, marks=() if count == 9 or (ending in QUICK and count in (0, MANY)) else pytest.mark.slow
-        )
-        for ending in formats.VECTORS
-        for count in (0, 1, 9, WINDOW, MANY)
-    ],
-)
+    fast(
+        itertools.product(formats.VECTORS, (0, 9, MANY)),
+        *((ending, 9) for ending in formats.VECTORS), (".npy", 0), (".parquet", 0), (".npy", MANY),
+    ),
+)  # fmt: skip
 def test_a_file_holds_what_the_library_computes(
     ending: str, count: int, embed: Callable[..., Outcome], unit: mlxbert.Model, unit_folder: Path, tmp_path: Path
 ) -> None:
@@ -159,7 +151,7 @@ def test_options_decide_the_width_and_are_written_down(
 
 
 @ENDINGS
-@pytest.mark.parametrize("dtype", ["int8", "binary"])
+@together("dtype", ["int8", "binary"])
 def test_vectors_in_fewer_bits_are_those_of_the_library(
     dtype: Any, ending: str, embed: Callable[..., Outcome], unit: mlxbert.Model, tmp_path: Path
 ) -> None:
@@ -167,7 +159,7 @@ def test_vectors_in_fewer_bits_are_those_of_the_library(
         pytest.importorskip("pyarrow")
     (tmp_path / "in.jsonl").write_text('{"text": "the cat"}\n{"n": 1}\n{"text": "a dog"}\n')
     path = tmp_path / f"x{ending}"
-    outcome = embed("-i", str(tmp_path / "in.jsonl"), "--output-dtype", dtype, "--output", str(path))
+    outcome = embed("-i", str(tmp_path / "in.jsonl"), "--output-dtype", dtype, "--overwrite", "--output", str(path))
     outcome.fails(1, "1 of 3 inputs failed", *(["row of 0"] if ending == ".npy" else []))
     expected = mlxbert.embed(unit, ["the cat", "a dog"], output_dtype=dtype)
     if ending == ".csv":

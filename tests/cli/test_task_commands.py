@@ -67,24 +67,30 @@ ROWS = {
     "embed --words": Row("embed-words", "embed", ("--words",)),
     "embed sparse": Row("embed-sparse", "sparse"),
     "embed tokens": Row("embed-tokens", "tokens", ("--vectors", "tokens"), refused=("token vectors",)),
-    "classify": Row("classify", "sentiment", refused=("classification head", "mnli", "mlxbert finetune classify")),
+    "classify": Row(
+        "classify", "sentiment",
+        refused=("no classification head", "mnli", "mlxbert finetune classify", "checkpoint can be used for"),
+    ),
     "classify, several labels": Row("classify", "emotions"),
     "classify, a number": Row("classify", "stars"),
     "classify pairs": Row("classify", "emotions", items=PAIRS, fields=("text", "p"), read=("--pair-column", "p")),
     "classify --labels": Row("classify", "nli", ("--labels", "cat, city"), {"labels": ["cat", "city"]}),
-    "tag": Row("tag", "tag", refused=("tagging head", "mlxbert finetune tag")),
+    "tag": Row("tag", "tag", refused=("no tagging head", "dslim/bert-base-NER has one", "mlxbert finetune tag")),
     "tag --labels": Row(
         "tag", "gliner", ("--labels", ",".join(LABELS)), {"labels": LABELS}, refused=("tagging head", "GLiNER")
     ),
-    "answer": Row("answer", "answer", items=QUESTIONS, fields=("question", "context"), refused=("answering", "squad2")),
+    "answer": Row(
+        "answer", "answer", items=QUESTIONS, fields=("question", "context"),
+        refused=("no question-answering head", "deepset/roberta-base-squad2"),
+    ),
     "fill-mask": Row("fill-mask", "fill-mask", items=MASKED),
     "next-sentence": Row("next-sentence", "fill-mask", items=PAIRS, fields=("a", "b")),
-    "replaced": Row("replaced", "replaced", refused=("discriminator",)),
+    "replaced": Row("replaced", "replaced", refused=("replaced-token-detection head", "google/electra-small-discri")),
 }  # fmt: skip
 EVERY = pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
-# A row for each command and kind of items: what the results are does not matter to how they are read and written.
-COMMANDS = [name for name in ROWS if name not in ("classify, several labels", "classify, a number")]
-EACH = pytest.mark.parametrize("row", [ROWS[name] for name in COMMANDS], ids=COMMANDS)
+# A row for each kind of items: what the results are does not matter to how they are read and written.
+KINDS = ("embed", "tag", "classify pairs", "answer", "next-sentence")
+EACH = pytest.mark.parametrize("row", [ROWS[name] for name in KINDS], ids=KINDS)
 
 
 @pytest.fixture(scope="module")
@@ -200,10 +206,11 @@ def test_bad_records_keep_their_places_and_the_first_one_ends_a_strict_run(
     assert strict.lines in ([], [first])
 
 
-@EACH
+@pytest.mark.parametrize("name", [*KINDS, "tag --labels", "fill-mask", "replaced"])
 def test_a_text_that_is_too_long_is_cut_and_counted_read_in_windows_or_refused(
-    row: Row, run: Run, library: Library
+    name: str, run: Run, library: Library
 ) -> None:
+    row = ROWS[name]
     items = [row.items[0], row.long()]
     content = json_lines(records(row, items))
     usual = find_task(row.task).read_options(row.given).overflow  # type: ignore[attr-defined]
@@ -260,7 +267,7 @@ def test_the_ending_of_an_output_is_one_that_holds_such_results(name: str, run: 
     run(row, "cat", "--output", str(tmp_path / "folder.jsonl")).fails(2, "is a folder")
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if not name.startswith("embed")])
+@pytest.mark.parametrize("name", ["classify", "tag", "answer"])
 @pytest.mark.parametrize("ending", [".csv", ".sqlite"])
 def test_a_table_holds_the_values_of_the_lines(name: str, ending: str, run: Run, tmp_path: Path) -> None:
     row, source, path = ROWS[name], tmp_path / "in.csv", tmp_path / f"out{ending}"
@@ -294,6 +301,8 @@ def test_a_model_that_lacks_the_head_is_refused_with_a_hint(name: str) -> None:
     outcome = call(*row.command, *row.read, stdin=json_lines(records(row, row.items)))
     outcome.fails(1, "hint: ", *row.refused)
     assert outcome.out == ""
+    said = outcome.err.partition("error")[2]
+    assert not re.search(r"[a-z]_[a-z]", re.sub(r"\w+/\S+", "", said))  # names of models, not of the network
 
 
 def long(row: str) -> tuple[Any, ...]:
@@ -302,36 +311,23 @@ def long(row: str) -> tuple[Any, ...]:
 
 # What is typed, what the library is given, and the items if an option has an effect on others only.
 OPTIONS: list[tuple[str, str, dict[str, Any], tuple[Any, ...]]] = [
-    ("embed", "--pooling cls", {"pooling": "cls"}, ()),
     ("embed", "--pooling cls+mean --normalize", {"pooling": "cls+mean", "normalize": True}, ()),
     ("embed", "--no-normalize", {"normalize": False}, ()),
     ("embed", "--dimensions 5", {"dimensions": 5}, ()),
     ("embed", "--prompt in", {"prompt": "in"}, ()),
-    ("embed", "--prompt-name query", {"prompt_name": "query"}, ()),
-    ("embed", "--kind document", {"kind": "document"}, ()),
     ("embed", "--output-dtype int8", {"output_dtype": "int8"}, ()),
     ("embed", "--overflow window", {"overflow": "window"}, long("embed")),
     ("embed --words", "--layer 1", {"layer": 1}, ()),
-    ("embed --words", "--overflow window", {"overflow": "window"}, long("embed")),
     ("embed sparse", "--top-k 4", {"top_k": 4}, ()),
-    ("embed sparse", "--overflow window", {"overflow": "window"}, long("embed")),
     ("embed tokens", "--kind query", {"kind": "query"}, ()),
-    ("embed tokens", "--output-dtype binary", {"output_dtype": "binary"}, ()),
     ("classify", "--top-k 2", {"top_k": 2}, ()),
-    ("classify", "--overflow window", {"overflow": "window"}, long("classify")),
-    ("classify", "--overflow window-max", {"overflow": "window-max"}, long("classify")),
-    ("classify pairs", "--top-k 1", {"top_k": 1}, ()),
     ("classify --labels", "--hypothesis a{}", {"hypothesis": "a{}"}, ()),
     ("classify --labels", "--multi --top-k 1", {"multi": True, "top_k": 1}, ()),
     ("tag", "--aggregation none", {"aggregation": "none"}, ()),
-    ("tag", "--aggregation simple", {"aggregation": "simple"}, ("playing mats",)),
     ("tag --labels", "--threshold 0.2 --nested", {"threshold": 0.2, "nested": True}, ()),
     ("answer", "--top-k 3 --max-words 2", {"top_k": 3, "max_words": 2}, ()),
     ("answer", "--no-answer-threshold 0", {"no_answer_threshold": 0}, ()),
-    ("answer", "--max-length 12 --stride 2", {"max_length": 12, "stride": 2}, long("answer")),
-    ("fill-mask", "--top-k 3", {"top_k": 3}, ()),
     ("fill-mask", "--targets cat,dog --no-text", {"targets": ["cat", "dog"], "text": False}, ()),
-    ("replaced", "--overflow truncate", {"overflow": "truncate"}, long("replaced")),
 ]  # fmt: skip
 
 
@@ -349,64 +345,38 @@ def test_an_option_does_what_it_does_in_python(
 # The arguments behind those of a command, and the status and a part of the error.
 WRONG: list[tuple[str, str, int, str]] = [
     ("embed", "cat --pooling first", 2, "--pooling is 'first', expected one of cls, mean, max, mean_sqrt_len, "),
-    ("embed", "cat --pooling cls+", 2, "--pooling is 'cls+', expected one of cls, "),
-    ("embed", "cat --dimensions 0", 2, "--dimensions"),
     ("embed", "cat --dimensions x", 2, "--dimensions"),
     ("embed", "cat --dimensions 25", 2, "--dimensions is 25, but the model's vectors have 24"),
-    ("embed", "cat --batch-tokens 0", 2, "--batch-tokens"),
-    ("embed", "cat --overflow cut", 2, "--overflow is 'cut', expected truncate, window or error"),
     ("embed", "cat --dtype int8", 2, "--dtype is 'int8', expected auto, float32, float16 or bfloat16"),
     ("embed", "cat --prompt a --prompt-name query", 2, "--prompt 'a' and the --prompt-name 'query' cannot be combined"),
-    ("embed", "cat --prompt-name title", 2, "the model has only the prompts 'query', 'passage'"),
-    ("embed", "cat --prompt " + "-cat" * 20, 2, "together can have at most 32"),
     ("embed", "cat --input in.txt", 2, "--input cannot be combined with"),
     ("embed", "cat --field body", 2, "--field works only with --input"),
     ("embed", "cat --normalize --no-normalize", 2, "2 times"),
     ("embed", "cat --layer 1", 2, "--layer works only for word vectors"),
     ("embed", "cat --vectors sparse --words", 2, "--vectors cannot be combined with --words"),
-    ("embed --words", "cat --pooling cls", 2, "--pooling works only for dense"),
     ("embed --words", "cat --no-normalize", 2, "--normalize works only for dense"),
-    ("embed --words", "cat --layer 9", 2, "--layer is 9"),
-    ("embed sparse", "cat --pooling mean", 2, "--pooling works only for dense"),
     ("embed sparse", "cat --vectors dense", 1, "makes sparse vectors, not dense"),
     ("embed sparse", "cat --vectors dense --top-k 3", 2, "--top-k works only for sparse vectors"),
     ("embed tokens", "cat --overflow window", 2, "--overflow is 'window', expected one of truncate, error"),
-    ("classify", "cat --top-k 0", 2, "--top-k"),
-    ("classify", "cat --overflow cut", 2, "--overflow"),
     ("classify", "cat --hypothesis a{}", 2, "--hypothesis works only with --labels"),
     ("classify", "cat --multi", 2, "--multi works only with --labels"),
-    ("classify", "cat --labels a,b", 1, "'entail'"),
     ("classify", "cat --pair-column a", 2, "--pair-column works only with --input"),
     ("classify", "cat --text-column a", 2, "--text-column works only with --input"),
     ("classify", "--text-column a --input in.txt", 2, "--text-column works only with .jsonl, .json, .csv, .tsv, .parq"),
-    ("classify", "--pair-column a --input in.txt", 2, "--pair-column works only with"),
     ("classify", "--pair-column a --pair b --input in.csv", 2, "--pair cannot be combined with --pair-column"),
-    ("classify pairs", f"{'cat-' * 40} --pair {'-cat' * 40} --overflow window", 1, "--overflow truncate"),
-    ("classify", "cat --labels=", 2, "--labels is ''"),
-    ("classify", "cat --labels a,,b", 2, "--labels is 'a,,b'"),
     ("classify --labels", "cat --labels cat", 2, "'cat' is given twice"),
     ("classify --labels", "cat --hypothesis none", 2, "--hypothesis is 'none'"),
     ("classify --labels", "cat --pair b", 2, "--labels cannot be combined with pairs"),
-    ("classify --labels", "cat --overflow window", 2, "--overflow is 'window'"),
-    ("tag", "cat --aggregation last", 2, "--aggregation"),
     ("tag", "cat --labels person", 2, "--labels"),
     ("answer", "who?", 2, "no context"),
     ("answer", "who? --context a --context-file b", 2, "--context cannot be combined with --context-file"),
     ("answer", "--context-file -", 2, "question"),
     ("answer", "who? --context-file missing.txt", 1, "missing.txt"),
     ("answer", "who? --context=", 1, "the context is empty"),
-    ("answer", " --context a", 1, "the question is empty"),
-    ("answer", "-".join(["cat"] * 20) + " --context a", 1, "39 tokens"),
-    ("answer", "who? --context a --top-k 0", 2, "--top-k"),
-    ("answer", "who? --context a --max-words 0", 2, "--max-words"),
-    ("answer", "who? --context a --stride 31", 1, "cannot overlap"),
-    ("answer", "who? --context a --max-length 64", 2, "--max-length is 64"),
     ("answer", "who? --context a --no-answer-threshold 2", 2, "--no-answer-threshold is 2"),
     ("fill-mask", "[MASK] --targets zebra", 2, "'zebra'"),
     ("fill-mask", "[MASK] --top-k 1 --top-k 1", 2, "2 times"),
-    ("fill-mask", "cat", 1, "has no [MASK]"),
     ("next-sentence", "one", 2, "exactly two texts"),
-    ("next-sentence", "one two three", 2, "exactly two texts"),
     ("next-sentence", "--input in.txt", 2, "a and b"),
     ("next-sentence", "--input in.jsonl --field a", 2, "a and b"),
 ]  # fmt: skip

@@ -2,30 +2,21 @@
 
 import io
 
-import pytest
 from rich.table import Table
 from rich.text import Text
 
 from mlxbert.cli.views.rich_console import Console, Trim
+from tests.helpers.cases import together
 from tests.helpers.program import call
-from tests.helpers.rooms import needs
 
 
-@pytest.mark.parametrize("colours", ["", "1"])
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("tokenize", "hello world", "--no-json"), ("models", "list", "--no-json"), ("help", "embed"),
-        ("inspect", "builtin", "--no-json"), pytest.param(("attention", "a b", "--no-json"), marks=needs("explore")),
-    ],
-)  # fmt: skip
-def test_no_line_ends_with_spaces(arguments: tuple[str, ...], colours: str) -> None:
-    variables = {"FORCE_COLOR": colours} if colours else {}
-    outcome = call(*arguments, **variables)  # type: ignore[arg-type]
+@together("colours", [{}, {"FORCE_COLOR": "1"}])
+@together("arguments", [("tokenize", "hello world", "--no-json"), ("help", "embed")])
+def test_no_line_ends_with_spaces(arguments: tuple[str, ...], colours: dict[str, str]) -> None:
+    outcome = call(*arguments, **colours)  # type: ignore[arg-type]
     lines = Text.from_ansi(outcome.out).plain.split("\n")
     assert outcome.status == 0 and len(lines) > 2
-    if arguments[0] != "attention" or not colours:  # whose squares are spaces with a background
-        assert not [line for line in lines if line.endswith(" ")]
+    assert not [line for line in lines if line.endswith(" ")]
 
 
 def printed(*shown: object, **how: object) -> str:

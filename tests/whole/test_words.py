@@ -92,21 +92,6 @@ def test_other_names_of_commands_work() -> None:
     assert call("models", "ls").out == call("models", "list").out
 
 
-@pytest.mark.parametrize(("arguments", "pieces"), [
-    (["classify", "x"], ["no classification head", "finetune classify", "checkpoint can be used for"]),
-    (["rerank", "x", "y"], ["no classification head\n", "rerank needs a cross-encoder"]),
-    (["tag", "x"], ["no tagging head", "dslim/bert-base-NER has one", "finetune tag"]),
-    (["answer", "x", "--context", "y"], ["no question-answering head", "deepset/roberta-base-squad2"]),
-    (["replaced", "x"], ["replaced-token-detection head", "google/electra-small-discriminator has one"]),
-], ids=lambda value: value[0])  # fmt: skip
-def test_a_missing_head_is_named_as_users_call_it_with_a_model_that_has_it(
-    arguments: list[str], pieces: list[str]
-) -> None:
-    outcome = call(*arguments)
-    outcome.fails(1, *pieces)
-    assert not re.search(r"[a-z]_[a-z]", outcome.err.partition("error")[2])  # no names of the network
-
-
 def test_inspect_has_a_short_form_of_ten_lines(tmp_path: Path) -> None:
     outcome, shown = terminal("inspect", "builtin", COLUMNS="80")
     lines = plain(shown)[:-1]
