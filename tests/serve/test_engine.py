@@ -8,7 +8,8 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,15 @@ from mlxbert.errors import ArgumentError, MissingHeadError, MlxbertError, ModelC
 from mlxbert.results.result import Failure
 from mlxbert.serve.engine.engine import Engine
 from mlxbert.serve.engine.engine_state import EngineState
+from mlxbert.serve.engine.model_thread import ModelThread
 from mlxbert.serve.engine.next_batch import Key, QueuedItem, Request, choose
 from mlxbert.serve.engine.serving_options import EngineOptions
 from mlxbert.serve.service import Service, read_facts
+from mlxbert.tasks.answer import AnswerTask
 from mlxbert.tasks.catalogue import find_task
+from mlxbert.tasks.embed import EmbedTask
 from mlxbert.tasks.task import PreparedItem
+from tests.helpers.answering import save_answering
 from tests.helpers.cases import together
 from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config
 
@@ -35,6 +40,27 @@ TEXTS = ["the cat sat on the mat", "paris is a city", "a dog", "the largest city
 def engine(tiny_folder: Path) -> Iterator[Engine]:
     with Engine({"one": str(tiny_folder), "two": str(tiny_folder)}) as engine:
         yield engine
+
+
+Make = Callable[..., Engine]
+
+
+@pytest.fixture
+def make(tiny_folder: Path) -> Make:
+    """Makes an engine with a model of its own."""
+    return lambda **options: Engine({"one": str(tiny_folder)}, EngineOptions(**options))
+
+
+@contextmanager
+def blocked(engine: Engine) -> Iterator[None]:
+    """What is submitted in this context waits until its end."""
+    go_on = threading.Event()
+    waits = engine.call(None, go_on.wait)
+    try:
+        yield
+    finally:
+        go_on.set()
+    assert waits.result()
 
 
 @pytest.fixture(scope="module")
@@ -120,93 +146,87 @@ def test_windows_of_a_long_text_are_all_computed(engine: Engine, model: mlxbert.
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-@together("task,options", [("no-such", {}), ("embed", {"pooling": "sum"}), ("embed", {"colour": 3}), ("tag", {"x": 1})])
-def test_wrong_requests_are_refused(engine: Engine, task: str, options: dict[str, Any]) -> None:
-    with pytest.raises(MlxbertError):
-        engine.submit("one", task, ["a"], **options).result()
+class Same:
+    """Says that it is a value of JSON, and is none."""
+
+    def __repr__(self) -> str:
+        return "Same()"
 
 
-def test_options_that_cannot_be_compared_are_refused(engine: Engine) -> None:
-    class Same:
-        def __repr__(self) -> str:
-            return "Same()"
-
-    for odd in (Same(), {1, 2}, b"x", "x" * 300_000):
-        with pytest.raises(ArgumentError):
-            engine.submit("one", "embed", ["a"], prompt=odd)
-    with pytest.raises(ArgumentError, match="`targets` contains"):
-        engine.submit("one", "fill-mask", ["[MASK]"], targets=[["cat"]])
-
-
-def test_requests_with_equal_options_share_batches(engine: Engine) -> None:
-    blocked = threading.Event()
-    engine.call(None, blocked.wait)
-    given: list[dict[str, Any]] = [{}, {"top_k": 5}, {"top_k": None, "targets": ["cat"]}, {"targets": ("cat",)}]
-    asked = [engine.submit("one", "fill-mask", ["The [MASK] sat."], **one) for one in given]
-    keys = {request.key for request in engine._state.requests}
-    blocked.set()
-    assert len(keys) == 3 and all(len(one.result().results) == 1 for one in asked)
-
-
-def test_a_text_is_not_a_list_of_texts(engine: Engine) -> None:
-    with pytest.raises(ArgumentError):
-        engine.submit("one", "embed", "a text")
-    with Engine("builtin") as other:
-        assert [*other.models] == ["builtin"]
-
-
-def test_errors_of_callers_are_not_failures_of_the_engine(engine: Engine) -> None:
+@together(
+    "model,task,items,options",
+    [
+        ("one", "no-such", ["a"], {}),
+        ("one", "embed", ["a"], {"pooling": "sum"}),
+        ("one", "embed", ["a"], {"colour": 3}),
+        ("one", "embed", ["a"], {"dimensions": 9999}),
+        ("one", "fill-mask", ["[MASK]"], {"targets": [["cat"]]}),
+        ("one", "embed", "a text", {}),
+        ("three", "embed", ["a"], {}),
+        *(("one", "embed", ["a"], {"prompt": odd}) for odd in (Same(), {1, 2}, b"x", "x" * 300_000)),
+    ],
+)
+def test_wrong_requests_are_refused_and_no_failures_of_the_engine(
+    engine: Engine, model: str, task: str, items: Any, options: dict[str, Any]
+) -> None:
     before = engine.counts.failed
     with pytest.raises(ArgumentError):
-        engine.submit("one", "embed", ["a"], dimensions=9999).result()
+        engine.submit(model, task, items, **options).result()
     assert engine.counts.failed == before
 
 
-def test_unknown_models_are_refused(engine: Engine) -> None:
-    with pytest.raises(ArgumentError, match="three"):
-        engine.submit("three", "embed", ["a"])
+def test_a_single_name_is_a_list_of_one() -> None:
+    with Engine("builtin") as engine:
+        assert [*engine.models] == ["builtin"]
 
 
-def test_a_model_that_cannot_be_loaded_costs_its_own_requests(tmp_path: Path) -> None:
-    with Engine({"gone": str(tmp_path / "gone"), "here": "builtin"}) as engine:
+def test_requests_with_equal_options_share_batches(engine: Engine) -> None:
+    given: list[dict[str, Any]] = [{}, {"top_k": 5}, {"top_k": None, "targets": ["cat"]}, {"targets": ("cat",)}]
+    with blocked(engine):
+        asked = [engine.submit("one", "fill-mask", ["The [MASK] sat."], **one) for one in given]
+        keys = {request.key for request in engine._state.requests}
+    assert len(keys) == 3 and all(len(one.result().results) == 1 for one in asked)
+
+
+def test_a_model_that_cannot_be_loaded_costs_its_own_requests(tmp_path: Path, tiny_folder: Path) -> None:
+    with Engine({"gone": str(tmp_path / "gone"), "here": str(tiny_folder)}) as engine:
         gone, here = engine.submit("gone", "embed", ["a"]), engine.submit("here", "embed", ["a"])
         with pytest.raises(MlxbertError):
             gone.result()
         assert len(here.result().results) == 1
 
 
-def test_what_comes_on_top_of_a_full_queue_is_refused() -> None:
-    with Engine(options=EngineOptions(max_queue=8)) as engine:
-        blocked = threading.Event()
-        waits = engine.call(None, blocked.wait)
-        first = engine.submit("builtin", "embed", ["a"] * 6)
-        with pytest.raises(OverloadedError):
-            engine.submit("builtin", "embed", ["b"] * 3)
-        with pytest.raises(ArgumentError):
-            engine.submit("builtin", "embed", ["b"] * 9)
-        blocked.set()
-        assert waits.result()
+def test_what_comes_on_top_of_a_full_queue_is_refused(make: Make) -> None:
+    with make(max_queue=8) as engine:
+        with blocked(engine):
+            first = engine.submit("one", "embed", ["a"] * 6)
+            with pytest.raises(OverloadedError):
+                engine.submit("one", "embed", ["b"] * 3)
+            with pytest.raises(ArgumentError):
+                engine.submit("one", "embed", ["b"] * 9)
         assert len(first.result().results) == 6
-        assert engine.waiting == 0
-        assert engine.counts.refused == 1
+        assert (engine.waiting, engine.counts.refused) == (0, 1)
 
 
-def test_a_caller_that_leaves_frees_the_queue() -> None:
-    with Engine() as engine:
-        engine.submit("builtin", "embed", ["a"]).result()
-        blocked = threading.Event()
-        engine.call(None, blocked.wait)
-        left = engine.submit("builtin", "embed", ["a"] * 6)
-        stays = engine.submit("builtin", "embed", ["b"])
-        assert left.cancel()
-        assert engine.waiting == 1
-        blocked.set()
+def test_a_caller_or_a_coroutine_that_leaves_frees_the_queue(make: Make) -> None:
+    async def leave(engine: Engine) -> None:
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(engine.ask("one", "embed", ["a"]), 0.05)
+
+    with make() as engine:
+        engine.submit("one", "embed", ["a"]).result()
+        with blocked(engine):
+            left = engine.submit("one", "embed", ["a"] * 6)
+            stays = engine.submit("one", "embed", ["b"])
+            assert left.cancel()
+            asyncio.run(leave(engine))
+            assert engine.waiting == 1
         stays.result()
         assert engine.counts.texts == 2
 
 
 def test_a_request_that_is_cancelled_just_now_has_not_failed() -> None:
-    state, request = EngineState(), Request(_key("builtin", "embed"), ["a"], 0.0)
+    state, request = EngineState(), Request(_key("one", "embed"), ["a"], 0.0)
     state.requests.add(request)
     state.waiting = 1
     request.future.cancel()
@@ -216,22 +236,8 @@ def test_a_request_that_is_cancelled_just_now_has_not_failed() -> None:
     assert (state.counts.failed, state.counts.abandoned, state.waiting, state.requests) == (0, 1, 0, set())
 
 
-def test_a_coroutine_that_is_cancelled_frees_the_queue() -> None:
-    with Engine() as engine:
-        blocked = threading.Event()
-
-        async def leave() -> None:
-            with pytest.raises(asyncio.TimeoutError):
-                await asyncio.wait_for(engine.ask("builtin", "embed", ["a"]), 0.05)
-
-        engine.call(None, blocked.wait)
-        asyncio.run(leave())
-        assert engine.waiting == 0
-        blocked.set()
-
-
-def test_a_long_text_lets_short_ones_through(tiny_folder: Path) -> None:
-    with Engine({"one": str(tiny_folder)}, EngineOptions(max_batch_tokens=128)) as engine:
+def test_a_long_text_lets_short_ones_through(make: Make) -> None:
+    with make(max_batch_tokens=128) as engine:
         engine.submit("one", "embed", ["a"]).result()
         long = engine.submit("one", "embed", ["cat and " * 6000], overflow="window")
         order: list[str] = []
@@ -251,41 +257,21 @@ def test_a_long_text_lets_short_ones_through(tiny_folder: Path) -> None:
         assert order == ["short", "long"]
 
 
-def test_an_error_in_a_batch_costs_only_the_request_that_causes_it(engine: Engine, monkeypatch: Any) -> None:
-    from mlxbert.tasks.embed import EmbedTask
+@pytest.mark.parametrize("method", ["compute", "together"])  # in a batch; while texts are prepared
+def test_an_error_costs_only_the_request_that_causes_it(engine: Engine, monkeypatch: Any, method: str) -> None:
+    whole = getattr(EmbedTask, method)
 
-    whole = EmbedTask.compute
-
-    def planted(task: Any, jobs: Any, pause: Any) -> Any:
-        if any(job.item == "planted" for job in jobs):
+    def planted(task: Any, items: Any, *pause: Any) -> Any:
+        if any(getattr(item, "item", item) == "planted" for item in items):
             raise ZeroDivisionError("planted")
-        return whole(task, jobs, pause)
+        return whole(task, items, *pause)
 
-    monkeypatch.setattr(EmbedTask, "compute", planted)
-    blocked = threading.Event()
-    engine.call(None, blocked.wait)
-    asked = [engine.submit("one", "embed", [text]) for text in ("a", "planted", "b")]
-    blocked.set()
+    monkeypatch.setattr(EmbedTask, method, planted)
+    with blocked(engine):
+        asked = [engine.submit("one", "embed", [text]) for text in ("a", "planted", "b")]
     assert len(asked[0].result().results) == len(asked[2].result().results) == 1
     with pytest.raises(ZeroDivisionError):
         asked[1].result()
-    assert engine.waiting == 0
-
-
-def test_an_error_while_texts_are_prepared_costs_only_that_request(engine: Engine, monkeypatch: Any) -> None:
-    from mlxbert.tasks.embed import EmbedTask
-
-    whole = EmbedTask.together
-
-    def planted(task: Any, items: Any) -> Any:
-        if "planted" in items:
-            raise ZeroDivisionError("planted")
-        return whole(task, items)
-
-    monkeypatch.setattr(EmbedTask, "together", planted)
-    with pytest.raises(ZeroDivisionError):
-        engine.submit("one", "embed", ["planted"]).result()
-    assert len(engine.submit("one", "embed", ["a"]).result().results) == 1
     assert engine.waiting == 0
 
 
@@ -308,14 +294,14 @@ def test_memory_is_never_more_than_said(tiny_folder: Path) -> None:
         engine.submit("a", "embed", ["x"]).result()
 
 
-def test_idle_models_leave(tiny_folder: Path) -> None:
-    with Engine({"a": str(tiny_folder)}, EngineOptions(idle_minutes=0.002)) as engine:
-        engine.submit("a", "embed", ["x"]).result()
+def test_idle_models_leave(make: Make) -> None:
+    with make(idle_minutes=0.002) as engine:
+        engine.submit("one", "embed", ["x"]).result()
         deadline = time.monotonic() + 10
         while engine.loaded and time.monotonic() < deadline:
             time.sleep(0.02)
         assert not engine.loaded
-        assert len(engine.submit("a", "embed", ["x"]).result().results) == 1
+        assert len(engine.submit("one", "embed", ["x"]).result().results) == 1
 
 
 @pytest.fixture
@@ -331,8 +317,8 @@ def other_files(folder: Path) -> None:
     save(folder, tensors_of(network), CONFIG | sizes)
 
 
-def test_a_model_with_other_files_is_not_taken_for_the_one_that_was_loaded(changing: Path) -> None:
-    with Engine({"one": str(changing), "two": "builtin"}, EngineOptions(max_models=1)) as engine:
+def test_a_model_with_other_files_is_not_taken_for_the_one_that_was_loaded(changing: Path, tiny_folder: Path) -> None:
+    with Engine({"one": str(changing), "two": str(tiny_folder)}, EngineOptions(max_models=1)) as engine:
         before = vectors(engine.submit("one", "embed", TEXTS).result())
         engine.submit("two", "embed", ["x"]).result()
         assert [*engine.loaded] == ["two"]
@@ -345,9 +331,11 @@ def test_a_model_with_other_files_is_not_taken_for_the_one_that_was_loaded(chang
         assert [*engine.loaded] == ["two"]  # nothing was unloaded for it
 
 
-def test_a_model_with_other_files_is_taken_with_its_facts_where_that_is_wanted(changing: Path) -> None:
+def test_a_model_with_other_files_is_taken_with_its_facts_where_that_is_wanted(
+    changing: Path, tiny_folder: Path
+) -> None:
     options = EngineOptions(max_models=1, reload_changed=True)
-    with Engine({"one": str(changing), "two": "builtin"}, options) as engine:
+    with Engine({"one": str(changing), "two": str(tiny_folder)}, options) as engine:
         service = Service(engine)
         service.facts["one"] = engine.call("one", lambda model: read_facts("one", model)).result()
         before = service.facts["one"]
@@ -359,10 +347,10 @@ def test_a_model_with_other_files_is_taken_with_its_facts_where_that_is_wanted(c
         assert after.fingerprint != before.fingerprint and after.parameters != before.parameters
 
 
-def test_a_closed_engine_has_no_threads_and_no_models() -> None:
-    engine = Engine(["builtin"])
-    model = weakref.ref(engine.call("builtin", lambda model: model.network).result())
-    engine.submit("builtin", "embed", ["a"]).result()
+def test_a_closed_engine_has_no_threads_and_no_models(make: Make) -> None:
+    engine = make()
+    model = weakref.ref(engine.call("one", lambda model: model.network).result())
+    engine.submit("one", "embed", ["a"]).result()
     threads = [thread for thread in threading.enumerate() if thread.name.startswith("mlxbert-engine")]
     engine.close()
     assert len(threads) >= 2 and sum(not thread.is_alive() for thread in threads) >= 2
@@ -370,8 +358,8 @@ def test_a_closed_engine_has_no_threads_and_no_models() -> None:
     assert not engine.loaded and model() is None
 
 
-def test_closing_computes_what_was_taken(tiny_folder: Path) -> None:
-    engine = Engine({"one": str(tiny_folder)})
+def test_closing_computes_what_was_taken(make: Make) -> None:
+    engine = make()
     asked = [engine.submit("one", "embed", [f"text {number}"]) for number in range(40)]
     engine.close()
     assert all(len(one.result().results) == 1 for one in asked)
@@ -379,7 +367,7 @@ def test_closing_computes_what_was_taken(tiny_folder: Path) -> None:
         engine.submit("one", "embed", ["x"])
 
 
-@together("pause", [0.0, 0.005, 0.05, 0.2])
+@together("pause", [0.0, 0.005, 0.05])
 def test_closing_without_draining_leaves_nobody_waiting(pause: float, tiny_folder: Path) -> None:
     engine = Engine({"one": str(tiny_folder), "two": str(tiny_folder)})
     asked: list[Any] = [
@@ -396,42 +384,35 @@ def test_closing_without_draining_leaves_nobody_waiting(pause: float, tiny_folde
         engine.submit("one", "embed", ["x"])
 
 
-def test_closing_without_draining_is_an_error_for_what_waits() -> None:
-    engine = Engine()
-    blocked = threading.Event()
-    engine.call(None, blocked.wait)
-    asked: list[Any] = [engine.submit("builtin", "embed", ["x"]), engine.call(None, lambda: None)]
-    threading.Timer(0.1, blocked.set).start()
-    engine.close(drain=False)
-    for one in asked:
-        with pytest.raises(MlxbertError):
-            one.result(timeout=0)
-
-
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_what_waits_ends_with_an_error_when_the_thread_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mlxbert.serve.engine.model_thread import ModelThread
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_waits_ends_with_an_error_when_the_engine_is_closed_or_its_thread_fails(
+    fails: bool, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
 
-    blocked = threading.Event()
-
-    def fails(self: Any) -> None:
-        blocked.wait()
+    def fail(self: Any) -> None:
+        go_on.wait()
         raise SystemExit
 
-    monkeypatch.setattr(ModelThread, "_step", fails)
-    engine = Engine()
-    asked: list[Any] = [engine.submit("builtin", "embed", ["x"]), engine.call(None, lambda: None)]
-    blocked.set()
+    if fails:
+        monkeypatch.setattr(ModelThread, "_step", fail)
+    engine = make()
+    engine.call(None, go_on.wait)
+    asked: list[Any] = [engine.submit("one", "embed", ["x"]), engine.call(None, lambda: None)]
+    threading.Timer(0.1, go_on.set).start()
+    if not fails:
+        engine.close(drain=False)
     for one in asked:
         with pytest.raises(MlxbertError):
-            one.result(timeout=20)
+            one.result(timeout=20 * fails)
     engine.close()
 
 
 def test_callbacks_may_wait_for_another_thread_that_asks(engine: Engine) -> None:
     for task, items in (("embed", ["a"]), ("embed", [3]), ("tag", ["a"])):  # a result, a failure, an error
         asked: list[Any] = []
-        blocked, called = threading.Event(), threading.Event()
+        called = threading.Event()
 
         def ask_elsewhere(_: Any, asked: list[Any] = asked, called: threading.Event = called) -> None:
             thread = threading.Thread(target=lambda: asked.append(engine.submit("one", "embed", ["b"])))
@@ -439,15 +420,14 @@ def test_callbacks_may_wait_for_another_thread_that_asks(engine: Engine) -> None
             thread.join(5)
             called.set()
 
-        engine.call(None, blocked.wait)
-        engine.submit("one", task, items).add_done_callback(ask_elsewhere)
-        blocked.set()
+        with blocked(engine):
+            engine.submit("one", task, items).add_done_callback(ask_elsewhere)
         assert called.wait(20) and len(asked) == 1
         assert len(asked[0].result().results) == 1
 
 
-def test_an_engine_can_be_closed_by_its_own_thread() -> None:
-    engine = Engine()
+def test_an_engine_can_be_closed_by_its_own_thread(make: Make) -> None:
+    engine = make()
     engine.call(None, engine.close).result(timeout=20)
     assert engine.closed
 
@@ -457,20 +437,12 @@ def _key(model: str, task: str) -> Key:
     return Key(model, entry, entry.options())
 
 
-def test_a_bulk_request_does_not_keep_another_task_waiting() -> None:
-    bulk, other = Request(_key("m", "embed"), ["x"], 1.0), Request(_key("m", "tag"), ["x"], 2.0)
-    entries = [QueuedItem(one, 0, None, PreparedItem("x", [], False), 10) for one in (bulk, bulk, other)]  # type: ignore[arg-type]
-    assert choose(entries, lambda _: 10, overdue=0.0)[0].request is bulk
-    bulk.served = 3.0
-    assert choose(entries, lambda _: 10, overdue=0.0)[0].request is other
-
-
-def test_what_is_answered_is_freed() -> None:
-    with Engine() as engine:
-        engine.submit("builtin", "embed", ["a"]).result()
+def test_what_is_answered_is_freed(make: Make) -> None:
+    with make() as engine:
+        engine.submit("one", "embed", ["a"]).result()
         gc.disable()
         try:
-            future = engine.submit("builtin", "embed", ["b"])
+            future = engine.submit("one", "embed", ["b"])
             future.result()
             engine.call(None, lambda: None).result()
             gone = weakref.ref(future)
@@ -481,9 +453,6 @@ def test_what_is_answered_is_freed() -> None:
 
 
 def test_a_long_answer_is_whole_although_its_batch_failed(tmp_path: Path, monkeypatch: Any) -> None:
-    from mlxbert.tasks.answer import AnswerTask
-    from tests.helpers.answering import save_answering
-
     folder = save_answering(tmp_path / "answer")
     long = ("the cat ?", "the dog sat on a mat in paris . " * 400)
     whole, failed = AnswerTask.compute, []
@@ -497,10 +466,8 @@ def test_a_long_answer_is_whole_although_its_batch_failed(tmp_path: Path, monkey
     monkeypatch.setattr(AnswerTask, "compute", planted)
     with Engine({"qa": str(folder)}, EngineOptions(max_batch_tokens=1_000_000)) as engine:
         expected = engine.submit("qa", "answer", [long]).result().results[0]
-        blocked = threading.Event()
-        engine.call(None, blocked.wait)
-        asked = [engine.submit("qa", "answer", [one]) for one in (long, ("the cat ?", "planted"))]
-        blocked.set()
+        with blocked(engine):
+            asked = [engine.submit("qa", "answer", [one]) for one in (long, ("the cat ?", "planted"))]
         found = asked[0].result().results[0]
         with pytest.raises(ZeroDivisionError):
             asked[1].result()
@@ -519,6 +486,8 @@ def test_short_ones_come_first_unless_others_have_waited_too_long() -> None:
     assert choose([long, short, other], lambda _: 310, overdue=0.0) == [short, long]
     assert choose([long, short, other], lambda _: 305, overdue=1.5) == [long]
     assert choose([other, long], lambda _: 305, overdue=0.0) == [long]
+    long.request.served = 4.0  # other items of the bulk request wait for those of other requests
+    assert choose([other, long], lambda _: 305, overdue=0.0) == [other]
 
 
 @pytest.mark.parametrize("started", [0, 1, 2])
