@@ -187,16 +187,19 @@ def test_json_in_pieces_is_that_of_the_whole() -> None:
             "before": "\0", "numbers": {"a": plain, "b": [[["1", "2"], [], ["3"]], rows.tolist()]}, "after": [1],
         }  # fmt: skip
     assert [*pieces(each([], str))] == [b"[]"] and json.loads(b"".join(pieces(each([1, 2], str)))) == ["1", "2"]
-    assert len([*pieces(each(range(50_000), lambda one: "text"))]) > 3
+    assert len([*pieces(each(range(50_000), lambda one: "text"))]) > 3  # of 64 kB
 
 
-def test_a_large_answer_is_sent_in_pieces_and_a_small_one_at_once(folders: dict[str, Path]) -> None:
-    with serving({"embed": folders["embed"]}, max_queue=5000) as service:
+def test_a_large_answer_is_sent_in_pieces_and_a_small_one_at_once(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mlxbert.serve.json_bodies._MIN_SIZE", 1024)
+    monkeypatch.setattr("mlxbert.serve.http.app._FIRST_PIECES", 4)
+    with serving({"embed": folders["embed"]}) as service:
         app = make_app(service)
-        body = {"texts": [WORDS] * 3600}
-        whole = ask(app, "POST", "/api/embed", body)
-        assert "content-length" not in whole.headers and len(whole.json["results"]) == 3600
-        assert "content-length" in ask(app, "POST", "/api/embed", {"texts": [WORDS] * 700}).headers
+        whole = ask(app, "POST", "/api/embed", {"texts": [WORDS] * 200})
+        assert "content-length" not in whole.headers and len(whole.json["results"]) == 200
+        assert "content-length" in ask(app, "POST", "/api/embed", {"texts": [WORDS] * 9}).headers
         assert service.room.claim(10 * service.room.max_bytes, print).granted  # all of it is free again
 
 

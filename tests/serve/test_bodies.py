@@ -98,7 +98,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])  # on a busy machine
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])  # on a busy machine
 @given(VALUES, st.booleans())
 def test_values_are_counted_as_they_are_written(value: Any, ascii_only: bool) -> None:
     def count(one: Any) -> int:
