@@ -155,72 +155,42 @@ def secure(tmp_path: Path) -> Iterator[tuple[str, Path]]:
 
 
 def test_a_certificate_that_is_not_trusted_is_no_other_fault(secure: tuple[str, Path]) -> None:
-    url, _ = secure
-    failed = call("embed", "cat", "--server", url)
+    failed = call("embed", "cat", "--server", secure[0])
     failed.fails(1, "certificate is not trusted (self-signed certificate)", "SSL_CERT_FILE=FILE")
 
 
-def test_a_certificate_for_another_name_is_not_mended_by_trust(
+def test_a_certificate_that_the_user_trusts_is_trusted_for_its_own_name_alone(
     secure: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, certificate = secure
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    assert Server(url).ask("/api/status") == READY
     with pytest.raises(MlxbertError, match=r"certificate is not valid \(Hostname mismatch") as failed:
         Server(url.replace("127.0.0.1", "localhost")).ask("/api/status")
     assert "address" in str(failed.value.hint) and "SSL_CERT_FILE" not in str(failed.value.hint)
+    assert _trusted().post_handshake_auth is True  # as in the contexts of http.client
 
 
-def test_a_connection_is_as_those_with_a_context_of_http_client() -> None:
-    assert _trusted().post_handshake_auth is True
-
-
-def test_a_folder_of_certificates_that_cannot_be_listed_is_no_fault(
-    secure: tuple[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("folder", ["missing", "empty", "some", "forbidden"])
+def test_where_python_has_no_certificates_those_of_certifi_are_trusted_and_are_not_added_to_others(
+    folder: str, secure: tuple[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """It has none as python.org's Python for a Mac is installed."""
+
     def refuse(folder: str) -> list[str]:
         raise PermissionError(13, "Permission denied")
 
     url, certificate = secure
-    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "no-file"))
-    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
-    monkeypatch.setattr(os, "listdir", refuse)
-    monkeypatch.setitem(sys.modules, "certifi", SimpleNamespace(where=lambda: str(certificate)))
-    with pytest.raises(MlxbertError, match="not trusted"):  # those of certifi are not added
-        Server(url).ask("/api/status")
-
-
-def test_a_certificate_that_the_user_trusts_is_trusted(
-    secure: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    url, certificate = secure
-    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-    assert Server(url).ask("/api/status") == READY
-
-
-@pytest.mark.parametrize("folder", ["missing", "empty"])
-def test_where_python_has_no_certificates_those_of_certifi_are_trusted(
-    folder: str, secure: tuple[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """As python.org's Python for a Mac is installed."""
-    url, certificate = secure
-    (tmp_path / "empty").mkdir()
+    for name in ("empty", "some", "forbidden"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "some/0.pem").write_text("")
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "no-file"))
     monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path / folder))
     monkeypatch.setitem(sys.modules, "certifi", SimpleNamespace(where=lambda: str(certificate)))
-    assert Server(url).ask("/api/status") == READY
-    monkeypatch.setitem(sys.modules, "certifi", None)
-    with pytest.raises(MlxbertError, match="not trusted"):
-        Server(url).ask("/api/status")
-
-
-def test_certificates_of_certifi_are_not_added_to_others(
-    secure: tuple[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    url, certificate = secure
-    (tmp_path / "some").mkdir()
-    (tmp_path / "some/0.pem").write_text("")
-    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "no-file"))
-    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path / "some"))
-    monkeypatch.setitem(sys.modules, "certifi", SimpleNamespace(where=lambda: str(certificate)))
+    if folder == "forbidden":
+        monkeypatch.setattr(os, "listdir", refuse)
+    if folder in ("missing", "empty"):
+        assert Server(url).ask("/api/status") == READY
+        monkeypatch.setitem(sys.modules, "certifi", None)
     with pytest.raises(MlxbertError, match="not trusted"):
         Server(url).ask("/api/status")
