@@ -71,23 +71,15 @@ def _replace(name: str, array: mx.array) -> Callable[[Path], None]:
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "data cut off": (lambda f: _rewrite(f, lambda head, data: _with_length(head, data[:-100])), "truncated"),
-    "empty file": (lambda f: _rewrite(f, lambda head, data: b""), "truncated"),
-    "header not JSON": (lambda f: _rewrite(f, lambda head, data: _with_length(b"{" * len(head), data)), "damaged"),
     "dtype": (lambda f: _rewrite(f, lambda h, d: _with_length(h.replace(b'"F32"', b'"F31"'), d)), "'F31'"),
     "wrong shape": (_replace("bert.pooler.dense.weight", mx.zeros((3, 16))), "shape (3, 16)"),
-    "unknown tensor": (_replace("bert.extra.weight", mx.zeros(3)), "tensor 'bert.extra.weight' is not a weight"),
     "missing tensor": (_rename("bert.pooler.dense.weight", "classifier.weight"), "pooler.dense.weight' is missing"),
-    "untied decoder": (_replace("cls.predictions.decoder.weight", mx.zeros((59, 16))), "differs from"),
     "config not JSON": (lambda f: (f / "config.json").write_text('{"model_type": "be', encoding="utf-8"), "not valid"),
     "vocabulary binary": (lambda f: (f / "vocab.txt").write_bytes(b"\xff\0\xfe"), "UTF-8"),
-    "vocabulary short": (
-        lambda f: (f / "vocab.txt").write_text("[PAD]\nthe\n", encoding="utf-8"),
-        "is not in the vocabulary",
-    ),
     "vocabulary long": (lambda f: (f / "vocab.txt").open("a", encoding="utf-8").write("x\ny\n"), "62 tokens"),
     "tokenizer.json": (lambda f: (f / "tokenizer.json").write_text('{"model": 3}', encoding="utf-8"), "damaged"),
 }
-CONFIGS: dict[str, object] = {"model_type": "gpt5", "hidden_act": "wiggle", "hidden_size": 0, "is_decoder": True}
+CONFIGS: dict[str, object] = {"model_type": "gpt5", "hidden_size": 0}
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -147,8 +139,6 @@ def test_a_text_without_a_mask_says_where_one_goes(text: str, small: str) -> Non
     ("name", "content", "said"),
     [
         ("packed.txt", gzip.compress(b"the [MASK]\n", mtime=0), "gzip"),
-        ("head.csv", b"text,caf\xe9\nthe [MASK],1\n", "line 1: byte 0xe9 at offset 8"),
-        ("empty.csv", b"", "expected a header"),
         ("other.csv", b"n,m\n1,2\n", "the file has no column 'text' (columns: n, m)"),
     ],
 )
@@ -164,11 +154,9 @@ def test_a_file_of_which_nothing_can_be_used_is_refused(
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("image.txt", b"the [MASK]\n\x89PNG\r\n", "line 2: byte 0x89 at offset 11"),
         ("utf-16-be.txt", "the [MASK]\n".encode("utf-16-be"), "UTF-16"),
         ("marked.txt", b"\xef\xbb\xbfcaf\xe9 [MASK]\n", "byte 0xe9 at offset 6"),
         ("binary.jsonl", b"\0\1\2", "the byte at offset 0 is zero"),
-        ("binary.csv", b"text\n\0\1\2\n", "line 2: the byte at offset 5 is zero"),
     ],
 )
 def test_a_line_that_is_no_text_is_a_bad_record_with_the_place(

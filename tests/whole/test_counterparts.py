@@ -13,11 +13,12 @@ import pytest
 import mlxbert
 from mlxbert.other_libraries import ARGUMENTS, ATTRIBUTES, VALUES
 from mlxbert.train.options.training_tasks import TASKS
+from tests.helpers.cases import together
 
 FUNCTIONS = {name: getattr(mlxbert, name) for name in dir(mlxbert) if inspect.isfunction(getattr(mlxbert, name))}
 
 
-@pytest.mark.parametrize("name", ATTRIBUTES)
+@together("name", ATTRIBUTES)
 def test_a_name_of_another_library_is_no_attribute_and_names_ours(name: str, tiny: mlxbert.Model) -> None:
     is_package = importlib.util.find_spec(f"mlxbert.{name}") is not None
     for owner in (tiny, *([] if is_package else [mlxbert])):
@@ -95,7 +96,7 @@ CALLS: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("call", CALLS)
+@together("call", CALLS)
 def test_an_unknown_argument_names_ours(call: str, tiny: mlxbert.Model) -> None:
     function, arguments, ours = CALLS[call]
     name = next(iter(arguments))
@@ -115,7 +116,7 @@ def test_an_option_of_training_names_ours(tmp_path: Any) -> None:
         assert caught.value.hint == f"did you mean {ours}?"
 
 
-@pytest.mark.parametrize(("task", "meant"), [("clasify", "classify"), ("text-classification", "classify")])
+@together("task,meant", [("clasify", "classify"), ("text-classification", "classify")])
 def test_a_misspelled_choice_is_suggested(task: str, meant: str, tmp_path: Any) -> None:
     calls = (
         lambda: mlxbert.finetune(task, train=[], output=tmp_path),

@@ -139,15 +139,9 @@ def _vocabulary(word: str, width: int) -> Parts:
 def _models(word: str, width: int) -> Parts:
     revision = {"commit": "0" * 40, "names": [word], "bytes": 90_000_000, "complete": True}
     builtin = {"name": "builtin", "family": "bert", "tasks": ["embed"], "quality": {"embed": word}, "bytes": 10}
-    return models.draw_list(
-        {
-            "cache": word,
-            "models": [builtin, {"name": word, "family": word, "revisions": [revision]}],
-            "written": [
-                {"folder": word, "kind": "pretrain", "family": None, "bytes": 80_000_000, "written": "2026-01-02T03"}
-            ],
-        }
-    )
+    made = {"folder": word, "kind": "pretrain", "family": None, "bytes": 80_000_000, "written": "2026-01-02T03"}
+    cached = {"name": word, "family": word, "revisions": [revision]}
+    return models.draw_list({"cache": word, "models": [builtin, cached], "written": [made]})
 
 
 def _bench(word: str, width: int) -> Parts:
@@ -188,15 +182,8 @@ def _live(word: str, width: int) -> Parts:
 
 
 def _corpus(word: str, width: int) -> Parts:
-    facts = {
-        "files": [word],
-        "documents": 3,
-        "sentences": 9,
-        "tokens": 99,
-        "unknown": 1,
-        "skipped": 2,
-        "problems": [word],
-    }
+    facts = {"files": [word], "problems": [word]}
+    facts |= {"documents": 3, "sentences": 9, "tokens": 99, "unknown": 1, "skipped": 2}
     yield from report.before_pretraining(events.started(corpus=facts), facts)
     filled = replace(events.evaluated(9, 0.5), filled=(f"the city of {word}",))
     yield from report.below(None, filled)
@@ -293,7 +280,7 @@ def test_nothing_hides_or_steers_in_a_view(view: str, tiny_folder: Path) -> None
     assert {"\\u202e", "\\u200b"} & {*re.findall(r"\\u[0-9a-f]{4}", shown)} or "Pa" not in shown
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", (1, 40, 200))
 def test_an_inspection_and_a_help_are_whole_at_any_width(
     width: int, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -375,7 +362,7 @@ def test_one_tensor_is_not_an_example(tiny_folder: Path) -> None:
     assert ["example" in text for text in shown] == [False, True] and all("extra.weight" in text for text in shown)
 
 
-@pytest.mark.parametrize("columns", ["0", "00", "-5", "abc", "\u00b2", "", "99999", "9" * 5000])
+@pytest.mark.parametrize("columns", ["0", "-5", "\u00b2", "99999", "9" * 5000])
 def test_a_width_that_cannot_be_is_not_believed(
     columns: str, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
