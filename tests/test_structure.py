@@ -23,7 +23,7 @@ FOLDERS = {"mlxbert": ROOT / "mlxbert", "mlxbert.cli": ROOT / "cli", "mlxbert.we
 LAYERS = (
     (
         *("mlxbert", "mlxbert.version", "mlxbert.errors", "mlxbert.option_declarations", "mlxbert.rooms"),
-        *("mlxbert.other_libraries", "mlxbert.frozen_dict"),
+        *("mlxbert.other_libraries", "mlxbert.frozen_dict", "mlxbert.lazy_numpy"),
         *("mlxbert.results", "mlxbert.paths", "mlxbert.mac_files", "mlxbert.durable_files"),
         *("mlxbert.resumable_folder", "mlxbert.progress"),
     ),

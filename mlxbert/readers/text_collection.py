@@ -5,15 +5,12 @@ Shapes: N texts, W values per vector.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.readers.stream import Record
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Vectors = NDArray[np.float32]
+Vectors: TypeAlias = "NDArray[np.float32]"
 
 
 @dataclass

@@ -12,20 +12,17 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tokenize import TokenError
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.paths import check_regular
 from mlxbert.readers.formats import read_records
 from mlxbert.readers.input_files import hint_of_missing
 from mlxbert.readers.parsing import ReadOptions
 from mlxbert.readers.stream import RecordSource, RecordStream
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Vector = NDArray[np.floating[Any]] | NDArray[np.int8]
+Vector: TypeAlias = "NDArray[np.floating[Any]] | NDArray[np.int8]"
 
 _RECORDS = (".jsonl", ".csv", ".parquet")  # contain the texts as well
 DATABASE = ".sqlite"  # contains the texts as well
@@ -135,8 +132,6 @@ def _checked_rows(path: Path, rows: Iterable[Any]) -> Iterator["Vector | InputEr
 
 def _open(path: Path, ending: str) -> tuple[Iterable[Any], Mapping[str, str]]:
     """Returns the vectors, which are not checked yet, and the metadata of the file."""
-    import numpy as np
-
     if ending == ARRAY:
         return _array(np.asarray(open_array(path))), {}
     if ending in _RECORDS:
@@ -156,8 +151,6 @@ def _open(path: Path, ending: str) -> tuple[Iterable[Any], Mapping[str, str]]:
 
 def open_array(path: Path) -> "NDArray[Any]":
     """Opens an `.npy` file without copying it, which may be large; use within `reading_vectors`."""
-    import numpy as np
-
     try:
         with warnings.catch_warnings(action="ignore"):  # about the header: of Python 2, or with sizes that overflow
             return np.load(path, mmap_mode="r", allow_pickle=False)
@@ -176,8 +169,6 @@ def _array(array: Any) -> Any:
 
 def _records(path: Path) -> Iterator[Any]:
     """Yields the `embedding` of each record, which is a list, or a list written as JSON (in a .csv)."""
-    import numpy as np
-
     table = path.suffix.lower() != ".jsonl"
     for record in read_records(path, None):
         if table and record.problem is None and "embedding" not in record.values:
@@ -191,8 +182,6 @@ def _records(path: Path) -> Iterator[Any]:
 
 def _checked(vector: Any) -> "Vector | InputError":
     """Returns the vector; if it is missing, all zeros or not finite, as for a text that failed, returns an error."""
-    import numpy as np
-
     if vector is not None and vector.dtype.itemsize > 4:
         with np.errstate(over="ignore"):  # a number that is too large becomes infinite, which is refused
             vector = vector.astype(np.float32)

@@ -2,15 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.results.json import NOT_IN_JSON, OMIT_IF_ZERO, Each, listed, plain
 from mlxbert.results.result import Failure, Result
 from mlxbert.results.short_repr import Brief
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +79,6 @@ class SparseEmbedding(Result):
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "SparseEmbedding":
         """See `Result.from_dict`."""
-        import numpy as np
-
         others = {name: value for name, value in values.items() if name not in ("embedding", "ids")}
         ids, names = np.array(values["ids"], np.int32), [*values["embedding"]]
         order, numbers = np.argsort(ids), np.array([*values["embedding"].values()], np.float32)
@@ -153,8 +148,6 @@ class Words(Result):
 
 def _vector(numbers: Any) -> "NDArray[Any]":
     """Converts a JSON list to an array: int8 for integers, float32 for other numbers; returns an array unchanged."""
-    import numpy as np
-
     first = numbers
     while isinstance(first, list) and first:
         first = first[0]
@@ -169,8 +162,6 @@ def stack_vectors(results: Sequence[Embedding | Failure], width: int, dtype: str
         results: The results; a failure is a row of NaN, or of 0 in int8.
         dtype: NumPy's name for the dtype.
     """
-    import numpy as np
-
     stacked = np.full((len(results), width), np.nan if np.dtype(dtype).kind == "f" else 0, dtype=dtype)
     for row, result in enumerate(results):
         if not isinstance(result, Failure):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.lazy_numpy import np
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
@@ -147,8 +148,6 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
 
     def read(self, arrays: mx.array, parts: Sequence[tuple[AnswerJob, int]]) -> list[Spans]:
         """Returns the best spans of each row."""
-        import numpy as np
-
         logits = np.array(arrays)
         limits = {"count": self.options.top_k, "max_words": self.options.max_words}
         return [

@@ -3,9 +3,10 @@
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from mlxbert.errors import InputError
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
@@ -27,11 +28,7 @@ from mlxbert.text.encoding import Encoding
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.text.usage import Usage
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Vector = NDArray[np.float32]
+Vector: TypeAlias = "NDArray[np.float32]"
 
 _LOG = logging.getLogger("mlxbert")
 
@@ -107,8 +104,6 @@ class EmbedTask(PromptedTask["Vector", Embedding]):
         Raises:
             InputError: A text is unusable; the message does not say which one.
         """
-        import numpy as np
-
         vectors, counted, done = np.empty((len(texts), self.embedder.size), np.float32), Usage(), 0
         prompted = [self.prompt + text if isinstance(text, str) else text for text in texts] if self.prompt else texts
         for tokenized, part in static.batches(prompted):
@@ -138,8 +133,6 @@ class EmbedTask(PromptedTask["Vector", Embedding]):
 
     def read(self, arrays: mx.array, parts: Sequence[tuple[PreparedItem[str], int]]) -> Sequence["Vector"]:
         """Returns one vector (W,) per row."""
-        import numpy as np
-
         return list(np.array(arrays))
 
     def result(self, job: PreparedItem[str], outputs: Sequence["Vector"]) -> Embedding:
@@ -155,8 +148,6 @@ class EmbedTask(PromptedTask["Vector", Embedding]):
 
     def _mean(self, vectors: Sequence["Vector"], windows: Sequence[Encoding]) -> "Vector":
         """Returns the mean of the windows' vectors, weighted by tokens of text. It is normalized if the vectors are."""
-        import numpy as np
-
         special = self.prompt_length + (not self.model.config.is_static)  # a special token ends each window
         weights = [max(len(window) - special, 0) for window in windows]
         mean = np.average(np.stack(vectors), axis=0, weights=weights if any(weights) else None)
@@ -218,8 +209,6 @@ def embed(
 
 def stacked(task: EmbedTask, texts: Sequence[str], on_error: str, on_progress: OnProgress | None = None) -> "Vector":
     """Computes the vectors of N texts as an array (N, D). The row of an unusable text is NaN, or 0 in integers."""
-    import numpy as np
-
     dtype = task.options.output_dtype
     if task.static is not None and dtype == "float32" and task.options.overflow == "truncate":
         with suppress(InputError):  # below, the message says which text is unusable

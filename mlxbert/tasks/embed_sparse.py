@@ -2,9 +2,10 @@
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
@@ -20,11 +21,7 @@ from mlxbert.tasks.task import RESULT_BYTES, PreparedItem, check_finite, one_or_
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.text.usage import Usage
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Weights = tuple[NDArray[np.int32], NDArray[np.float32]]  # ids in ascending order, and their weights
+Weights: TypeAlias = "tuple[NDArray[np.int32], NDArray[np.float32]]"  # ids in ascending order, and their weights
 
 _LOG = logging.getLogger("mlxbert")
 _ENTRY_BYTES = 16  # the memory of a weight: its id, its number, and a reference to its token
@@ -93,8 +90,6 @@ class EmbedSparseTask(PromptedTask["Weights", SparseEmbedding]):
 
     def read(self, arrays: mx.array, parts: Sequence[tuple[PreparedItem[str], int]]) -> Sequence["Weights"]:
         """Returns the ids and the weights of each row that are not 0."""
-        import numpy as np
-
         rows = np.array(arrays)
         if isinstance(self.weights, SpladePooling):
             ids = map(np.flatnonzero, rows)
@@ -103,8 +98,6 @@ class EmbedSparseTask(PromptedTask["Weights", SparseEmbedding]):
 
     def _of_places(self, encoding: Any, row: "NDArray[np.float32]") -> "Weights":
         """Returns the largest weight of each token of a text; special tokens have none."""
-        import numpy as np
-
         kept = [
             place
             for place, (number, text) in enumerate(zip(encoding.ids, encoding.sequence_ids, strict=True))
@@ -114,8 +107,6 @@ class EmbedSparseTask(PromptedTask["Weights", SparseEmbedding]):
 
     def result(self, job: PreparedItem[str], outputs: Sequence["Weights"]) -> SparseEmbedding:
         """Makes the result; a token in several windows has its largest weight, or the sum if the model sums."""
-        import numpy as np
-
         for _, each in outputs:
             check_finite(each, "weights")
         ids, weights = outputs[0] if len(outputs) == 1 else _joined(outputs, largest=self._largest)
@@ -142,8 +133,6 @@ class EmbedSparseTask(PromptedTask["Weights", SparseEmbedding]):
 
 def _joined(parts: Sequence["Weights"], *, largest: bool) -> "Weights":
     """Joins weights by id, with the maximum or the sum of each id, and drops zeros."""
-    import numpy as np
-
     ids, weights = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     distinct, places = np.unique(ids, return_inverse=True)
     joined = np.full(len(distinct), -np.inf if largest else 0, np.float32)

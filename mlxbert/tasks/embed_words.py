@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.lazy_numpy import np
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
@@ -61,8 +62,6 @@ class EmbedWordsTask(TokenTask[Words]):
 
     def result(self, job: TokenJob, outputs: Sequence["Scores"]) -> Words:
         """Makes the result from the words that have tokens; words that were truncated have none."""
-        import numpy as np
-
         vectors = []
         for word in self.words(job, self.tokens(job, outputs)):
             start, end = word.span

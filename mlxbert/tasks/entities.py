@@ -11,19 +11,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, tee
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from mlxbert.labels.schemes import OUTSIDE, decode, marks_entities, scheme_of, spelled
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.nn.crf import CRF
 from mlxbert.results.text_results import Entity
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.text.words import Span, trimmed, words_of_tokens
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Scores = NDArray[np.float32]
+Scores: TypeAlias = "NDArray[np.float32]"
 
 
 class TaggedToken(NamedTuple):
@@ -100,8 +97,6 @@ def tag_words(words: Iterable[Word], names: Sequence[str], how: str) -> Iterator
         how: Which scores decide: `first`, the scores of the first token; `average`, the mean scores of all
             tokens; `max`, the scores of the most certain token.
     """
-    import numpy as np
-
     for word in words:
         rows = np.array([token.scores for token in word.tokens])
         judge = 0 if how == "first" else rows.max(axis=-1).argmax()
@@ -124,8 +119,6 @@ def decode_words(words: Iterable[Word], names: Sequence[str], crf: CRF) -> Itera
         names: The C tags.
         crf: Scores sequences of tags, given the logits of the first token of each word.
     """
-    import numpy as np
-
     spans, first_scores = array("q"), array("f")
     for word in words:
         spans.extend(word.span)

@@ -4,18 +4,15 @@ Shapes: Q tokens of a query, T tokens of a document, W size of a vector, N docum
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from mlxbert.errors import InputError
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.machine.device import mx, on_gpu
 from mlxbert.nn.token_embedder import MAXSIM, MEAN_MAXSIM, TOKEN_SIMILARITIES
 from mlxbert.other_libraries import not_one_of
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Vectors = NDArray[np.floating[Any]]
+Vectors: TypeAlias = "NDArray[np.floating[Any]]"
 
 _BLOCK = {False: 2**13, True: 2**16}  # tokens of documents that are scored together: on a CPU, and on a GPU
 _SMALL = 2**24  # products of numbers: for fewer, waiting for a GPU takes longer than computing them on a CPU
@@ -44,8 +41,6 @@ def maxsim(query: "Vectors", documents: "Iterable[Vectors]", *, similarity: str 
         ArgumentError: `similarity` is unknown.
         InputError: An array has another shape.
     """
-    import numpy as np
-
     if similarity not in TOKEN_SIMILARITIES:
         raise not_one_of("similarity", similarity, TOKEN_SIMILARITIES)
     query = _floats(query, "the query").astype(np.float32)
@@ -60,8 +55,6 @@ def maxsim(query: "Vectors", documents: "Iterable[Vectors]", *, similarity: str 
 
 def _floats(vectors: Any, name: str) -> "NDArray[np.floating[Any]]":
     """Returns an array of floats; raises InputError for anything else."""
-    import numpy as np
-
     try:
         array = np.asarray(vectors)
     except (TypeError, ValueError) as problem:
@@ -94,8 +87,6 @@ def _blocks(documents: "Iterable[Vectors]", width: int) -> "Iterator[list[Vector
 
 
 def _scores(query: "NDArray[np.float32]", block: "Sequence[Vectors]") -> "NDArray[np.float32]":
-    import numpy as np
-
     lengths = np.array([len(document) for document in block])
     scores = np.zeros(len(block), np.float32)
     filled = lengths > 0
@@ -115,8 +106,6 @@ def _on_gpu(
     query: "NDArray[np.float32]", tokens: "NDArray[np.float32]", starts: "NDArray[np.int64]"
 ) -> "NDArray[np.float32]":
     """Returns the scores of documents, whose tokens a row of indices selects; short rows repeat their last token."""
-    import numpy as np
-
     lengths = np.diff(starts)
     places = starts[:-1, None] + np.minimum(np.arange(lengths.max()), lengths[:, None] - 1)
     products = mx.array(tokens) @ mx.array(query).T

@@ -6,9 +6,10 @@ Shapes: B batch, W words of a window, S span widths, C labels of a group.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, TypeAlias, cast
 
 from mlxbert.errors import ArgumentError, TooLongError
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
@@ -21,11 +22,7 @@ from mlxbert.text.labelled_words import LabelledWordEncoder, WordWindow, words_o
 from mlxbert.text.usage import Usage
 from mlxbert.text.words import Span
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Scores = NDArray[np.floating[Any]]
+Scores: TypeAlias = "NDArray[np.floating[Any]]"
 
 HEAD = "open_entities"
 THRESHOLD = 0.5
@@ -118,8 +115,6 @@ class OpenTagTask(Task[Item, OpenTagJob, list[Found], Tagged]):
 
     def read(self, arrays: mx.array, parts: Sequence[tuple[OpenTagJob, int]]) -> list[list[Found]]:
         """Returns the spans of each row whose score is above the threshold."""
-        import numpy as np
-
         rows = []
         for scores, (job, number) in zip(np.array(arrays), parts, strict=True):
             window, labels = job.windows[number], job.labels[number]
@@ -155,8 +150,6 @@ def found_in(scores: "Scores", facts: OpenEntityFacts, threshold: float) -> list
     Returns:
         For each span, its score, its first and last word, and the index of its label.
     """
-    import numpy as np
-
     if facts.span_mode == "token_level":
         return _spans_of_words(scores, threshold)
     starts, widths, labels = np.nonzero(scores > threshold)
@@ -167,8 +160,6 @@ def found_in(scores: "Scores", facts: OpenEntityFacts, threshold: float) -> list
 
 def _spans_of_words(scores: "Scores", threshold: float) -> list[tuple[float, int, int, int]]:
     """The score of a span is the lowest score of its words (see `found_in`)."""
-    import numpy as np
-
     found = []
     above = scores > threshold
     for start, label in zip(*(array.tolist() for array in np.nonzero(above[:, 0])), strict=True):

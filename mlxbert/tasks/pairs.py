@@ -6,9 +6,10 @@ Shapes: N queries, M texts.
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.model import Model
 from mlxbert.results.embed import Embedding
 from mlxbert.results.result import Failure
@@ -22,10 +23,6 @@ from mlxbert.tasks.query_ranking import scores_of_all
 from mlxbert.tasks.runner import check_on_error, run
 from mlxbert.tasks.similarity import embed_tasks, embedding_tasks
 from mlxbert.tasks.task import PreparedItem, usable
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 Pair = tuple[str, str]
 PairJob = tuple[PreparedItem[str], PreparedItem[str]]

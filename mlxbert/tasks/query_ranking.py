@@ -2,17 +2,14 @@
 
 import heapq
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from mlxbert.errors import InputError
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.results.result import Failure
 from mlxbert.results.text_relations import Reranked
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    _Vectors = NDArray[np.floating[Any]]
+_Vectors: TypeAlias = "NDArray[np.floating[Any]]"
 
 _SINGLE_CORE = 2**22  # numbers: for fewer, starting threads takes longer than a product on one core
 _QUERIES = 64  # queries whose scores for all documents are in memory at the same time
@@ -150,8 +147,6 @@ def scores_of_pairs(similarity: str, first: "_Vectors", second: "_Vectors") -> "
         first: Vectors (…, W); of length 1 if the similarity is `cosine`.
         second: Vectors (…, W), like `first`.
     """
-    import numpy as np
-
     if similarity in _OF_TOKENS:
         from mlxbert.tasks.maxsim import maxsim  # needs MLX
 
@@ -168,8 +163,6 @@ def scores_of_pairs(similarity: str, first: "_Vectors", second: "_Vectors") -> "
 
 def scores_of_all(similarity: str, queries: "_Vectors", documents: "_Vectors") -> "NDArray[np.float32]":
     """Returns the similarities (Q, D) of all queries (Q, W) to all documents (D, W); see `scores_of_pairs`."""
-    import numpy as np
-
     if similarity in _OF_TOKENS:
         from mlxbert.tasks.maxsim import maxsim  # needs MLX
 
@@ -204,8 +197,6 @@ def nearest(
         Indices of documents, most similar first, and their scores: (Q, min(depth, D)). Documents that are not eligible
         come last, with a score of minus infinity.
     """
-    import numpy as np
-
     depth = min(depth, len(documents))
     numbers, scores = np.zeros((len(queries), depth), np.int64), np.zeros((len(queries), depth), np.float32)
     for start in range(0, len(queries), _QUERIES):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.lazy_numpy import np
 from mlxbert.model import Model
 from mlxbert.nn.unit_vectors import unit_length
 from mlxbert.nn.vector_settings import VectorSettings
@@ -96,8 +97,6 @@ def score_vectors(
     usage: Usage | None = None,
 ) -> Iterator[Scored | Failure]:
     """Like `score_texts`, but takes each text with its vector (W,), float32 or int8, and embeds only the query."""
-    import numpy as np
-
     query_task, task = embed_tasks(model, options, usage)
     (embedded_query,) = query_task.compute([query_task.prepare(query)])
     pairs, size, start = iter(pairs), len(embedded_query.embedding), 0

@@ -5,14 +5,10 @@ Shapes: N vectors, K values in total, V tokens of the vocabulary.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.nn.unit_vectors import SMALLEST_NORM
 from mlxbert.results.embed import SparseEmbedding
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,8 +23,6 @@ class SparseMatrix:
 
     @classmethod
     def of(cls, vectors: Iterable[SparseEmbedding], width: int) -> "SparseMatrix":
-        import numpy as np
-
         rows = [(vector.ids, vector.values) for vector in vectors]
         starts = np.cumsum([0, *(len(ids) for ids, _ in rows)], dtype=np.int64)
         ids = np.concatenate([np.zeros(0, np.int32), *(ids for ids, _ in rows)]).astype(np.int32)
@@ -40,8 +34,6 @@ class SparseMatrix:
 
     def sums(self, values: "NDArray[np.float32]") -> "NDArray[np.float64]":
         """Returns the sum of K values over each row, (N,)."""
-        import numpy as np
-
         totals = np.concatenate([np.zeros(1), np.cumsum(values, dtype=np.float64)])
         return totals[self.starts[1:]] - totals[self.starts[:-1]]
 
@@ -52,8 +44,6 @@ class SparseMatrix:
             similarity: One of `SIMILARITIES`. Distances are negative, as in sentence-transformers.
             query: A vector of the same vocabulary.
         """
-        import numpy as np
-
         full = np.zeros(self.width, np.float32)
         full[query.ids] = query.values
         shared = full[self.ids]

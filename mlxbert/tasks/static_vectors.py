@@ -7,9 +7,10 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, TypeAlias, cast
 
 from mlxbert.errors import InputError, TokenizerError
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.machine.device import mx, nn
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder, Normalize
@@ -17,11 +18,7 @@ from mlxbert.nn.unit_vectors import unit_length
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.tokenizer import Tokenizer, batches
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float32]
+Floats: TypeAlias = "NDArray[np.float32]"
 
 _ROWS = 256  # texts that are summed up together; their sums fit into the cache of a core
 _LONG = 512  # tokens; longer texts are summed up alone
@@ -85,8 +82,6 @@ class StaticVectors:
 
     def table(self) -> "Floats":
         """Returns the table (V, D); its memory is shared with MLX if the model is in float32."""
-        import numpy as np
-
         table = self._model.network.encoder.embeddings.word.weight
         rows: Any = np.array(table if table.dtype == mx.float32 else table.astype(mx.float32), copy=False)
         return cast("Floats", rows)
@@ -116,8 +111,6 @@ def means(table: "Floats", texts: Sequence[Sequence[int]]) -> "Floats":
     Args:
         table: (V, D).
     """
-    import numpy as np
-
     lengths = np.array([len(ids) for ids in texts], np.int64)
     ids = np.fromiter(chain.from_iterable(texts), np.int64, int(lengths.sum()))
     starts = lengths.cumsum() - lengths

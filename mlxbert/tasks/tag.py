@@ -4,9 +4,10 @@ Shapes: B batch, L length, T tokens of a text, C tags.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, TypeAlias, cast
 
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
@@ -23,11 +24,7 @@ from mlxbert.tasks.task import RESULT_BYTES, Task, one_or_many
 from mlxbert.tasks.token_task import Item, TokenJob, TokenTask
 from mlxbert.text.usage import Usage
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Scores = NDArray[np.float32]
+Scores: TypeAlias = "NDArray[np.float32]"
 
 HEAD = "token_classifier"
 

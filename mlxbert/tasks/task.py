@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from mlxbert.errors import InputError, TooLargeError
+from mlxbert.lazy_numpy import np
 from mlxbert.machine.device import nn
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
@@ -329,12 +330,7 @@ class NotFiniteError(InputError):
 
 def check_finite(values: Numbers, what: str = "scores") -> Numbers:
     """Returns the numbers (a list or a NumPy array) that a model computed; raises an error unless all are finite."""
-    if isinstance(values, list):
-        finite = all(map(math.isfinite, values))
-    else:
-        import numpy as np
-
-        finite = bool(np.isfinite(cast(Any, values)).all())
+    finite = all(map(math.isfinite, values)) if isinstance(values, list) else np.isfinite(cast(Any, values)).all()
     if not finite:
         raise NotFiniteError(
             f"the model computed {what} that are not finite (NaN or infinite)",

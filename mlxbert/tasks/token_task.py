@@ -6,9 +6,10 @@ Shapes: L tokens of a window, T of which are judged in this window, C numbers pe
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeAlias, TypeVar
 
 from mlxbert.errors import InputError
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.machine.device import mx
 from mlxbert.tasks.entities import TaggedToken, Word, words_with_tokens
 from mlxbert.tasks.task import CHARACTERS, PreparedItem, Task, check_finite
@@ -18,11 +19,7 @@ from mlxbert.text.text_windows import text_windows
 from mlxbert.text.window_stitching import judged_places
 from mlxbert.text.words import Span, split_words
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Scores = NDArray[np.float32]
+Scores: TypeAlias = "NDArray[np.float32]"
 
 Item = str | tuple[str, ...]  # a text, or its words; in an iterable of items the words may also be a list
 Result = TypeVar("Result")
@@ -77,8 +74,6 @@ class TokenTask(Task[Item, TokenJob, "Scores", Result]):
 
     def read(self, arrays: mx.array, parts: Sequence[tuple[TokenJob, int]]) -> list["Scores"]:
         """Returns the scores (T, C) of each row, for the tokens that are judged in its window."""
-        import numpy as np
-
         return [row[job.chosen[number]] for row, (job, number) in zip(np.array(arrays), parts, strict=True)]
 
     def tokens(self, job: TokenJob, outputs: Sequence["Scores"]) -> Iterator[TaggedToken]:

@@ -5,9 +5,10 @@ Shapes: B batch, L tokens of an input, T tokens that have a vector, W size of a 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, TypeAlias, cast
 
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
@@ -22,11 +23,7 @@ from mlxbert.tasks.vector_dtype import TOKEN_DTYPES, check_output_dtype, rows_as
 from mlxbert.text.token_inputs import TokenInputs
 from mlxbert.text.usage import Usage
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Vectors = NDArray[np.float32]
+Vectors: TypeAlias = "NDArray[np.float32]"
 
 
 class TokenVectorsTask(Task[str, PreparedItem[str], "Vectors", TokenVectors]):
@@ -78,8 +75,6 @@ class TokenVectorsTask(Task[str, PreparedItem[str], "Vectors", TokenVectors]):
 
     def read(self, arrays: mx.array, parts: Sequence[tuple[PreparedItem[str], int]]) -> Sequence["Vectors"]:
         """Returns the vectors (T, W) of the tokens of each row that have one."""
-        import numpy as np
-
         rows = np.array(arrays)
         places = (self.inputs_of.places(job.encodings[number]) for job, number in parts)
         return [row[kept] for row, kept in zip(rows, places, strict=False)]

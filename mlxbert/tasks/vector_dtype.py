@@ -4,14 +4,11 @@ Shapes: D values of a vector as the model computes it.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mlxbert.errors import ArgumentError
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.other_libraries import not_one_of
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 OUTPUT_DTYPES = ("float32", "int8", "binary")
 TOKEN_DTYPES = ("float32", "float16", "int8", "binary")
@@ -40,8 +37,6 @@ def as_dtype(vector: "NDArray[np.float32]", output_dtype: str) -> "NDArray[np.fl
     `binary` is the format of `quantize_embeddings` in sentence-transformers: each bit says whether a value is above 0,
     the first value is the highest bit of the first byte, and 128 is subtracted from each byte.
     """
-    import numpy as np
-
     if output_dtype == "float32":
         return vector
     if output_dtype == "binary":
@@ -52,8 +47,6 @@ def as_dtype(vector: "NDArray[np.float32]", output_dtype: str) -> "NDArray[np.fl
 
 def rows_as_dtype(vectors: "NDArray[np.float32]", output_dtype: str) -> "NDArray[Any]":
     """Converts vectors (T, D) to a dtype: to float16, or each row by `as_dtype`."""
-    import numpy as np
-
     if output_dtype == "float32":
         return vectors
     if output_dtype == "float16":

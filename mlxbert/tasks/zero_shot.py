@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, cast
 
 from mlxbert.errors import ArgumentError, InputError, MissingHeadError
 from mlxbert.labels.labels import Labels
+from mlxbert.lazy_numpy import np
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
@@ -188,8 +189,6 @@ class LabelSimilarityTask(LabelsTask[PreparedItem[str], "Vector"]):
         self._labels = self._vectors(template.replace(SLOT, label) for label in self.labels)
 
     def _vectors(self, texts: Iterable[str]) -> "Vector":
-        import numpy as np
-
         jobs = [self._embed.prepare(text) for text in texts]
         return np.stack([result.embedding for result in self._embed.compute(jobs, self.pause)])
 

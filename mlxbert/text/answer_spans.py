@@ -12,14 +12,11 @@ import bisect
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.words import trimmed, word_starts
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 # Words as `max_words` counts them. Each ideograph or kana counts as a word, since nothing separates words there.
 _SINGLE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -54,8 +51,6 @@ class Spans:
 
     def add(self, spans: Iterable[Candidate], no_answer: float) -> None:
         """Adds the spans of a window and its probability of "no answer"."""
-        import numpy as np
-
         self.no_answer = float(np.minimum(self.no_answer, no_answer))
         if spans_list := [*spans]:
             starts, ends, scores = zip(*spans_list, strict=True)
@@ -79,8 +74,6 @@ class Spans:
     @property
     def best(self) -> list[Candidate]:
         """The best spans, in descending order of score; equal scores are in the order of the text."""
-        import numpy as np
-
         places, scores = self._kept()
         order = np.argsort(-scores, kind="stable")
         columns = (places[order] >> _BITS, places[order] & _END, scores[order])
@@ -97,8 +90,6 @@ class Spans:
 
         Drops all other spans.
         """
-        import numpy as np
-
         if self._new or not self._parts:
             places = np.concatenate([np.zeros(0, np.int64), *(places for places, _ in self._parts)])
             scores = np.concatenate([np.zeros(0), *(scores for _, scores in self._parts)])
@@ -127,8 +118,6 @@ def window_spans(
         text: The text that the window is a part of.
         before: The position in the text, in code points, from which the window's offsets count.
     """
-    import numpy as np
-
     inside = [number for number, text_number in enumerate(encoding.sequence_ids) if text_number == 1]
     wide = np.asarray(logits, np.float64)[[0, *inside]]
     spans = Spans(count)
@@ -183,8 +172,6 @@ def _best_products(
         For each block, three arrays (N,): the first token of each span, the distance from its first to its last token,
         and its score.
     """
-    import numpy as np
-
     # The maximum number of tokens in a span that begins here; at least 1, even if the token is longer than `max_words`.
     reach = np.maximum(np.searchsorted(ends, np.array(begins) + max_words) - np.arange(len(begins)), 1)
     width = int(reach.max())
@@ -202,8 +189,6 @@ def _best_products(
 
 def _highest(scores: "NDArray[np.float64]", count: int) -> "NDArray[np.int64]":
     """Returns the indices of the highest scores, in ascending order; prefers the first of equal scores. Linear time."""
-    import numpy as np
-
     if len(scores) <= count:
         return np.arange(len(scores))
     lowest = np.partition(scores, len(scores) - count)[len(scores) - count]
