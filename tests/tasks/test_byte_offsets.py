@@ -63,9 +63,11 @@ def save(folder: Path, order: Any, trim: Any, *, prepends: bool = False) -> mlxb
     return mlxbert.load(folder.with_name("saved"), dtype="float32")
 
 
-@needs("explore")
-@pytest.mark.parametrize("trim", TRIMS)
-@pytest.mark.parametrize("order", [*ORDERS, "a space in front"])
+# Each order with one way to trim, and each way to trim with one order.
+PAIRS = {*zip([*ORDERS, "a space in front"], [*TRIMS] * 2, strict=False), *(("RobBERT", trim) for trim in TRIMS)}
+
+
+@pytest.mark.parametrize(("order", "trim"), sorted(PAIRS))
 def test_spans_never_begin_inside_a_word(order: str, trim: str, tmp_path: Path) -> None:
     front = order not in ORDERS
     model = save(tmp_path / "model", ORDERS["RoBERTa" if front else order], TRIMS[trim], prepends=front)
@@ -75,21 +77,19 @@ def test_spans_never_begin_inside_a_word(order: str, trim: str, tmp_path: Path) 
         assert "\ufffd" in shown or TEXT[token.start : token.end].strip() == shown, token
     assert tuple(word.text for word in mlxbert.tag(model, TEXT).entities) == WORDS
     assert tuple(word.word for word in mlxbert.embed_words(model, TEXT).words) == WORDS
-    explained = mlxbert.explain(model, TEXT, task="tag", at="Utrecht", steps=2)
-    assert tuple(word.token for word in explained.words) == WORDS
-    for result in (mlxbert.answer(model, ("wat?", TEXT), top_k=300, no_answer_threshold=1), *_long(model)):
+    for text, count in ((TEXT, 300), (" ".join([TEXT] * 9), 99)):
+        result = mlxbert.answer(model, ("wat?", text), top_k=count, no_answer_threshold=1)
         assert result.spans
         for span in result.spans:
             before = result.context[max(span.start - 1, 0) : span.start + 1]
             assert span.start == 0 or not before.isalnum(), span
 
 
-def _long(model: mlxbert.Model) -> list[mlxbert.Answer]:
-    return [mlxbert.answer(model, ("wat?", " ".join([TEXT] * 9)), top_k=99, no_answer_threshold=1)]
-
-
 @needs("explore")
-def test_words_of_a_reranker_with_a_prompt(tmp_path: Path) -> None:
+def test_explained_words_are_whole_too(tmp_path: Path) -> None:
+    tagger = save(tmp_path / "tagger", ORDERS["bytes first"], TRIMS["twice"])
+    explained = mlxbert.explain(tagger, TEXT, task="tag", at="Utrecht", steps=2)
+    assert tuple(word.token for word in explained.words) == WORDS
     model = load_reranker(language_model(tmp_path / "model"))
     texts = "Who sat on it?", "The cat sat."
     found = mlxbert.explain(model, *texts, task="rerank", steps=2)

@@ -1,4 +1,4 @@
-"""Zero-shot classification through Python: any labels, through a model that knows what entails what."""
+"""Zero-shot classification: any labels, by a model that knows what entails what, or by the similarity of vectors."""
 
 import itertools
 import math
@@ -11,10 +11,14 @@ import pytest
 
 import mlxbert
 from mlxbert import Labels
-from mlxbert.errors import ArgumentError, CheckpointError, InputError
+from mlxbert.errors import ArgumentError, CheckpointError, InputError, MissingHeadError
 from mlxbert.machine.device import mx
-from mlxbert.tasks.zero_shot import HYPOTHESIS, find_contradiction, find_entailment
+from mlxbert.option_declarations import declared_options
+from mlxbert.tasks import zero_shot
+from mlxbert.tasks.options import ClassifyOptions
+from mlxbert.tasks.zero_shot import HYPOTHESIS, TOPIC_HYPOTHESIS, find_contradiction, find_entailment
 from mlxbert.text.batch import WINDOW
+from mlxbert.text.sample_texts import english
 from tests.helpers.cases import together
 from tests.helpers.classifiers import NLI, SENTIMENT, save_classifier
 
@@ -175,3 +179,90 @@ def test_large_logits_do_not_overflow(tmp_path: Path) -> None:
     for multi in (False, True):
         found = scores(mlxbert.classify(model, TEXT, labels=NAMES, multi=multi))
         assert np.isfinite([*found.values()]).all()
+
+
+@pytest.fixture(scope="module")
+def embedder(tiny_folder: Path) -> mlxbert.Model:
+    """A model without a head for labels."""
+    return mlxbert.load(tiny_folder, dtype="float32")
+
+
+def above(model: mlxbert.Model, text: str, template: str = TOPIC_HYPOTHESIS, **how: Any) -> "np.ndarray[Any, Any]":
+    """The similarity to each label, in standard deviations above its mean similarity to the sentences."""
+    labels = mlxbert.embed(model, [template.replace("{}", name) for name in NAMES], normalize=True)
+    unrelated = mlxbert.embed(model, english(), normalize=True) @ labels.T
+    similar = mlxbert.embed(model, text, normalize=True, **how) @ labels.T
+    return np.asarray((similar - unrelated.mean(0)) / unrelated.std(0))
+
+
+@together(
+    "text,template,overflow",
+    [(TEXT, None, "truncate"), (TEXT, "a {} is a {}", "truncate"), (LONG, None, "truncate"), (LONG, None, "window")],
+)
+def test_scores_are_a_softmax_of_similarities_beyond_those_of_unrelated_texts(
+    embedder: mlxbert.Model, text: str, template: str | None, overflow: Any
+) -> None:
+    found: Any = mlxbert.classify(embedder, text, labels=NAMES, hypothesis=template, overflow=overflow)
+    powers = np.exp(above(embedder, text, template or TOPIC_HYPOTHESIS, overflow=overflow) / 0.6)
+    assert scores(found) == pytest.approx(dict(zip(NAMES, (powers / powers.sum()).tolist(), strict=True)), abs=1e-3)
+    ordered = [label.score for label in found.labels]
+    assert ordered == sorted(ordered, reverse=True) and {label.chosen for label in found.labels} == {None}
+    assert found.truncated is (text == LONG and overflow == "truncate")
+
+
+def test_several_labels_are_each_judged_by_their_own_similarity(embedder: mlxbert.Model) -> None:
+    found: Any = mlxbert.classify(embedder, TEXT, labels=NAMES, multi=True)
+    expected = dict(zip(NAMES, (1 / (1 + np.exp(2 - above(embedder, TEXT)))).tolist(), strict=True))
+    assert scores(found) == pytest.approx(expected, abs=1e-4)
+    assert all(label.chosen is (label.score >= 0.5) for label in found.labels)
+    alone: Any = mlxbert.classify(embedder, TEXT, labels=NAMES[:1])
+    assert scores(alone)[NAMES[0]] == pytest.approx(scores(found)[NAMES[0]], abs=1e-6)
+
+
+def test_the_sentences_are_embedded_once_per_model(tiny: mlxbert.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    embedded, whole, usage = list[int](), zero_shot.LabelSimilarityTask._vectors, mlxbert.Usage()
+
+    def counted(self: Any, texts: Any) -> Any:
+        embedded.append(len(listed := list(texts)))
+        return whole(self, listed)
+
+    monkeypatch.setattr(zero_shot.LabelSimilarityTask, "_vectors", counted)
+    alone = mlxbert.classify(tiny, TEXT, labels=NAMES)
+    _, among, _ = mlxbert.classify(tiny, ["a dog", TEXT, "milk"], labels=NAMES, usage=usage)
+    assert scores(among) == pytest.approx(scores(alone), abs=1e-5)
+    assert embedded == [3, len(english()), 3] and usage.texts == 3
+
+
+def test_the_built_in_model_knows_what_a_complaint_is_about(
+    builtin: mlxbert.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zero_shot, "english", lambda: english()[:20])
+    monkeypatch.setattr(zero_shot, "_SENTENCES", {})
+    texts = ["You charged my card twice.", "The parcel is still not here", "Wonderful, thank you so much!"]
+    found: Any = mlxbert.classify(builtin, texts, labels=("delivery", "payment", "praise"))
+    assert [result.labels[0].label for result in found] == ["payment", "delivery", "praise"]
+
+
+def test_an_embedding_model_needs_labels_and_single_texts(embedder: mlxbert.Model) -> None:
+    with pytest.raises(MissingHeadError):
+        mlxbert.classify(embedder, TEXT)
+    with pytest.raises(InputError, match="expected a text"):
+        mlxbert.classify(embedder, (TEXT, TEXT), labels=NAMES)
+    wrong: dict[str, Any]
+    for wrong in ({"labels": ["dog", "dog"]}, {"hypothesis": "no slot"}, {"overflow": "head-tail"}):
+        with pytest.raises(ArgumentError, match=next(iter(wrong)).removesuffix("s")):
+            mlxbert.classify(embedder, TEXT, **{"labels": NAMES, **wrong})
+
+
+def test_labels_equal_to_every_sentence_divide_by_no_zero(
+    embedder: mlxbert.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zero_shot, "english", lambda: ("the same",) * 3)
+    monkeypatch.setattr(zero_shot, "_SENTENCES", {})
+    for multi in (False, True):
+        assert np.isfinite([*scores(mlxbert.classify(embedder, TEXT, labels=NAMES, multi=multi)).values()]).all()
+
+
+def test_the_help_says_both_default_hypotheses() -> None:
+    _, option = declared_options(ClassifyOptions)["hypothesis"]
+    assert f"'{TOPIC_HYPOTHESIS}'" in option.help and f"'{HYPOTHESIS}'" in option.help
