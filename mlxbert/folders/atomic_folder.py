@@ -96,11 +96,7 @@ def _check_unchanged(folder: Path, shown_as: Path) -> None:
 
 
 def check_link_targets(target: Path, files: Iterable[Path]) -> None:
-    """Raises `ArgumentError` if files of the source are links into the target, which would be replaced.
-
-    Args:
-        target: The path that `check_target` returned.
-    """
+    """Raises `ArgumentError` if files of the source are links into the target, which would be replaced."""
     for path in files:
         if identity(target) in map(identity, path.resolve().parents):
             raise ArgumentError(

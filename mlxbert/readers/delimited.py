@@ -162,10 +162,8 @@ def _other_length(row: Sequence[str], header: Sequence[str], place: str, separat
 class _RowLines:
     """Iterates over the lines of a table, with their newlines, because a quoted field may contain newlines.
 
-    If a row is too long, only the quotation marks that show where it ends are kept.
-
-    Args:
-        always: Whether quotes enclose fields in every file, without looking at the content.
+    If a row is too long, only the quotation marks that show where it ends are kept. With `always`, quotes enclose
+    fields whatever the content.
     """
 
     def __init__(self, lines: Lines, *, always: bool) -> None:

@@ -176,8 +176,7 @@ def hashed(path: Path) -> tuple[str, Stamp]:
         with InputFile(path, str(path)) as file:
             return file.sha256(), file.stamp
     except OSError as problem:
-        hint = hint_of_missing(path, problem)
-        raise InputError(f"{path}: cannot be read ({problem.strerror})", hint=hint) from None
+        raise _unreadable(path, problem) from None
 
 
 def stamp_of(path: Path) -> Stamp:
@@ -185,8 +184,7 @@ def stamp_of(path: Path) -> Stamp:
     try:
         return _stamp(path.stat())
     except OSError as problem:
-        hint = hint_of_missing(path, problem)
-        raise InputError(f"{path}: cannot be read ({problem.strerror})", hint=hint) from None
+        raise _unreadable(path, problem) from None
 
 
 def _stamp(state: os.stat_result) -> Stamp:

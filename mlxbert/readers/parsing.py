@@ -44,20 +44,13 @@ class ReadOptions:
         return [*self.keep, "id"] if self.with_id and "id" in names else self.keep
 
     def columns(self, source: str, names: Sequence[str]) -> list[str]:
-        """Returns the wanted columns of a table.
-
-        Args:
-            source: The name of the file in errors.
-        """
+        """Returns the wanted columns of a table; errors name its `source`."""
         kept, known = self.kept(names), {*names}
         columns = [*self.texts, *(name for name in kept if self.keep is not None or name not in self.texts)]
         for number, name in enumerate(columns):
             if name not in known:
                 hint = self.missing("column", name, names) if number < len(self.texts) else None
-                raise InputError(
-                    f"{source}: the file has no column {name!r} (columns: {', '.join(names)})",
-                    hint=hint,
-                )
+                raise InputError(f"{source}: the file has no column {name!r} (columns: {', '.join(names)})", hint=hint)
         return columns if self.keep is not None else [*names]
 
     def hint(self, what: str) -> str:
@@ -71,11 +64,7 @@ class ReadOptions:
 
 
 class Binary(Opened):
-    """A file that is not read line by line.
-
-    Args:
-        file: The file to read; not a pipe.
-    """
+    """A file that is not read line by line, and is not a pipe."""
 
     done = 0  # the number of bytes read so far
 

@@ -43,7 +43,6 @@ class Pipe(io.RawIOBase):
         self._ended = False
 
     def readable(self) -> bool:
-        """Always true."""
         return True
 
     def close(self) -> None:

@@ -194,9 +194,7 @@ class RecordStream(Iterable[Record]):
     def checked(self, record: Record, result: Any, before: int = 0) -> Any:
         """Returns the result of a record. If it is a failure, adds the record's place and, in a strict run, raises it.
 
-        Args:
-            before: The number of records that were skipped before the first result; added to the index of a
-                failure.
+        `before` records were skipped before the first result; their number is added to the index of a failure.
         """
         if not isinstance(result, Failure):
             return result

@@ -20,9 +20,6 @@ def text_columns(columns: Sequence[str], sample: Sequence[Mapping[str, Any]]) ->
     """Returns the columns that may hold the text.
 
     These are the columns with a typical name; if there are none, those with long strings; otherwise all with strings.
-
-    Args:
-        sample: The first records.
     """
     for group in TEXT:
         if fitting := [column for column in columns if plain_name(column) in group.split()]:

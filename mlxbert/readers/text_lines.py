@@ -207,7 +207,6 @@ class _Counted(io.RawIOBase):
         self._file, self.done = file, 0
 
     def readable(self) -> bool:
-        """Always true."""
         return True
 
     def read(self, size: int = -1) -> bytes:
@@ -228,18 +227,12 @@ def _unpacked(file: _Counted, name: str) -> tuple[BinaryIO, tuple[type[Exception
 
 
 class _CarriageReturns(io.RawIOBase):
-    """A file in which newlines replace carriage returns.
-
-    Args:
-        start: The part of the file that was already read.
-        file: The rest of the file.
-    """
+    """A file in which newlines replace carriage returns; its `start` was already read."""
 
     def __init__(self, start: bytes, file: BinaryIO) -> None:
         self._start, self._file = io.BytesIO(start), file
 
     def readable(self) -> bool:
-        """Always true."""
         return True
 
     def readinto(self, target: bytearray) -> int:  # type: ignore[override]

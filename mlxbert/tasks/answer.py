@@ -16,7 +16,16 @@ from mlxbert.results.result import Failure
 from mlxbert.results.text_results import Answer, Span
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.options import AnswerOptions
-from mlxbert.tasks.task import CHARACTERS, RESULT_BYTES, PreparedItem, Task, check_finite, one_or_many
+from mlxbert.tasks.task import (
+    CHARACTERS,
+    RESULT_BYTES,
+    PreparedItem,
+    Task,
+    check_finite,
+    checked_pair,
+    is_pair,
+    one_or_many,
+)
 from mlxbert.text.answer_spans import Candidate, Spans, window_spans
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.text_windows import pair_blocks
@@ -76,17 +85,14 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
 
     @property
     def output_bytes(self) -> int:
-        """The memory of the spans of a window, in bytes."""
         return 24 * min(self.options.top_k, self.tokenizer.max_length**2)
 
     def size(self, item: Item, units: int) -> int:
-        """Returns the memory of the spans with their texts, in bytes."""
         return (
             RESULT_BYTES + (_SPAN_BYTES + CHARACTERS * min(self.options.max_words, self.tokenizer.max_length)) * units
         )
 
     def units(self, job: AnswerJob) -> int:
-        """Returns the maximum number of spans in the result."""
         return self.most_units(job.item)
 
     def most_units(self, item: Item) -> int:
@@ -95,12 +101,9 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
         return min(self.options.top_k, (characters_of(context) + 1) * self.tokenizer.max_length)
 
     def is_item(self, value: object) -> bool:
-        """Whether `value` is a single question, or a tuple of a question and its context."""
-        pair = isinstance(value, tuple) and len(value) == 2 and all(isinstance(text, str) for text in value)
-        return isinstance(value, str) or pair
+        return isinstance(value, str) or is_pair(value)
 
     def prepare(self, item: Item) -> AnswerJob:
-        """Tokenizes the question and the beginning of the context."""
         question, context = self._split(item)
         check_question(self.tokenizer, question)
         if not context.strip():
@@ -120,12 +123,8 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
             if self.context is None:
                 raise InputError("the question has no context", hint="give `context=`, or a pair (question, context)")
             return item, self.context
-        if not isinstance(item, tuple | list) or len(item) != 2 or not all(isinstance(text, str) for text in item):
-            raise InputError(
-                f"expected a question and its context, found {item!r:.60}",
-                hint="give the question and its context as a tuple (question, context)",
-            )
-        return item[0], item[1]
+        hint = "give the question and its context as a tuple (question, context)"
+        return checked_pair(item, "a question and its context", hint)
 
     def outputs(self, jobs: Sequence[AnswerJob]) -> Iterator[Sequence[Spans]]:
         """Yields the best spans of each job, whose context is computed block by block."""
@@ -147,7 +146,6 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
         return self.model.network.logits(HEAD, batch).astype(mx.float32)
 
     def read(self, arrays: mx.array, parts: Sequence[tuple[AnswerJob, int]]) -> list[Spans]:
-        """Returns the best spans of each row."""
         logits = np.array(arrays)
         limits = {"count": self.options.top_k, "max_words": self.options.max_words}
         return [

@@ -23,7 +23,7 @@ from mlxbert.results.text_results import Classification, Regression
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.label_scores import HEAD, THRESHOLD, Item, LabelsTask, ranked
 from mlxbert.tasks.options import ClassifyOptions
-from mlxbert.tasks.task import PreparedItem, Task, check_finite, one_or_many
+from mlxbert.tasks.task import PreparedItem, Task, check_finite, checked_pair, one_or_many
 from mlxbert.tasks.training_record import missing_pair, trained_columns
 from mlxbert.tasks.zero_shot import LabelSimilarityTask, ZeroShotTask
 from mlxbert.text.usage import Usage
@@ -69,7 +69,6 @@ class ClassifyTask(LabelsTask[ClassifyJob, list[float]]):
         return 32 * len(self.labels)
 
     def prepare(self, item: Item) -> ClassifyJob:
-        """Tokenizes a text or a pair into one input, or into the windows that cover it."""
         text, pair = _split(item)
         if pair is None and self.tokenizer.prompt is not None:
             raise InputError(
@@ -92,7 +91,6 @@ class ClassifyTask(LabelsTask[ClassifyJob, list[float]]):
         return logits.astype(mx.float32) if self.logits else scores(logits, self.labels), logits
 
     def read(self, arrays: tuple[mx.array, mx.array], parts: Sequence[tuple[ClassifyJob, int]]) -> list[list[float]]:
-        """Returns the scores (C,) of each row."""
         rows, logits = (cast(list[list[float]], array.tolist()) for array in arrays)
         for row, row_logits in zip(rows, logits, strict=True):
             if not all(map(math.isfinite, row_logits)):
@@ -170,11 +168,7 @@ def classify(
 
 def _split(item: Item) -> tuple[str, str | None]:
     """Splits an item into its text and its second text; the latter is `None` for a single text."""
-    if isinstance(item, str):
-        return item, None
-    if not isinstance(item, tuple | list) or len(item) != 2 or not all(isinstance(text, str) for text in item):
-        raise InputError(f"expected a text or a pair of texts, found {item!r:.60}", hint="a pair is a tuple: (a, b)")
-    return item[0], item[1]
+    return (item, None) if isinstance(item, str) else checked_pair(item, "a text or a pair of texts")
 
 
 def _mean(rows: Sequence[list[float]], weights: Sequence[int]) -> list[float]:

@@ -58,11 +58,9 @@ class EmbedTask(PromptedTask["Vector", Embedding]):
 
     @property
     def output_bytes(self) -> int:
-        """The memory of a vector, in bytes."""
         return 4 * self.embedder.size
 
     def size(self, item: str, units: int) -> int:
-        """Returns the memory of a result with its vector, in bytes."""
         return RESULT_BYTES + self.output_bytes
 
     def is_item(self, value: object) -> bool:
@@ -85,7 +83,6 @@ class EmbedTask(PromptedTask["Vector", Embedding]):
             yield
 
     def outputs(self, jobs: Sequence[PreparedItem[str]]) -> Iterator[Sequence["Vector"]]:
-        """Yields the vectors of each job's encodings."""
         return super().outputs(jobs) if self.static is None else self._means(self.static, jobs)
 
     def _means(self, static: StaticVectors, jobs: Sequence[PreparedItem[str]]) -> Iterator[Sequence["Vector"]]:
@@ -132,7 +129,6 @@ class EmbedTask(PromptedTask["Vector", Embedding]):
         return self.embedder(output, batch.attention_mask, self.prompt_length if self.prompt else 0)
 
     def read(self, arrays: mx.array, parts: Sequence[tuple[PreparedItem[str], int]]) -> Sequence["Vector"]:
-        """Returns one vector (W,) per row."""
         return list(np.array(arrays))
 
     def result(self, job: PreparedItem[str], outputs: Sequence["Vector"]) -> Embedding:

@@ -64,11 +64,9 @@ class EmbedSparseTask(PromptedTask["Weights", SparseEmbedding]):
 
     @property
     def output_bytes(self) -> int:
-        """The maximum memory of a vector, in bytes."""
         return _ENTRY_BYTES * self.model.config.vocab_size
 
     def size(self, item: str, units: int) -> int:
-        """Returns the maximum memory of a result, in bytes."""
         width = self.model.config.vocab_size
         return RESULT_BYTES + _ENTRY_BYTES * min(self._top_k or width, width)
 
@@ -118,7 +116,6 @@ class EmbedSparseTask(PromptedTask["Weights", SparseEmbedding]):
         return SparseEmbedding(job.item, ids, weights, names, tokens, job.truncated, job.unknown, job.only_unknown)
 
     def score(self, query: SparseEmbedding, text: SparseEmbedding) -> float:
-        """Returns the similarity of two vectors."""
         return sparse_score(self.similarity, query, text)
 
     def _name(self, number: int) -> str:

@@ -12,7 +12,7 @@ from mlxbert.results.embed import Words, WordVector
 from mlxbert.results.result import Failure
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.options import EmbedWordsOptions
-from mlxbert.tasks.task import RESULT_BYTES, one_or_many
+from mlxbert.tasks.task import one_or_many
 from mlxbert.tasks.token_task import Item, TokenJob, TokenTask
 from mlxbert.text.usage import Usage
 
@@ -31,6 +31,7 @@ class EmbedWordsTask(TokenTask[Words]):
 
     def __init__(self, model: Model, options: EmbedWordsOptions, *, usage: Usage | None = None) -> None:
         super().__init__(model, options, usage=usage)
+        self.part_bytes = 4 * model.config.hidden_size + _WORD_BYTES
         layers = len(model.config.layer_schedule)
         if not -layers - 1 <= options.layer <= layers:
             raise ArgumentError(
@@ -40,12 +41,7 @@ class EmbedWordsTask(TokenTask[Words]):
 
     @property
     def output_bytes(self) -> int:
-        """The memory of the vectors of the longest input, in bytes."""
         return 4 * self.model.config.hidden_size * self.tokenizer.max_length
-
-    def size(self, item: Item, units: int) -> int:
-        """Returns the memory of a vector for each word, in bytes."""
-        return RESULT_BYTES + (4 * self.model.config.hidden_size + _WORD_BYTES) * units
 
     def units(self, job: TokenJob) -> int:
         """Returns the number of words in the text; for a truncated text, at most the number of its tokens."""

@@ -87,7 +87,6 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
         return sum(item.count(mask) for mask in {COMMON_MASK, self.model.tokenizer.mask_token or COMMON_MASK})
 
     def prepare(self, item: str) -> MaskJob:
-        """Tokenizes a text and finds its masks."""
         tokenizer = self.model.tokenizer
         mask = tokenizer.mask_token
         mask_id = None if mask is None else tokenizer.token_id(mask)
@@ -154,7 +153,6 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
         return mx.contiguous(best), mx.contiguous(mx.take_along_axis(scores, best, axis=-1))
 
     def read(self, arrays: tuple[mx.array, mx.array], parts: Sequence[tuple[MaskJob, int]]) -> list[list[Words]]:
-        """Returns the best words for each mask of each row."""
         best, best_scores = (memoryview(cast(Any, values)).cast("B") for values in arrays)
         columns, scores = best.cast("I"), best_scores.cast("f")
         places = range(0, len(columns), self.count)
@@ -170,7 +168,6 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
         return array("i", [ids[place] for place in order]), array("f", [values[place] for place in order])
 
     def result(self, job: MaskJob, outputs: Sequence[list[Words]]) -> FillMask:
-        """Makes the result: the masks of the text with their words."""
         check_finite([score for best in outputs for _, scores in best for score in scores])
         pairs = (
             (mask, words)

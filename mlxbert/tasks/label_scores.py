@@ -5,7 +5,7 @@ from typing import Any
 
 from mlxbert.results.text_results import Classification, Label, Regression
 from mlxbert.tasks.options import ClassifyOptions
-from mlxbert.tasks.task import RESULT_BYTES, AnyJob, Output, Task
+from mlxbert.tasks.task import RESULT_BYTES, AnyJob, Output, Task, is_pair
 
 HEAD = "sequence_classifier"
 THRESHOLD = 0.5  # default for models without their own
@@ -23,14 +23,11 @@ class LabelsTask(Task[Item, AnyJob, Output, Classification | Regression]):
     labels: Any  # the names, or `Labels`
 
     def size(self, item: Item, units: int) -> int:
-        """Returns the approximate memory of the labels, in bytes."""
         top_k, count = self.options.top_k, len(self.labels)
         return RESULT_BYTES + _LABEL_BYTES * (count if top_k is None else min(count, top_k))
 
     def is_item(self, value: object) -> bool:
-        """Whether `value` is a text, or a pair of texts in a tuple (a list may hold any number of texts)."""
-        pair = isinstance(value, tuple) and len(value) == 2 and all(isinstance(text, str) for text in value)
-        return isinstance(value, str) or pair
+        return isinstance(value, str) or is_pair(value)
 
 
 def ranked(

@@ -12,7 +12,7 @@ from mlxbert.results.result import Failure
 from mlxbert.results.text_relations import NextSentence
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.options import NextSentenceOptions
-from mlxbert.tasks.task import PreparedItem, Task, check_finite, one_or_many
+from mlxbert.tasks.task import PreparedItem, Task, check_finite, checked_pair, is_pair, one_or_many
 
 Pair = tuple[str, str]
 PairJob = PreparedItem[Pair]
@@ -24,16 +24,12 @@ class NextSentenceTask(Task[Pair, PairJob, float, NextSentence]):
     name = "next-sentence"
 
     def is_item(self, value: object) -> bool:
-        """Whether `value` is a pair of texts in a tuple (a list may hold any number of pairs)."""
-        return isinstance(value, tuple) and len(value) == 2 and all(isinstance(text, str) for text in value)
+        return is_pair(value)
 
     def prepare(self, item: Pair) -> PairJob:
-        """Tokenizes a pair into one input."""
-        if not isinstance(item, tuple | list) or len(item) != 2 or not all(isinstance(text, str) for text in item):
-            raise InputError(f"expected a pair of texts, found {item!r:.60}", hint="a pair is a tuple: (a, b)")
-        first, second = item
-        encoding = self.encode(first, second)
-        return PreparedItem((first, second), [encoding], encoding.truncated)
+        pair = checked_pair(item, "a pair of texts")
+        encoding = self.encode(*pair)
+        return PreparedItem(pair, [encoding], encoding.truncated)
 
     def forward(self, batch: Batch, parts: Sequence[tuple[PairJob, int]]) -> mx.array:
         """Returns the probabilities (B,)."""
@@ -41,7 +37,6 @@ class NextSentenceTask(Task[Pair, PairJob, float, NextSentence]):
         return scores[:, 0]
 
     def read(self, arrays: mx.array, parts: Sequence[tuple[PairJob, int]]) -> list[float]:
-        """Returns one probability per row."""
         return cast(list[float], arrays.tolist())
 
     def result(self, job: PairJob, outputs: Sequence[float]) -> NextSentence:

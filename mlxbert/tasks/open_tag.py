@@ -16,7 +16,7 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads.open_entities import OpenEntityFacts
 from mlxbert.results.text_results import Entity, Tagged
 from mlxbert.tasks.options import TagOptions
-from mlxbert.tasks.task import RESULT_BYTES, PreparedItem, Task, check_finite
+from mlxbert.tasks.task import PreparedItem, Task, check_finite
 from mlxbert.tasks.token_task import Item, coordinates_of, joined
 from mlxbert.text.labelled_words import LabelledWordEncoder, WordWindow, words_of
 from mlxbert.text.usage import Usage
@@ -26,7 +26,7 @@ Scores: TypeAlias = "NDArray[np.floating[Any]]"
 
 HEAD = "open_entities"
 THRESHOLD = 0.5
-_ENTITY_BYTES = 280  # the memory of an `Entity`
+ENTITY_BYTES = 280  # the memory of an `Entity`
 Found = tuple[float, int, int, str]  # the score, the first and the last word, and the label
 
 
@@ -44,6 +44,7 @@ class OpenTagTask(Task[Item, OpenTagJob, list[Found], Tagged]):
     """Finds the spans of a text that fit one of the labels."""
 
     name = "tag"
+    part_bytes = ENTITY_BYTES
     options: TagOptions
 
     def __init__(self, model: Model, options: TagOptions, *, usage: Usage | None = None) -> None:
@@ -64,13 +65,8 @@ class OpenTagTask(Task[Item, OpenTagJob, list[Found], Tagged]):
 
     @property
     def output_bytes(self) -> int:
-        """The memory of the scores of the longest input, in bytes."""
         labels = max(map(len, self._groups), default=1)
         return 4 * labels * min(self._facts.max_words, self.tokenizer.max_length) * max(self._facts.max_width, 3)
-
-    def size(self, item: Item, units: int) -> int:
-        """Returns the memory of an entity for each word, in bytes."""
-        return RESULT_BYTES + _ENTITY_BYTES * units
 
     def units(self, job: OpenTagJob) -> int:
         return len(job.words)

@@ -265,13 +265,7 @@ class TagOptions(WindowedOptions):
 class AnswerOptions(WindowedOptions):
     """Options of `answer`."""
 
-    overflow: Annotated[
-        Literal["window", "truncate", "error"],
-        Option(
-            "Overlong texts. window computes all of it in windows; truncate drops the end; error refuses the text.",
-            panel="Input",
-        ),
-    ] = "window"
+    overflow: Annotated[Literal["window", "truncate", "error"], _WINDOWED] = "window"
     top_k: Annotated[int, Option("Number of spans per question.", bounds=COUNT)] = 1
     max_words: Annotated[int, Option("Maximum number of words in an answer.", bounds=Bounds(1, 10_000))] = 30
     max_length: Annotated[

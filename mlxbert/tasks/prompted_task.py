@@ -3,43 +3,18 @@
 import logging
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import Protocol
 
 from mlxbert.errors import ArgumentError, InputError, shown
 from mlxbert.model import Model
 from mlxbert.nn.vector_settings import VectorSettings
 from mlxbert.tasks.argument_checks import check_inputs
-from mlxbert.tasks.options import Kind
+from mlxbert.tasks.options import EmbedOptions, SparseOptions
 from mlxbert.tasks.prompt_kinds import KINDS, own_prompt
 from mlxbert.tasks.task import Output, PreparedItem, Result, Task
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.text.usage import Usage
 
 _LOG = logging.getLogger("mlxbert")
-
-
-class PromptOptions(Protocol):
-    """Options of a task that puts a prompt before each text."""
-
-    @property
-    def batch_tokens(self) -> int | None:
-        """See `TaskOptions`."""
-
-    @property
-    def overflow(self) -> str:
-        """See `TruncatingOptions`."""
-
-    @property
-    def prompt(self) -> str | None:
-        """The text of the prompt."""
-
-    @property
-    def prompt_name(self) -> str | None:
-        """The name of one of the model's prompts."""
-
-    @property
-    def kind(self) -> Kind | None:
-        """The kind of the texts, which selects one of the model's prompts."""
 
 
 class PromptedTask(Task[str, PreparedItem[str], Output, Result]):
@@ -58,7 +33,7 @@ class PromptedTask(Task[str, PreparedItem[str], Output, Result]):
     def __init__(
         self,
         model: Model,
-        options: PromptOptions,
+        options: EmbedOptions | SparseOptions,
         *,
         usage: Usage | None = None,
     ) -> None:

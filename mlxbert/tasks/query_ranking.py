@@ -51,12 +51,9 @@ class Ranking:
     """Keeps the texts with the highest scores (or logits), best first; ties stay in the order of the input.
 
     Equal texts get the same score, although rounding differs between batches.
-
-    Args:
-        top_k: The number of texts to keep; `None` for all.
     """
 
-    def __init__(self, top_k: int | None) -> None:
+    def __init__(self, top_k: int | None) -> None:  # `None` keeps all
         self._top_k = top_k
         self._best: list[_Entry] = []
         self._texts: dict[str, tuple[Scored, int]] = {}  # each text in `_best`: its first score, and its count
@@ -100,12 +97,7 @@ def scored_texts(
 
 
 def rank(results: Iterable[Scored | Failure], top_k: int | None) -> tuple[list[RankedText], list[Failure]]:
-    """Ranks results; returns the best ones, and all failures.
-
-    Args:
-        results: One result for each text, in the order of the input.
-        top_k: The number of texts to keep; `None` for all.
-    """
+    """Ranks the results of texts, in the order of the input; returns the `top_k` best, or all, and all failures."""
     failures: list[Failure] = []
     best = Ranking(top_k)
     for index, result in enumerate(results):

@@ -11,16 +11,15 @@ from mlxbert.results.result import Failure
 from mlxbert.results.text_results import Replaced, ReplacedToken
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.options import ReplacedOptions
-from mlxbert.tasks.task import RESULT_BYTES, PreparedItem, Task, check_finite, one_or_many
+from mlxbert.tasks.task import PreparedItem, Task, check_finite, one_or_many
 from mlxbert.text.window_stitching import best_windows
-
-_JUDGED_BYTES = 360  # the memory of a `ReplacedToken`
 
 
 class ReplacedTask(Task[str, PreparedItem[str], list[float], Replaced]):
     """Computes for each token of a text the probability that it is a replacement."""
 
     name = "replaced"
+    part_bytes = 360  # the memory of a `ReplacedToken`
 
     def prepare(self, item: str) -> PreparedItem[str]:
         """Tokenizes a text; windows overlap by a quarter."""
@@ -34,10 +33,6 @@ class ReplacedTask(Task[str, PreparedItem[str], list[float], Replaced]):
     def output_bytes(self) -> int:
         """The memory of the outputs of the longest input, in bytes: a Python number for each token."""
         return 32 * self.tokenizer.max_length
-
-    def size(self, item: str, units: int) -> int:
-        """Returns the memory of a `ReplacedToken` for each token, in bytes."""
-        return RESULT_BYTES + _JUDGED_BYTES * units
 
     def forward(self, batch: Batch, parts: Sequence[tuple[PreparedItem[str], int]]) -> mx.array:
         """Returns the probabilities (B, L)."""

@@ -54,11 +54,9 @@ class RerankTask(Task[Pair, PreparedItem[Pair], tuple[float, float], Scored]):
         self.tokenizer.encode(query, "", overflow="truncate")
 
     def texts(self, item: Pair) -> Sequence[str]:
-        """Returns the texts as they appear in the input of the model."""
         return self.tokenizer.inside(*item)
 
     def prepare(self, item: Pair) -> PreparedItem[Pair]:
-        """Tokenizes a query and a text into one input, or into windows, each with the whole query."""
         query, text = item
         if not isinstance(text, str):
             raise InputError(f"expected a text, found {type(text).__name__}")

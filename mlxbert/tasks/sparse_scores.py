@@ -40,9 +40,7 @@ class SparseMatrix:
     def scores(self, similarity: str, query: SparseEmbedding) -> "NDArray[np.float32]":
         """Returns the similarity of each row to a query, (N,); a higher score means more similar.
 
-        Args:
-            similarity: One of `SIMILARITIES`. Distances are negative, as in sentence-transformers.
-            query: A vector of the same vocabulary.
+        Distances are negative, as in sentence-transformers.
         """
         full = np.zeros(self.width, np.float32)
         full[query.ids] = query.values

@@ -20,7 +20,7 @@ from mlxbert.tasks.argument_checks import check_model
 from mlxbert.tasks.entities import TaggedToken
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.options import TagOptions
-from mlxbert.tasks.task import RESULT_BYTES, Task, one_or_many
+from mlxbert.tasks.task import Task, one_or_many
 from mlxbert.tasks.token_task import Item, TokenJob, TokenTask
 from mlxbert.text.usage import Usage
 
@@ -29,13 +29,11 @@ Scores: TypeAlias = "NDArray[np.float32]"
 HEAD = "token_classifier"
 
 
-_ENTITY_BYTES = 280  # the memory of an `Entity`
-
-
 class TagTask(TokenTask[Tagged]):
     """Finds the entities of a text, or tags its words."""
 
     name = "tag"
+    part_bytes = open_tag.ENTITY_BYTES
     options: TagOptions
 
     def __init__(self, model: Model, options: TagOptions, *, usage: Usage | None = None) -> None:
@@ -48,12 +46,7 @@ class TagTask(TokenTask[Tagged]):
 
     @property
     def output_bytes(self) -> int:
-        """The memory of the scores of the longest input, in bytes."""
         return 4 * len(self.names) * self.tokenizer.max_length
-
-    def size(self, item: Item, units: int) -> int:
-        """Returns the memory of an entity for each word or token, in bytes."""
-        return RESULT_BYTES + _ENTITY_BYTES * units
 
     def units(self, job: TokenJob) -> int:
         """Returns the number of words, or an estimate of the number of tokens if tokens are tagged."""

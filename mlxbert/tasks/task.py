@@ -61,6 +61,7 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
     Attributes:
         name: The task's name in `mlxbert.nn.heads.TASKS`.
         smaller: The hint for a result that is too large.
+        part_bytes: The memory of a part of the result (see `units`), in bytes.
         model: The model that computes.
         tokenizer: The tokenizer of the texts.
         options: The options, already checked.
@@ -74,6 +75,7 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
 
     name: ClassVar[str]
     smaller: ClassVar[str] = "split the text"
+    part_bytes = 0
     by_row: ClassVar[bool] = True
     inputs = 1
     pause: Pause = staticmethod(no_pause)
@@ -116,7 +118,7 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
         Args:
             units: The number of parts in the result, such as words or spans (see `units`).
         """
-        return RESULT_BYTES
+        return RESULT_BYTES + self.part_bytes * units
 
     def units(self, job: AnyJob) -> int:
         """Returns the maximum number of parts in the result of a job."""
@@ -322,6 +324,18 @@ def check_no_window(options: OptionsWithOverflow) -> None:
     """Raises ArgumentError if a task that can use only one input of the model is asked for windows."""
     if options.overflow not in ("truncate", "error"):
         raise not_one_of("overflow", options.overflow, ("truncate", "error"))
+
+
+def is_pair(value: object) -> bool:
+    """Whether a value is a pair of texts in a tuple; a list may hold any number of items."""
+    return isinstance(value, tuple) and len(value) == 2 and all(isinstance(text, str) for text in value)
+
+
+def checked_pair(item: object, expected: str, hint: str = "a pair is a tuple: (a, b)") -> tuple[str, str]:
+    """Returns the two texts of an item; raises InputError for anything but a tuple or list of two texts."""
+    if not isinstance(item, tuple | list) or not is_pair((*item,)):
+        raise InputError(f"expected {expected}, found {item!r:.60}", hint=hint)
+    return item[0], item[1]
 
 
 class NotFiniteError(InputError):

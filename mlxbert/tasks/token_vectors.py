@@ -18,7 +18,7 @@ from mlxbert.tasks.argument_checks import check_inputs, check_model
 from mlxbert.tasks.keywords import UsageOptions, takes_keywords
 from mlxbert.tasks.maxsim import maxsim
 from mlxbert.tasks.options import TokenVectorOptions, TruncatingOptions
-from mlxbert.tasks.task import RESULT_BYTES, PreparedItem, Task, check_finite
+from mlxbert.tasks.task import PreparedItem, Task, check_finite
 from mlxbert.tasks.vector_dtype import TOKEN_DTYPES, check_output_dtype, rows_as_dtype
 from mlxbert.text.token_inputs import TokenInputs
 from mlxbert.text.usage import Usage
@@ -35,6 +35,7 @@ class TokenVectorsTask(Task[str, PreparedItem[str], "Vectors", TokenVectors]):
     def __init__(self, model: Model, options: TokenVectorOptions, *, usage: Usage | None = None) -> None:
         super().__init__(model, options, usage=usage)
         self.embedder = model.token_embedder  # turns hidden states into vectors
+        self.part_bytes = 4 * self.embedder.size
         self.similarity = self.embedder.config.similarity  # one of `TOKEN_SIMILARITIES`
         check_output_dtype(options.output_dtype, self.embedder.size, TOKEN_DTYPES)
         if options.output_dtype in ("int8", "binary") and not self.embedder.unit:
@@ -48,12 +49,7 @@ class TokenVectorsTask(Task[str, PreparedItem[str], "Vectors", TokenVectors]):
 
     @property
     def output_bytes(self) -> int:
-        """The memory of the vectors of the longest input, in bytes."""
         return 4 * self.embedder.size * self.tokenizer.max_length
-
-    def size(self, item: str, units: int) -> int:
-        """Returns the memory of a vector for each token, in bytes."""
-        return RESULT_BYTES + 4 * self.embedder.size * units
 
     def most_units(self, item: str) -> int:
         return self.tokenizer.max_length
@@ -85,7 +81,6 @@ class TokenVectorsTask(Task[str, PreparedItem[str], "Vectors", TokenVectors]):
         return TokenVectors(job.item, stored, tokens, job.truncated, job.unknown, job.only_unknown)
 
     def score(self, query: TokenVectors, text: TokenVectors) -> float:
-        """Returns the MaxSim of a text for a query."""
         return float(maxsim(query.embeddings, [text.embeddings], similarity=self.similarity)[0])
 
 

@@ -79,12 +79,10 @@ class ZeroShotTask(LabelsTask[PreparedItem[str], Logits]):
         return self.model.network.logits(HEAD, batch).astype(mx.float32)
 
     def read(self, arrays: mx.array, parts: Sequence[tuple[PreparedItem[str], int]]) -> list[Logits]:
-        """Returns the logits for entailment and for contradiction in each row."""
         rows = cast(list[list[float]], arrays.tolist())
         return [(row[self.entailment], row[self.contradiction]) for row in rows]
 
     def result(self, job: PreparedItem[str], outputs: Sequence[Logits]) -> Classification:
-        """Makes the result: the labels, best first."""
         check_finite([logit for pair in outputs for logit in pair])
         scores = [_softmax(pair)[0] for pair in outputs] if self._binary else _softmax([pair[0] for pair in outputs])
         thresholds = [THRESHOLD] * len(scores) if self.options.multi else None
@@ -125,9 +123,9 @@ def _first(labels: Labels, start: str, source: str) -> int:
     )
 
 
-def _softmax(logits: Sequence[float]) -> list[float]:
+def _softmax(logits: Sequence[float], temperature: float = 1) -> list[float]:
     largest = max(logits)
-    powers = [math.exp(logit - largest) for logit in logits]
+    powers = [math.exp((logit - largest) / temperature) for logit in logits]
     total = sum(powers)
     return [power / total for power in powers]
 
@@ -158,12 +156,7 @@ _SENTENCES: "weakref.WeakKeyDictionary[Model, dict[str, Vector]]" = weakref.Weak
 
 
 class LabelSimilarityTask(LabelsTask[PreparedItem[str], "Vector"]):
-    """Computes how well each of the given labels fits a text, from the similarity of their vectors.
-
-    Attributes:
-        labels: The labels to choose from.
-        output_bytes: The memory of a vector, in bytes.
-    """
+    """Computes how well each of the given labels fits a text, from the similarity of their vectors."""
 
     name = "embed"
     options: ClassifyOptions
@@ -173,7 +166,7 @@ class LabelSimilarityTask(LabelsTask[PreparedItem[str], "Vector"]):
         if options.overflow == "head-tail" or options.overflow == "window-max":
             raise not_one_of("overflow", options.overflow, ("truncate", "window", "error"))
         assert options.labels is not None  # `make_task` chooses this task only with labels
-        self.labels = check_labels(options.labels)
+        self.labels = check_labels(options.labels)  # the labels to choose from
         template = check_hypothesis(TOPIC_HYPOTHESIS if options.hypothesis is None else options.hypothesis)
         prompts = model.embedder.config.prompts
         self._embed = EmbedTask(
@@ -203,7 +196,6 @@ class LabelSimilarityTask(LabelsTask[PreparedItem[str], "Vector"]):
 
     @property
     def output_bytes(self) -> int:
-        """The memory of a vector, in bytes."""
         return self._embed.output_bytes
 
     def prepare(self, item: Item) -> PreparedItem[str]:
@@ -219,11 +211,9 @@ class LabelSimilarityTask(LabelsTask[PreparedItem[str], "Vector"]):
         return self._embed.forward(batch, parts)
 
     def read(self, arrays: mx.array, parts: Sequence[tuple[PreparedItem[str], int]]) -> Sequence["Vector"]:
-        """Returns one vector (W,) per row."""
         return self._embed.read(arrays, parts)
 
     def result(self, job: PreparedItem[str], outputs: Sequence["Vector"]) -> Classification:
-        """Makes the result: the labels, best first."""
         vector = self._embed.result(job, outputs).embedding
         similarities = scores_of_all(self._similarity, vector[None], self._labels)[0]
         mean, deviation = self._unrelated
@@ -231,10 +221,7 @@ class LabelSimilarityTask(LabelsTask[PreparedItem[str], "Vector"]):
         if self.options.multi or len(self.labels) == 1:
             scores = [1 / (1 + math.exp(_MIDDLE - value)) for value in above]
         else:
-            best = max(above)
-            powers = [math.exp((value - best) / _TEMPERATURE) for value in above]
-            total = sum(powers)
-            scores = [power / total for power in powers]
+            scores = _softmax(above, _TEMPERATURE)
         thresholds = [THRESHOLD] * len(scores) if self.options.multi else None
         return Classification(
             job.item, ranked(self.labels, scores, self.options.top_k, thresholds), None, job.truncated

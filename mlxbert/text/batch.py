@@ -145,9 +145,6 @@ def plan(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
     On a CPU, the padding of a group is limited to a small share of `batch_tokens`: computing a share of this size costs
     about as much as starting another batch. An input longer than `batch_tokens` gets its own group.
 
-    Args:
-        batch_tokens: The maximum number of tokens in a group.
-
     Yields:
         The indices of the inputs of a group, the shortest first; each input is in exactly one group.
     """
@@ -174,12 +171,7 @@ def _cheapest(order: Sequence[int], lengths: Sequence[int], batch_tokens: int) -
     """Groups inputs at the lowest total cost; the number of rows of each group is one of `row_counts`.
 
     The cost is the number of padded tokens, plus `batch_cost` for each group. Only the group with the shortest inputs
-    may have fewer inputs than rows.
-
-    Args:
-        order: The indices of the inputs, the shortest first.
-        lengths: The lengths of the inputs by index.
-        batch_tokens: The maximum number of tokens in a group.
+    may have fewer inputs than rows. `order` has the indices of the inputs, the shortest first.
     """
     fixed = batch_tokens * batch_cost()
     costs, sizes = [0.0], [0]  # for the first n inputs: their lowest cost, and the size of their last group

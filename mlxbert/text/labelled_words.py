@@ -137,9 +137,6 @@ class LabelledWordEncoder:
 
         Windows overlap by twice the maximum width of a span, or by half of the window. A span is judged in the window
         in which it is further from the edge.
-
-        Args:
-            tokens: The token ids of each word.
         """
         room = self._tokenizer.room(1) - len(self.prompt(labels))
         most = self._facts.max_words
@@ -161,9 +158,7 @@ class LabelledWordEncoder:
     def encode(self, tokens: Sequence[Sequence[int]], labels: Sequence[str], *, truncated: bool = False) -> Encoding:
         """Encodes labels and words as one input; the tokens of a single word that is too long are cut.
 
-        Args:
-            tokens: The token ids of each word of a window.
-            truncated: Whether the text continues after these words.
+        `truncated` says whether the text continues after these words.
         """
         prompt = self.prompt(labels)
         before = self._tokenizer.prompt_length("")

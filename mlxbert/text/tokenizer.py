@@ -283,14 +283,13 @@ class Tokenizer:
         The text is given as one or more inputs, which may overlap. The first `before` tokens of each input, such as a
         prompt, are not counted.
         """
+        number = self.token_id(self.special["unk"]) if "unk" in self.special else None
         if self.files.static is not None:  # its encodings may have nothing but ids, and do not overlap
-            number = self.token_id(self.special["unk"]) if "unk" in self.special else None
             ids = [token for encoding in encodings for token in encoding.ids[before:]]
             count = ids.count(number) if number is not None else 0
             return count + sum(encoding.dropped for encoding in encodings), self.are_unknown(ids)
         if all(owner is None for encoding in encodings for owner in encoding.sequence_ids[before:]):
             return 0, True  # an empty text
-        number = self.token_id(self.special["unk"]) if "unk" in self.special else None
         if number is None or not any(number in encoding.ids for encoding in encodings):
             return 0, False
         by_position = {  # by position: windows overlap

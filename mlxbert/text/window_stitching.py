@@ -31,10 +31,7 @@ def best_windows(windows: Sequence[Encoding], sequence: int = 0) -> list[tuple[i
 def judged_places(windows: Iterable[Encoding]) -> Iterator[tuple[Encoding, list[int]]]:
     """Yields each window of a text, and the indices of the tokens whose results it gives (see `best_windows`).
 
-    Keeps only three windows in memory.
-
-    Args:
-        windows: The windows of one text, in order; only neighbours may overlap.
+    Keeps only three windows in memory: only neighbours may overlap.
     """
     following = iter(windows)
     before: list[Encoding] = []

@@ -90,10 +90,6 @@ def _is_attached(text: str, place: int) -> bool:
 def words_of_tokens(text: str, tokens: Iterable[Span], words: Iterable[Span]) -> Iterator[tuple[int, Span] | None]:
     """Finds the word that each token belongs to: the word in which the token begins after its leading spaces.
 
-    Args:
-        tokens: The offsets of the text's tokens, in order.
-        words: The text's words, in order.
-
     Yields:
         For each token, the number and the span of its word; `None` if the token is blank, or outside of all words.
     """
