@@ -18,8 +18,13 @@ LAYOUTS: dict[str, Callable[[Path], Path]] = {
 }
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
-@pytest.mark.parametrize("convert", [False, pytest.param(True, marks=needs("export"))])
+@pytest.mark.parametrize(
+    ("name", "convert"),
+    [
+        *((name, False) for name in LAYOUTS),
+        *(pytest.param(name, True, marks=needs("export")) for name in ("prompts", "routed, JSON, at the root")),
+    ],
+)
 def test_a_copy_makes_the_same_vectors(name: str, convert: bool, tmp_path: Path) -> None:
     source = LAYOUTS[name](tmp_path / "source")
     model = mlxbert.load(source, dtype="float32", device="cpu")

@@ -52,7 +52,8 @@ def overwrite(path: Path) -> None:
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 10**9))  # clocks may be coarse
 
 
-CHANGES = pytest.mark.parametrize("change", [append, truncate, overwrite])
+EACH = [append, truncate, overwrite]
+CHANGES = pytest.mark.parametrize("change", EACH)
 Change = Callable[[Path], None]
 
 
@@ -67,8 +68,12 @@ def write(folder: Path, name: str) -> Path:
     return path
 
 
-@CHANGES
-@pytest.mark.parametrize("name", [name for name in FILES if name not in SENTENCES])
+def changed(names: Iterable[str]) -> list[tuple[str, Change]]:
+    """Each file with another change, and one of them with every change."""
+    return [*zip(names, EACH * 4, strict=False), *(("in.txt", change) for change in EACH[1:])]
+
+
+@pytest.mark.parametrize(("name", "change"), changed(name for name in FILES if name not in SENTENCES))
 def test_records_of_a_file_that_changes(name: str, change: Change, tmp_path: Path) -> None:
     path = write(tmp_path, name)
     records = iter(read_records(path))
@@ -81,21 +86,20 @@ def test_records_of_a_file_that_changes(name: str, change: Change, tmp_path: Pat
 
 
 @needs("train")
-@CHANGES
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(("name", "change"), changed(FILES))
 def test_rows_of_a_file_that_changes(
     name: str, change: Change, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from mlxbert.train.data import labelled_rows
 
-    def changed(stream: Iterable[Any]) -> Iterator[Any]:
+    def changing(stream: Iterable[Any]) -> Iterator[Any]:
         for number, row in enumerate(stream):
             if number == COUNT // 2:
                 change(path)
             yield row
 
     path = write(tmp_path, name)
-    monkeypatch.setattr(labelled_rows, "_usable", changed)
+    monkeypatch.setattr(labelled_rows, "_usable", changing)
     with pytest.raises(ChangedError, match=name):
         labelled_rows.read_rows(path)
 
@@ -184,8 +188,8 @@ def test_a_corpus_is_read_as_it_was_hashed(tmp_path: Path) -> None:
 
 
 @needs("train")
-@pytest.mark.parametrize("share", [0.1, 0.9])  # in the first reading, and in the second, by the trainer
-@pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
+# In the first reading, and in the second, by the trainer.
+@pytest.mark.parametrize(("kind", "share"), [("bpe", 0.1), ("wordpiece", 0.9), ("bpe", 0.9), ("unigram", 0.9)])
 def test_a_vocabulary_is_of_one_text(kind: str, share: float, tmp_path: Path) -> None:
     path = write(tmp_path, "in.txt")
 

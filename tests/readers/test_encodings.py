@@ -9,6 +9,7 @@ import pytest
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.readers.formats import read_records
 from mlxbert.readers.text_lines import read_text
+from tests.helpers.cases import together
 from tests.readers.test_records import contents, whole_records, write
 
 TEXTS = ["café", "naïve", "the"]
@@ -22,8 +23,8 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "mac-roman", "UTF8", "utf-8-sig"])
-@pytest.mark.parametrize("name", FILES)
+@together("encoding", ["latin-1", "cp1252", "mac-roman", "UTF8", "utf-8-sig"])
+@together("name", FILES)
 def test_every_text_format_has_an_encoding(tmp_path: Path, name: str, encoding: str) -> None:
     raw = FILES[name].encode(encoding)
     path = write(tmp_path / name, raw)
@@ -31,7 +32,7 @@ def test_every_text_format_has_an_encoding(tmp_path: Path, name: str, encoding: 
     assert [row.values["text"] for row in whole_records(path, encoding=encoding)] == TEXTS
 
 
-@pytest.mark.parametrize("encoding", ["shift_jis", "gb18030", "euc-jp", "iso2022_jp"])
+@together("encoding", ["shift_jis", "gb18030", "euc-jp", "iso2022_jp"])
 def test_letters_of_several_bytes_are_no_ends_of_lines(encoding: str) -> None:
     texts = ["表示能力", "申請\\十", "日本"]
     raw = "\n".join(texts).encode(encoding)
@@ -44,9 +45,7 @@ def test_whole_texts_have_one_too() -> None:
         read_text("c.txt", io.BytesIO(b"a\ncaf\xe9"))
 
 
-@pytest.mark.parametrize(
-    ("byte", "likely"), [(b"\x93", "cp1252"), (b"\x80", "cp1252"), (b"\xe9", "latin-1"), (b"\xfc", "latin-1")]
-)
+@together("byte,likely", [(b"\x93", "cp1252"), (b"\x80", "cp1252"), (b"\xe9", "latin-1"), (b"\xfc", "latin-1")])
 def test_an_error_names_an_encoding_in_which_the_byte_is_a_letter(byte: bytes, likely: str) -> None:
     (problem,) = contents(read_records(io.BytesIO(byte + b"a\n"), name="in.txt"))
     assert isinstance(problem, InputError) and problem.message.startswith(f"line 1: byte 0x{byte.hex()} at offset 0")
@@ -61,14 +60,14 @@ def test_a_line_that_is_not_in_its_encoding_is_a_bad_record() -> None:
     assert isinstance(bad, InputError) and "line 2: byte 0x81 at offset 5 is not CP1252" in bad.message
 
 
-@pytest.mark.parametrize("name", ["nope", "rot13", "hex", "idna", "undefined", "a\0b", "", "\ud800", 3])
+@together("name", ["nope", "rot13", "hex", "idna", "undefined", "a\0b", "", "\ud800", 3])
 def test_unknown_encodings_are_refused_with_examples(name: str) -> None:
     with pytest.raises(ArgumentError, match="`encoding` is") as caught:
         list(read_records(io.BytesIO(b"the\n"), format="txt", encoding=name))
     assert caught.value.hint and "encoding='latin-1'" in caught.value.hint
 
 
-@pytest.mark.parametrize("name", ["utf-16", "utf-16-le", "utf-32", "cp037"])
+@together("name", ["utf-16", "utf-16-le", "utf-32", "cp037"])
 def test_encodings_without_ascii_are_refused(name: str) -> None:
     with pytest.raises(ArgumentError, match="ASCII") as caught:
         read_records(io.BytesIO("the\n".encode(name)), format="txt", encoding=name)

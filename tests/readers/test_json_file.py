@@ -11,14 +11,14 @@ import pytest
 from mlxbert.errors import InputError
 from mlxbert.readers import json_records
 from mlxbert.readers.formats import read_records
+from tests.helpers.cases import together
 from tests.helpers.rooms import needs
 from tests.readers.test_records import contents, whole_records, write
 
 RECORDS: list[dict[str, Any]] = [{"text": "the", "id": 1}, {"text": "cat\n", "more": [None, {"a": 0.5}]}]
 
 
-@pytest.mark.parametrize("indent", [None, 2])
-@pytest.mark.parametrize("ending", ["", ".gz"])
+@together("indent,ending", [(None, ""), (2, ".gz")])
 def test_an_array_is_read_as_records(tmp_path: Path, indent: int | None, ending: str) -> None:
     raw = b"\xef\xbb\xbf" + json.dumps(RECORDS, indent=indent).encode()
     path = write(tmp_path / f"in.json{ending}", raw)
@@ -42,8 +42,8 @@ def test_records_that_are_none_fail_in_their_place() -> None:
         whole_records(raw, format="json")
 
 
-@pytest.mark.parametrize(
-    ("raw", "said"),
+@together(
+    "raw,said",
     [
         (b'[{"text": "the"},\n{"text" 1}]', "line 2 column 9"),
         (b'[{"text": "the"} {"text": "cat"}]', "line 1 column 18"),

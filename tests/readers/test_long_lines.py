@@ -6,6 +6,7 @@ import lzma
 import os
 import threading
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,18 @@ from mlxbert.errors import InputError
 from mlxbert.readers.formats import read_records
 from mlxbert.readers.pipes import LONGEST, as_it_comes, first_line
 from mlxbert.readers.text_lines import Lines
+from tests.helpers.cases import together
 from tests.readers.test_records import contents, whole_records
 
-LONG = b"x" * LONGEST  # with anything around it, too long a line
+SMALL = 2**14  # what a line may have in most of these tests
+LONG = b"x" * SMALL  # with anything around it, too long a line
 FILES = {
     "in.txt": b"the\n" + LONG + b"x\ncat",
     "in.jsonl": b'{"text": "the"}\n{"text": "' + LONG + b'"}\n{"text": "cat"}\n',
-    "blank.jsonl": b'{"text": "the"}\n' + b" " * LONGEST + b'{"text": ""}\n{"text": "cat"}\n',
+    "blank.jsonl": b'{"text": "the"}\n' + b" " * SMALL + b'{"text": ""}\n{"text": "cat"}\n',
     "in.csv": b"n,text\n1,the\n2," + LONG + b"\n3,cat\n",
     "quoted.csv": b'n,text\n1,the\n2,"a ""b"", ' + LONG + b'\n"\n3,cat\n',
-    "lines.csv": b'n,text\n1,the\n2,"' + (b"x" * 1023 + b"\n") * (LONGEST // 1024) + b'1,""no""\n"\n3,cat\n',
+    "lines.csv": b'n,text\n1,the\n2,"' + (b"x" * 1023 + b"\n") * (SMALL // 1024) + b'1,""no""\n"\n3,cat\n',
     "in.tsv": b'n\ttext\n1\tthe\n2\t"' + LONG + b"\n3\tcat\n",
 }
 
@@ -47,21 +50,27 @@ class Endless(io.RawIOBase):
         return len(data)
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.fixture
+def small_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows may be as long as lines."""
+    monkeypatch.setattr("mlxbert.readers.delimited.LONGEST", SMALL)
+
+
+@together("name", FILES)
+@pytest.mark.usefixtures("small_rows")
 def test_a_record_that_is_too_long_fails_and_the_rest_is_read(name: str) -> None:
     ending = name.rpartition(".")[2]
-    found = contents(read_records(io.BytesIO(FILES[name]), format=ending, name=name))
+    found = contents(read_records(io.BytesIO(FILES[name]), format=ending, name=name, most=SMALL))
     assert found[0] == "the" and found[2:] == ["cat"]
     assert isinstance(found[1], InputError)
     line = {"txt": 2, "jsonl": 2, "csv": 3, "tsv": 3}[ending]
-    assert found[1].message.startswith(f"line {line}: the size is more than 33,554,432 bytes")
+    most = 33_554_432 if name == "lines.csv" else SMALL  # no line of the row is too long
+    assert found[1].message.startswith(f"line {line}: the size is more than {most:,} bytes")
 
 
-@pytest.mark.parametrize("ending", ["gz", "xz"])
-def test_so_does_one_that_is_long_when_it_is_unpacked(ending: str) -> None:
-    content = FILES["in.txt"]
-    packed = gzip.compress(content, 1) if ending == "gz" else lzma.compress(content, preset=0)
-    found = contents(read_records(io.BytesIO(packed), name=f"in.txt.{ending}"))
+@together("pack,ending", [(gzip.compress, "gz"), (lzma.compress, "xz")])
+def test_so_does_one_that_is_long_when_it_is_unpacked(pack: Callable[[bytes], bytes], ending: str) -> None:
+    found = contents(read_records(io.BytesIO(pack(FILES["in.txt"])), name=f"in.txt.{ending}", most=SMALL))
     assert [found[0], found[2]] == ["the", "cat"] and isinstance(found[1], InputError)
 
 
@@ -93,7 +102,8 @@ def test_the_memory_for_a_row_is_bounded_where_a_quote_is_missing() -> None:
 
 def test_a_line_that_is_as_long_as_may_be_is_read() -> None:
     for end in (b"\n", b""):
-        assert contents(read_records(io.BytesIO(LONG + end), format="txt", name="in.txt")) == [LONG.decode()]
+        long = b"x" * LONGEST
+        assert contents(read_records(io.BytesIO(long + end), format="txt", name="in.txt")) == [long.decode()]
 
 
 def test_a_long_line_of_a_pipe_fails_when_it_has_arrived() -> None:
@@ -101,7 +111,7 @@ def test_a_long_line_of_a_pipe_fails_when_it_has_arrived() -> None:
 
     def write() -> None:
         with open(writing, "wb") as written:
-            written.write(FILES["in.jsonl"].partition(b"\n")[2])
+            written.write(b'{"text": "' + b"x" * LONGEST + b'"}\n{"text": "cat"}\n')
 
     writer = threading.Thread(target=write)
     writer.start()
@@ -115,21 +125,22 @@ def test_a_long_line_of_a_pipe_fails_when_it_has_arrived() -> None:
     assert isinstance(found[0], InputError) and found[1:] == ["cat"]
 
 
+@pytest.mark.usefixtures("small_rows")
 def test_training_data_with_such_a_line_are_refused_with_its_place(tmp_path: Path) -> None:
     for name in ("in.csv", "lines.csv"):
         (tmp_path / name).write_bytes(FILES[name])
-        with pytest.raises(InputError, match=rf"{name}, line 3: the size is more than 33,554,432 bytes"):
-            whole_records(tmp_path / name)
+        with pytest.raises(InputError, match=rf"{name}, line 3: the size is more than"):
+            whole_records(tmp_path / name, most=SMALL)
 
 
 def test_a_file_of_questions_may_be_one_line() -> None:
-    asked = b'{"data": [{"paragraphs": [{"context": "' + LONG + b'", "qas": [{"question": "who"}]}]}]}'
+    asked = b'{"data": [{"paragraphs": [{"context": "' + b"x" * LONGEST + b'", "qas": [{"question": "who"}]}]}]}'
     (row,) = whole_records(io.BytesIO(asked), format="squad")
-    assert row.values == {"question": "who", "context": LONG.decode()}
+    assert row.values == {"question": "who", "context": "x" * LONGEST}
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "expected"),
+@together(
+    "name,content,expected",
     [
         ("in.txt", b"\xef\xbb\xbfthe\r\rcat\r", ["the", "", "cat"]),
         ("in.txt", b"the\rcat", ["the", "cat"]),

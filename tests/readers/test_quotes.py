@@ -10,6 +10,7 @@ import pytest
 
 from mlxbert.errors import InputError
 from mlxbert.readers.formats import read_records
+from tests.helpers.cases import together
 from tests.readers.test_records import whole_records
 
 TEXTS = ['He said "no".', '"Never," she said.', "plain", "with\ttab", "two\nlines", '"', "a, b", '"all of it"', ""]
@@ -26,7 +27,7 @@ def values(path: Path, content: bytes, **how: Any) -> list[list[Any]]:
     return [[*row.values.values()] for row in whole_records(path, **how)]
 
 
-@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC])
+@together("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC])
 def test_fields_that_a_program_has_enclosed_are_read_without_quotes(
     quoting: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -87,8 +88,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     assert [record.text for record in read_records(content, format="tsv")] == ['a "b"']
 
 
-@pytest.mark.parametrize("line", ["sep=,", "sep=;", "SEP=,", "sep=\t"])
-@pytest.mark.parametrize("header", [True, False])
+@together("line,header", [("sep=,", True), ("sep=;", False), ("SEP=,", False), ("sep=\t", True)])
 def test_a_line_that_names_the_separator_is_pointed_out(line: str, header: bool, tmp_path: Path) -> None:
     for name in ("in.csv", "in.tsv"):
         (tmp_path / name).write_text(f"{line}\ntext,label\na,b\n", encoding="utf-8")

@@ -20,6 +20,7 @@ from mlxbert.other_libraries import install_command
 from mlxbert.readers.formats import FormatName, read_records
 from mlxbert.readers.input_files import InputFile
 from mlxbert.readers.stream import Record, RecordStream
+from tests.helpers.cases import together
 from tests.helpers.rooms import needs
 
 CONTENTS = {
@@ -59,8 +60,7 @@ def failures(records: RecordStream) -> list[str]:
     return [one.problem.message for one in records if one.problem is not None]
 
 
-@pytest.mark.parametrize("ending", ["", ".gz", ".GZ"])
-@pytest.mark.parametrize("name", CONTENTS)
+@together("name,ending", [*zip(CONTENTS, ["", ".gz", ".GZ", ""], strict=True), ("in.txt", ".gz"), ("in.csv", "")])
 def test_texts_are_read_from_every_format_plain_or_compressed(tmp_path: Path, name: str, ending: str) -> None:
     path = tmp_path / (name + ending)
     path.write_bytes(gzip.compress(CONTENTS[name], mtime=0) if ending else CONTENTS[name])

@@ -63,19 +63,20 @@ def test_answers_are_the_best_of_all_spans_of_all_windows(model: mlxbert.Model, 
     assert (found.question, found.context, found.truncated) == (QUESTION, context, False)
 
 
-@pytest.mark.parametrize("counts", [(6000,), pytest.param((20_000, 60_000), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("counts", [(4500,), pytest.param((20_000, 60_000), marks=pytest.mark.slow)])
 def test_a_long_text_is_answered_block_by_block_in_no_more_memory(model: mlxbert.Model, counts: Any) -> None:
     peaks = []
     for count in counts:
         context = made_up(count, 7)
         assert len(context) > SIZE
-        tracemalloc.start()
+        if len(counts) > 1:
+            tracemalloc.start()
         found = mlxbert.answer(model, (QUESTION, context), top_k=3, no_answer_threshold=1)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert len(found.spans) == 3
         assert all(context[span.start : span.end] == span.answer for span in found.spans)
-    assert peaks[-1] < 1.2 * peaks[0] or len(peaks) == 1
+    assert peaks[-1] <= 1.2 * peaks[0]
 
 
 def test_the_threshold_decides_whether_there_is_an_answer(model: mlxbert.Model, tmp_path: Path) -> None:
@@ -93,7 +94,7 @@ def test_the_threshold_decides_whether_there_is_an_answer(model: mlxbert.Model, 
     assert either.answer == (usual.answer if share <= 0.5 else None)
 
 
-@pytest.mark.parametrize("threshold", [-0.1, 1.5, "high", True, [0.5]])
+@together("threshold", [-0.1, 1.5, "high", True, [0.5]])
 def test_a_threshold_that_is_no_share_is_refused(model: mlxbert.Model, threshold: Any, tmp_path: Path) -> None:
     with pytest.raises(mlxbert.ArgumentError, match="no_answer_threshold"):
         mlxbert.answer(model, (QUESTION, CONTEXT), no_answer_threshold=threshold)

@@ -13,6 +13,7 @@ from mlxbert import Classification, Label, Labels, Regression
 from mlxbert.errors import ArgumentError, CheckpointError, InputError, MlxbertError
 from mlxbert.machine.device import mx
 from mlxbert.text.encoding import Encoding
+from tests.helpers.cases import together
 from tests.helpers.classifiers import EMOTIONS, SENTIMENT, STARS, save_classifier
 from tests.helpers.frozen import read_config
 from tests.helpers.rooms import needs
@@ -24,6 +25,11 @@ ONE, TWO = Labels(("relevant",)), Labels(("valence", "arousal"), "regression")
 
 def load(folder: Path, labels: Labels, dtype: str = "float32") -> mlxbert.Model:
     return mlxbert.load(save_classifier(folder, labels), task="classify", dtype=dtype)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> mlxbert.Model:
+    return load(tmp_path_factory.mktemp("sentiment") / "model", SENTIMENT)
 
 
 def logits(model: mlxbert.Model, encoding: Encoding) -> "np.ndarray[Any, np.dtype[np.float64]]":
@@ -102,8 +108,7 @@ def test_top_k_keeps_the_best(tmp_path: Path) -> None:
             mlxbert.classify(model, TEXT, top_k=wrong)  # type: ignore[arg-type]
 
 
-def test_many_items_of_both_kinds_are_each_as_alone(tmp_path: Path) -> None:
-    model = load(tmp_path / "model", SENTIMENT)
+def test_many_items_of_both_kinds_are_each_as_alone(model: mlxbert.Model) -> None:
     items: list[Any] = ["", TEXT, PAIR, ["a", "b"], LONG, "the cat", ("", ""), (LONG, LONG)]
     for batch_tokens in (None, 1, 50):
         found = list(mlxbert.classify(model, items, batch_tokens=batch_tokens))
@@ -114,15 +119,13 @@ def test_many_items_of_both_kinds_are_each_as_alone(tmp_path: Path) -> None:
         assert [one.truncated for one in found] == [LONG in (item, *item) for item in items]
 
 
-def test_the_order_of_a_pair_matters(tmp_path: Path) -> None:
-    model = load(tmp_path / "model", SENTIMENT)
+def test_the_order_of_a_pair_matters(model: mlxbert.Model) -> None:
     one, other = mlxbert.classify(model, [PAIR, PAIR[::-1]])
     assert max(abs(by_name(one)[name] - by_name(other)[name]) for name in SENTIMENT.names) > 1e-4
 
 
-@pytest.mark.parametrize("wrong", [3, None, ("one",), ("a", "b", "c"), ("a", 2), b"the cat", {"text": "a"}])
-def test_what_is_neither_a_text_nor_a_pair(wrong: Any, tmp_path: Path) -> None:
-    model = load(tmp_path / "model", SENTIMENT)
+@together("wrong", [3, None, ("one",), ("a", "b", "c"), ("a", 2), b"the cat", {"text": "a"}])
+def test_what_is_neither_a_text_nor_a_pair(wrong: Any, model: mlxbert.Model) -> None:
     with pytest.raises(InputError, match="input 1: expected a text or a pair of texts"):
         list(mlxbert.classify(model, ["the", wrong]))
     _, failed, last = mlxbert.classify(model, ["the", wrong, "cat"], on_error="return")
@@ -144,9 +147,11 @@ def head_and_tail(model: mlxbert.Model, text: str) -> Encoding:
     return replace(window, ids=[window.ids[0], *ids, window.ids[-1]], token_type_ids=[0] * (room + 2))
 
 
-@pytest.mark.parametrize("pair", [("the cat", LONG), (LONG, "the cat"), (LONG, LONG)])
-def test_a_pair_keeps_the_shorter_text_and_the_ends_of_the_longer_one(pair: tuple[str, str], tmp_path: Path) -> None:
-    tokenizer = load(tmp_path / "model", SENTIMENT).tokenizer
+@together("pair", [("the cat", LONG), (LONG, "the cat"), (LONG, LONG)])
+def test_a_pair_keeps_the_shorter_text_and_the_ends_of_the_longer_one(
+    pair: tuple[str, str], model: mlxbert.Model
+) -> None:
+    tokenizer = model.tokenizer
     found = tokenizer.head_and_tail(*pair)
     assert len(found) == tokenizer.max_length and found.truncated
     whole = [tokenizer.split(text).ids for text in pair]
@@ -161,8 +166,7 @@ def test_a_pair_keeps_the_shorter_text_and_the_ends_of_the_longer_one(pair: tupl
     assert tokenizer.head_and_tail("the cat", "sat") == tokenizer.encode("the cat", "sat")
 
 
-def test_a_long_text_is_cut_seen_through_windows_or_refused(tmp_path: Path) -> None:
-    model = load(tmp_path / "model", SENTIMENT)
+def test_a_long_text_is_cut_seen_through_windows_or_refused(model: mlxbert.Model) -> None:
     windows = model.tokenizer.windows(LONG, stride=0)
     assert len(windows) > 1 and not mlxbert.classify(model, LONG, overflow="window").truncated
     wanted: Any
@@ -183,9 +187,8 @@ def test_a_long_text_is_cut_seen_through_windows_or_refused(tmp_path: Path) -> N
         mlxbert.classify(model, LONG, overflow="cut")  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize("pair", [("the cat", LONG), (LONG, "the cat")], ids=["second", "first"])
-def test_windows_of_a_pair_cover_the_longer_text(pair: tuple[str, str], tmp_path: Path) -> None:
-    model = load(tmp_path / "model", SENTIMENT)
+@together("pair", [("the cat", LONG), (LONG, "the cat")])
+def test_windows_of_a_pair_cover_the_longer_text(pair: tuple[str, str], model: mlxbert.Model) -> None:
     windows = model.tokenizer.windows(*pair, stride=0, longer=True)
     assert len(windows) == 3  # 52 tokens of the longer text, 27 to a window
     found = mlxbert.classify(model, pair, overflow="window")
@@ -205,10 +208,9 @@ def test_scores_in_half_precision_are_near(tmp_path: Path) -> None:
             assert sum(by_name(halves).values()) == pytest.approx(1, abs=1e-6)  # the softmax is float32
 
 
-@pytest.mark.parametrize("labels", [SENTIMENT, EMOTIONS, STARS], ids=str)
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@together("labels,value", [(SENTIMENT, float("nan")), (EMOTIONS, float("inf")), (STARS, float("inf"))])
 def test_scores_that_are_not_finite_are_an_error(labels: Labels, value: float, tmp_path: Path) -> None:
-    model = load(tmp_path / "model", labels)
+    model = load(tmp_path / labels.names[0], labels)
     head: Any = model.network.heads["sequence_classifier"]
     head.out.bias = head.out.bias + value
     with pytest.raises(MlxbertError, match="not finite") as caught:
@@ -216,10 +218,9 @@ def test_scores_that_are_not_finite_are_an_error(labels: Labels, value: float, t
     assert "bfloat16" in str(caught.value.hint)
 
 
-def test_only_what_it_needs_is_loaded(tmp_path: Path) -> None:
-    model = load(tmp_path / "model", SENTIMENT)
+def test_only_what_it_needs_is_loaded(model: mlxbert.Model) -> None:
     assert [*model.network.heads] == ["sequence_classifier"] and model.labels == SENTIMENT
-    assert "classify" in mlxbert.inspect(tmp_path / "model").tasks
+    assert "classify" in mlxbert.inspect(model.folder).tasks
 
 
 def test_their_json_is_that_of_the_contract() -> None:
@@ -258,7 +259,7 @@ def test_thresholds_are_saved_loaded_and_converted(tmp_path: Path) -> None:
     assert "thresholds" not in read_config(mlxbert.save(other, tmp_path / "other"))
 
 
-@pytest.mark.parametrize(
+@together(
     "thresholds", [(0.5,), (0.5, 0.5, 0.5, 1.01), (-0.1, 0, 0, 0), (True, 0, 0, 0), ("a", 0, 0, 0), 0.5, float("nan")]
 )
 def test_thresholds_that_do_not_fit(thresholds: Any, tmp_path: Path) -> None:

@@ -39,10 +39,10 @@ def test_entities_are_those_of_gliner(models: dict[str, Model], kind: str) -> No
         for nested in (False, True):
             rows = expected[f"{threshold} {nested}"]
             assert sum(map(len, rows)) or threshold == 0.5
-            for text, row in zip(TEXTS, rows, strict=True):
-                found = _found(models[kind], text, threshold=threshold, nested=nested)
-                assert [each[:3] for each in found] == [tuple(each[:3]) for each in row]
-                assert [each[3] for each in found] == pytest.approx([each[3] for each in row], abs=1e-5)
+            results = mlxbert.tag(models[kind], [*TEXTS], labels=LABELS, threshold=threshold, nested=nested)
+            for result, row in zip(results, rows, strict=True):
+                assert [(one.label, one.start, one.end) for one in result.entities] == [(*one[:3],) for one in row]
+                assert [one.score for one in result.entities] == pytest.approx([one[3] for one in row], abs=1e-5)
 
 
 @pytest.mark.parametrize("kind", FROZEN)

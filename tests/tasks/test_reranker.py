@@ -3,6 +3,7 @@
 import functools
 import json
 import math
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +38,26 @@ MODULES = [
 SETTINGS = {"transformer_task": "text-generation", "modality_config": {"text": {}, "message": {"format": "flat"}}}
 
 
+@functools.cache
+def _files() -> dict[str, bytes]:
+    """The files of a language model whose decoder is the table of its word embeddings."""
+    with tempfile.TemporaryDirectory() as parent:
+        made, folder = published.qwen3_reranker(Path(parent) / "vocabulary", None), Path(parent) / "model"
+        size = json.loads((made / "tokenizer.json").read_text())["added_tokens"][-1]["id"] + 1
+        config = SIZES | {"vocab_size": size, "pad_token_id": size - 6}
+        mlxbert.new_model(config, vocabulary=made, dtype="float32").save(folder)
+        change_config(folder, architectures=["Qwen3ForCausalLM"])
+        put(folder, {"tokenizer_config.json": (made / "tokenizer_config.json").read_text()})
+        return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
 def language_model(folder: Path, template: str | None = published.RERANKER_TEMPLATE) -> Path:
-    """A language model whose decoder is the table of its word embeddings."""
-    made = published.qwen3_reranker(folder.with_name("vocabulary"), template)
-    size = json.loads((made / "tokenizer.json").read_text())["added_tokens"][-1]["id"] + 1
-    config = SIZES | {"vocab_size": size, "pad_token_id": size - 6}
-    mlxbert.new_model(config, vocabulary=made, dtype="float32").save(folder)
-    change_config(folder, architectures=["Qwen3ForCausalLM"])
-    return put(folder, {"tokenizer_config.json": (made / "tokenizer_config.json").read_text()})
+    """Writes a language model that says yes or no."""
+    folder.mkdir(parents=True)
+    for name, content in _files().items():
+        (folder / name).write_bytes(content)
+    settings = json.loads(_files()["tokenizer_config.json"]) | ({} if template is None else {"chat_template": template})
+    return put(folder, {"tokenizer_config.json": settings})
 
 
 def with_modules(folder: Path, settings: dict[str, Any] = SETTINGS, **answers: Any) -> Path:
@@ -263,9 +276,9 @@ def test_a_server_takes_an_instruction_too(tmp_path: Path) -> None:
 def test_training_reads_the_prompt_and_writes_a_classifier(tmp_path: Path) -> None:
     folder = with_modules(language_model(tmp_path / "m"))
     data = [
-        {"query": QUERY, "text": text, "label": label} for text, label in ((TEXT, 1), ("dogs", 0)) for _ in range(8)
+        {"query": QUERY, "text": text, "label": label} for text, label in ((TEXT, 1), ("dogs", 0)) for _ in range(4)
     ]
-    options: dict[str, Any] = {"train": data, "valid": data, "model": folder, "epochs": 3, "lr": 1e-2, "batch_size": 4}
+    options: dict[str, Any] = {"train": data, "valid": data, "model": folder, "epochs": 2, "lr": 1e-2, "batch_size": 4}
     with pytest.raises(ArgumentError, match="`lora` cannot train"):
         [*mlxbert.finetune("rerank", output=tmp_path / "adapter", lora=2, **options)]
     [*_] = mlxbert.finetune("rerank", output=tmp_path / "out", **options)

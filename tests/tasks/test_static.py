@@ -12,6 +12,7 @@ import mlxbert
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.machine.device import mx
 from mlxbert.tasks.static_vectors import means
+from tests.helpers.cases import together
 from tests.helpers.rooms import needs
 from tests.helpers.static_folders import TEXTS, WIDTH, WORDS, model2vec, module, table, tokenizer
 
@@ -61,7 +62,7 @@ def expected(folder: Path, texts: tuple[str, ...] = TEXTS) -> np.ndarray[Any, An
     return np.array(vectors)
 
 
-@pytest.mark.parametrize("pooling", ["max", "mean_sqrt_len", "weighted_mean"])
+@together("pooling", ["max", "mean_sqrt_len", "weighted_mean"])
 def test_a_text_without_known_tokens_is_0_in_every_pooling(tmp_path: Path, pooling: str) -> None:
     model = mlxbert.load(model2vec(tmp_path / "model", normalize=False))
     empty, zebra, known = model.embed(["", "Zebra!", "cat dog"], pooling=pooling)
@@ -99,8 +100,13 @@ def mx_identity(width: int) -> Any:
     return layer
 
 
-@pytest.mark.parametrize("name", ["plain", "float64", "int8", "mapped", "module", "root module", "limited module"])
-@pytest.mark.parametrize("write", ["save", pytest.param("convert", marks=needs("export"))])
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        *((name, "save") for name in ("plain", "float64", "int8", "mapped", "module", "root module", "limited module")),
+        *(pytest.param(name, "convert", marks=needs("export")) for name in ("int8", "mapped", "root module")),
+    ],
+)
 def test_a_written_folder_gives_the_same_vectors(name: str, write: str, tmp_path: Path) -> None:
     folder = LAYOUTS[name](tmp_path / name)
     model = mlxbert.load(folder)
@@ -157,19 +163,12 @@ HOSTILE: dict[str, Callable[[Path], Path]] = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@together("name", HOSTILE)
 def test_hostile_folders_are_refused(name: str, tmp_path: Path) -> None:
-    folder = HOSTILE[name](tmp_path / "m")
     with pytest.raises(MlxbertError) as caught:
-        mlxbert.load(folder)
+        mlxbert.load(HOSTILE[name](tmp_path / name))
     assert caught.value.message
-
-
-@pytest.mark.parametrize("name", ["mapping", "weights", "shape", "no table"])
-def test_damaged_tables_have_a_hint(name: str, tmp_path: Path) -> None:
-    with pytest.raises(MlxbertError) as caught:
-        mlxbert.load(HOSTILE[name](tmp_path / "m"))
-    assert caught.value.hint
+    assert caught.value.hint or name not in ("mapping", "weights", "shape", "no table")
 
 
 def test_a_missing_tokenizer_has_a_hint(tmp_path: Path) -> None:
@@ -205,7 +204,7 @@ def test_inspect_describes_a_static_model(tmp_path: Path) -> None:
 @needs("train")
 def test_a_classifier_is_trained_and_opens_again(tmp_path: Path) -> None:
     words = (("the cat", "pet"), ("rain", "weather"))
-    records = [{"text": " ".join([text] * count), "label": label} for text, label in words for count in range(1, 40)]
+    records = [{"text": " ".join([text] * count), "label": label} for text, label in words for count in range(1, 20)]
     folder = model2vec(tmp_path / "m")
     variants: dict[str, dict[str, Any]] = {
         "trained": {"few_shot": False}, "frozen": {"few_shot": False, "freeze": 1}, "few": {"few_shot": True},
@@ -238,7 +237,7 @@ def test_a_bad_text_shifts_no_other_vector(tmp_path: Path) -> None:
         mlxbert.embed(model, broken, prompt="the ")
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean", "max", "mean_sqrt_len", "weighted_mean", "last_token"])
+@together("pooling", ["cls", "mean", "last_token"])
 def test_a_text_without_tokens_has_the_vector_0(pooling: str, tmp_path: Path) -> None:
     model = mlxbert.load(model2vec(tmp_path))
     vectors = mlxbert.embed(model, ["", "the cat"], pooling=pooling)

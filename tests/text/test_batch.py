@@ -26,6 +26,7 @@ from mlxbert.text.batch import (
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.usage import Usage
 from tests.helpers.batches import as_on_a_gpu
+from tests.helpers.cases import together
 from tests.helpers.cells import quick
 from tests.helpers.tiny import tiny_config
 
@@ -76,7 +77,7 @@ def padding(group: list[int], lengths: list[int]) -> int:
     return max(lengths[number] for number in group) * len(group) - sum(lengths[number] for number in group)
 
 
-@pytest.mark.parametrize("budget", [0, -1])
+@together("budget", [0, -1])
 def test_a_budget_below_one_token_is_refused(budget: int) -> None:
     with pytest.raises(ArgumentError, match=f"batch_tokens.*{budget}.*1"):
         list(plan([3], budget))
@@ -156,7 +157,7 @@ def test_a_cpu_computes_the_rows_that_there_are() -> None:
     assert window_size() == WINDOW == 512
 
 
-@pytest.mark.parametrize("size", ["small", "medium", "large"])
+@together("size", ["small", "medium", "large"])
 def test_a_window_grows_with_the_gpu_and_shrinks_with_what_is_kept(
     size: GpuSize, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,7 +168,7 @@ def test_a_window_grows_with_the_gpu_and_shrinks_with_what_is_kept(
         assert found % WINDOW == 0 and WINDOW <= found <= WINDOWS[size] and found * kept <= OUTPUTS
 
 
-@pytest.mark.parametrize("kept", [2**18 + 1, 10**6, 4 * 10**6, 2**24, 10**8, 10**10])
+@together("kept", [2**18 + 1, 10**6, 4 * 10**6, 2**24, 10**8, 10**10])
 def test_a_window_of_large_outputs_is_smaller_and_divides_a_usual_one(kept: int) -> None:
     found = window_size(kept)
     assert WINDOW % found == 0 and found < WINDOW and (found == 1 or found * kept <= OUTPUTS)

@@ -56,7 +56,7 @@ def without_after(found: Encoding, texts: int) -> Encoding:
 
 
 @pytest.mark.parametrize("kind", ["words", "bytes", "pieces", "one word"])
-@pytest.mark.parametrize("seed", fast(range(12), 0, 1))
+@pytest.mark.parametrize("seed", fast(range(12), 0))
 def test_a_truncated_text_is_the_beginning_of_the_whole_one(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, kind: str, seed: int
 ) -> None:
@@ -83,7 +83,7 @@ def test_a_truncated_text_is_the_beginning_of_the_whole_one(
     assert all(one.truncated for one in inputs[0])
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", fast(range(5), 0, 3))
 def test_no_token_is_of_where_the_text_was_cut(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     random.seed(seed)
     words = ["unbelievably", "cafe\u0301", " ", " ", " ", "[MASK]", "embeddings" * 11, "3.14", "a"]  # one is unknown

@@ -16,6 +16,7 @@ from mlxbert.text.encoding import Encoding
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.weights.model_source import builtin_folder
 from mlxbert.weights.tokenizers.tokenizer_files import TokenizerFiles, read_tokenizer
+from tests.helpers.cases import together
 from tests.helpers.cells import quick
 from tests.helpers.tiny import tiny_config
 
@@ -53,8 +54,8 @@ def body(encoding: Encoding, sequence: int = 0) -> list[int]:
     return [place for place, found in enumerate(encoding.sequence_ids) if found == sequence]
 
 
-@pytest.mark.parametrize(
-    ("text", "ids"),
+@together(
+    "text,ids",
     [
         *(("Hello World!", [7592, 2088, 999]), ("", []), (" \t\n", []), ("cafe\u0301 CAFÉ", [7668, 7668])),
         *(("don't", [2123, 1005, 1056]), ("z" * 100, [1062, *[13213] * 49, 2480]), ("x" * 101, [UNK])),
@@ -219,7 +220,7 @@ def test_every_mask_has_a_quarter_of_a_window_or_the_end_of_the_text_on_both_sid
         assert len(inputs) == 1
 
 
-@pytest.mark.parametrize("text", ["\ud800", "the \udfff cat", "\ude42\ud83d"])
+@together("text", ["\ud800", "the \udfff cat", "\ude42\ud83d"])
 def test_half_a_surrogate_pair_is_refused(text: str) -> None:
     for texts in ((text,), ("the", text)):
         with pytest.raises(InputError, match="surrogate"):

@@ -2,10 +2,10 @@
 
 from itertools import pairwise
 
-import pytest
 from hypothesis import given, strategies as st
 
 from mlxbert.text.words import split_words, trimmed, word_starts, words_of_tokens
+from tests.helpers.cases import together
 from tests.text.test_tokenizer import QUICK
 
 
@@ -13,8 +13,8 @@ def words(text: str) -> list[str]:
     return [text[start:end] for start, end in split_words(text)]
 
 
-@pytest.mark.parametrize(
-    ("text", "wanted"),
+@together(
+    "text,wanted",
     [
         ("", []),
         (" \n\t ", []),
