@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import mlxbert
+from mlxbert.cli.views import console
 from mlxbert.cli.views.inspect import by_layer
 from mlxbert.folders.inspect import inspect_headers
 from mlxbert.folders.inspection import TensorFacts
@@ -266,12 +267,12 @@ def test_vectors_by_default_and_vectors_that_are_impossible(tmp_path: Path) -> N
 def test_the_view_fits_a_terminal_without_cut_numbers(columns: int, whole: bool, model: Path) -> None:
     text = drawn(model, *(["--tensors"] if whole else []), columns=columns)
     assert max(map(len, text.split("\n"))) <= columns
-    assert "…" not in text
+    assert "…" not in text.replace("{0…1}", "")
     found = inspected(model)
     for count in found["parameters"].values():
         assert f" {count:,} " in text
     for size in found["memory"].values():
-        assert f" {size / 1e6:.1f} MB" in text
+        assert f" {console.size(size)}" in text
     for tensor in found["tensors"]:
         if whole or "layer." not in tensor["name"]:
             shape = " x ".join(map(str, tensor["shape"]))

@@ -63,7 +63,7 @@ def test_answers_are_the_best_of_all_spans_of_all_windows(model: mlxbert.Model, 
     assert (found.question, found.context, found.truncated) == (QUESTION, context, False)
 
 
-@pytest.mark.parametrize("counts", [(4500,), pytest.param((20_000, 60_000), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("counts", [(5500,), pytest.param((20_000, 60_000), marks=pytest.mark.slow)])
 def test_a_long_text_is_answered_block_by_block_in_no_more_memory(model: mlxbert.Model, counts: Any) -> None:
     peaks = []
     for count in counts:
@@ -154,12 +154,6 @@ def test_offsets_are_code_points_of_the_text_whatever_the_script(model: mlxbert.
     assert len({(span.start, span.end) for span in found.spans}) == len(found.spans) >= 3
     for span in found.spans:
         assert context[span.start : span.end] == span.answer != "" and span.answer == span.answer.strip()
-
-
-def test_scores_that_are_not_finite_are_refused(model: mlxbert.Model) -> None:
-    model.network.heads["question_answering"].out.weight[0, 0] = float("nan")  # type: ignore[attr-defined]
-    with pytest.raises(mlxbert.MlxbertError, match="not finite"):
-        mlxbert.answer(model, (QUESTION, CONTEXT))
 
 
 def test_its_json_is_that_of_the_contract(model: mlxbert.Model) -> None:

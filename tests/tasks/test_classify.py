@@ -103,9 +103,6 @@ def test_top_k_keeps_the_best(tmp_path: Path) -> None:
     for count in (1, 2, 4, 9):
         found: Any = mlxbert.classify(model, TEXT, top_k=count)
         assert found.labels == every.labels[:count]
-    for wrong in (0, -1, True, 2.0):
-        with pytest.raises(ArgumentError, match="`top_k` is"):
-            mlxbert.classify(model, TEXT, top_k=wrong)  # type: ignore[arg-type]
 
 
 def test_many_items_of_both_kinds_are_each_as_alone(model: mlxbert.Model) -> None:
@@ -183,8 +180,6 @@ def test_a_long_text_is_cut_seen_through_windows_or_refused(model: mlxbert.Model
         assert mlxbert.classify(model, TEXT, overflow=overflow) == mlxbert.classify(model, TEXT)
     with pytest.raises(InputError, match="at most 32"):
         mlxbert.classify(model, LONG, overflow="error")
-    with pytest.raises(ArgumentError, match="`overflow` is 'cut'"):
-        mlxbert.classify(model, LONG, overflow="cut")  # type: ignore[call-overload]
 
 
 @together("pair", [("the cat", LONG), (LONG, "the cat")])

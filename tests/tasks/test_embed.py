@@ -1,18 +1,27 @@
-"""Texts to vectors through Python: one, many, long ones, prompts, sizes, bad inputs, threads."""
+"""Texts to vectors: one, many, long ones; prompts, sizes, usage; threads, bad inputs, and models that are wrong."""
 
-from collections.abc import Iterator
+import json
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 import mlxbert
 from mlxbert.machine.device import mx
 from mlxbert.results.embed import Embedding
 from mlxbert.results.result import Failure
 from mlxbert.text.batch import WINDOW
+from mlxbert.text.usage import Usage
 from tests.helpers.cases import together
+from tests.helpers.program import VOCABULARY, tiny_model
+from tests.helpers.st_folder import NORMALIZE, dense, layer_norm, pooling, save_st, write_json
+from tests.helpers.tiny import random_network, save, tensors_of, tiny_config
 
 Vector = NDArray[np.float32]
 D, LIMIT = 24, 32
@@ -113,7 +122,7 @@ def test_bad_inputs_keep_their_places(tiny: mlxbert.Model) -> None:
         assert near(result.embedding, mlxbert.embed(tiny, result.text))
 
 
-@pytest.mark.parametrize("bad", BAD, ids=repr)
+@together("bad", BAD)
 def test_a_bad_input_raises_unless_asked_otherwise(tiny: mlxbert.Model, bad: Any) -> None:
     with pytest.raises(mlxbert.InputError):
         mlxbert.embed(tiny, ["a", bad])
@@ -183,3 +192,277 @@ def test_each_window_has_the_prompt_and_their_mean_unit_length(unit: mlxbert.Mod
     assert near(raw, np.average(each, axis=0, weights=weights)) and np.linalg.norm(raw) > 1.5
     cut = mlxbert.embed(unit, MIXED, overflow="window", prompt=PROMPT, dimensions=7)
     assert near(cut, mean[:7])  # what is cut is not of unit length any more
+
+
+def _lengths(vectors: np.ndarray[Any, Any]) -> float:
+    """How far the rows are from length 1."""
+    return float(np.abs(np.linalg.norm(vectors, axis=1) - 1).max())
+
+
+def test_vectors_are_normalized_as_the_model_says_or_as_asked(tiny: mlxbert.Model, unit: mlxbert.Model) -> None:
+    plain = mlxbert.embed(tiny, TEXTS)
+    normal = plain / np.linalg.norm(plain, axis=1, keepdims=True)
+    assert _lengths(plain) > 0.5
+    assert near(mlxbert.embed(tiny, TEXTS, normalize=True), normal)
+    assert near(mlxbert.embed(tiny, TEXTS, normalize=False), plain)
+    assert near(mlxbert.embed(unit, TEXTS), normal) and near(mlxbert.embed(unit, TEXTS, normalize=True), normal)
+    assert near(mlxbert.embed(unit, TEXTS, normalize=False), plain)
+
+
+@together("size", [1, 7, D - 1, D])
+def test_dimensions_are_the_first_and_cut_before_normalizing(unit: mlxbert.Model, size: int) -> None:
+    whole = mlxbert.embed(unit, TEXTS)
+    cut = mlxbert.embed(unit, TEXTS, dimensions=size)
+    assert near(cut, whole[:, :size])
+    assert mlxbert.embed(unit, TEXTS[0], dimensions=size).shape == (size,)
+    assert _lengths(mlxbert.embed(unit, TEXTS, dimensions=size, normalize=True)) < 1e-6
+    assert size == D or _lengths(cut) > 1e-3
+
+
+@together(
+    "option,value",
+    [
+        ("dimensions", D + 1),
+        *((name, one) for name in ("dimensions", "batch_tokens") for one in (0, -1, "3", 2.5, True)),
+    ],
+)
+def test_sizes_that_do_not_go_are_refused(unit: mlxbert.Model, option: str, value: Any) -> None:
+    with pytest.raises(mlxbert.ArgumentError, match=f"`{option}` is {value!r}"):
+        mlxbert.embed(unit, TEXTS, **{option: value})
+
+
+def test_the_cut_that_a_model_names_is_the_default(tmp_path: Path) -> None:
+    model = mlxbert.load(save_st(tmp_path, pooling("cls"), settings={"truncate_dim": 9}), dtype="float32")
+    assert mlxbert.embed(model, TEXTS).shape == (len(TEXTS), 9)
+    assert mlxbert.embed(model, TEXTS, dimensions=D).shape == (len(TEXTS), D)
+
+
+def test_a_prompt_stands_before_each_text(tiny: mlxbert.Model, unit: mlxbert.Model) -> None:
+    prompted = [PROMPT + text for text in TEXTS[:4]]
+    expected = mlxbert.embed(tiny, prompted)
+    assert near(mlxbert.embed(tiny, TEXTS[:4], prompt=PROMPT), expected)
+    lead = 1 + len(unit.tokenizer.pieces(PROMPT))
+    for row, text in enumerate(prompted):  # this model leaves the prompt out of its mean, and [CLS] with it
+        hidden, _ = hidden_states(unit, unit.tokenizer.encode(text).ids)
+        found = mlxbert.embed(unit, TEXTS[:4], prompt=PROMPT, normalize=False)
+        assert near(found[row], hidden[lead:].mean(axis=0))
+        assert not near(found[row], hidden[lead - 1 :].mean(axis=0))
+    named = mlxbert.embed(unit, TEXTS, prompt_name="query")
+    assert near(named, mlxbert.embed(unit, TEXTS, prompt=PROMPT))
+    assert not near(named, mlxbert.embed(unit, TEXTS, prompt_name="passage"))
+    assert near(mlxbert.embed(unit, TEXTS, prompt=""), mlxbert.embed(unit, TEXTS))
+
+
+def test_the_default_prompt_gives_way_to_any_other(tmp_path: Path) -> None:
+    settings = {"prompts": {"query": PROMPT, "none": ""}, "default_prompt_name": "query"}
+    model = mlxbert.load(save_st(tmp_path, pooling("mean"), settings=settings), dtype="float32")
+    bare = mlxbert.embed(model, TEXTS, prompt="")
+    assert near(mlxbert.embed(model, TEXTS), mlxbert.embed(model, TEXTS, prompt=PROMPT))
+    assert not near(mlxbert.embed(model, TEXTS), bare)
+    assert near(mlxbert.embed(model, TEXTS, prompt_name="none"), bare)
+
+
+@together(
+    "options,message",
+    [
+        ({"prompt": "a", "prompt_name": "query"}, "the `prompt` 'a' and the `prompt_name` 'query' cannot be combined"),
+        ({"prompt": "", "prompt_name": "query"}, "the `prompt` '' and"),
+        ({"prompt_name": "doc"}, "`prompt_name` is 'doc', but the model has only the prompts 'query', 'passage'"),
+        ({"prompt_name": ["query"]}, r"`prompt_name` is \['query'\], but the model has"),
+        ({"prompt": 3}, "`prompt` is 3, expected a text"),
+        ({"prompt": "cat " * 30}, "the prompt has 31 tokens, but the prompt and a text together can have at most 32"),
+    ],
+)
+def test_prompts_that_cannot_be_used_are_refused(unit: mlxbert.Model, options: Any, message: str) -> None:
+    with pytest.raises(mlxbert.ArgumentError, match=message):
+        mlxbert.embed_stream(unit, TEXTS, **options)
+
+
+def test_the_longest_prompt_leaves_room_for_a_token(unit: mlxbert.Model) -> None:
+    (result,) = mlxbert.embed_stream(unit, ["dog milk"], prompt="cat " * 29)
+    assert (result.tokens, result.truncated) == (LIMIT, True) and np.isfinite(result.embedding).all()
+    assert [len(row) for row in mlxbert.embed(unit, ["dog milk", ""], prompt="cat " * 29, overflow="window")] == [D, D]
+
+
+def test_a_model_without_prompts_says_so(tiny: mlxbert.Model) -> None:
+    with pytest.raises(mlxbert.ArgumentError, match=r"prompt_name.*'query'"):
+        mlxbert.embed(tiny, "a", prompt_name="query")
+
+
+def test_usage_counts_what_was_computed(tiny: mlxbert.Model) -> None:
+    usage = Usage()
+    found = list(mlxbert.embed_stream(tiny, [*TEXTS, LONG], usage=usage, batch_tokens=32))
+    assert usage.inputs == len(TEXTS) + 1 and usage.tokens == sum(result.tokens for result in found)
+    assert usage.tokens <= usage.padded_tokens and 3 <= usage.batches <= 7 and 0 <= usage.padding < 1
+    windows = Usage()
+    list(mlxbert.embed_stream(tiny, [LONG], usage=windows, overflow="window", batch_tokens=1))
+    assert (windows.inputs, windows.tokens, windows.batches) == (3, 71 + 6, 3)
+
+
+def test_progress_is_told_after_each_text(tiny: mlxbert.Model) -> None:
+    seen: list[tuple[int, int]] = []
+    mlxbert.embed(tiny, (text for text in TEXTS), on_progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(done, len(TEXTS)) for done in range(1, len(TEXTS) + 1)]
+
+
+def _in_a_thread(work: Callable[[], object]) -> BaseException | None:
+    caught: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as problem:
+            caught.append(problem)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return caught[0] if caught else None
+
+
+def test_another_thread_is_refused_at_the_call_and_at_an_iterator(tiny: mlxbert.Model) -> None:
+    stream = mlxbert.embed_stream(tiny, ["a"])
+    works: list[Callable[[], object]] = [
+        lambda: mlxbert.embed(tiny, "a"),
+        lambda: mlxbert.embed_stream(tiny, ["a"]),
+        lambda: mlxbert.similarity(tiny, "a", ["b"]),
+        lambda: next(stream),
+    ]
+    for work in works:
+        problem = _in_a_thread(work)
+        assert isinstance(problem, mlxbert.ThreadError)
+
+
+def test_two_models_live_side_by_side(tiny: mlxbert.Model, tmp_path: Path) -> None:
+    other = mlxbert.load(save(tmp_path / "other", tensors_of(random_network(tiny_config(), seed=8))), dtype="float32")
+    one, two = mlxbert.embed(tiny, TEXTS), mlxbert.embed(other, TEXTS)
+    assert not near(one, two)
+    texts = TEXTS * (WINDOW // len(TEXTS) + 1)
+    pairs = zip(mlxbert.embed_stream(tiny, texts), mlxbert.embed_stream(other, texts), strict=True)
+    for number, (a, b) in enumerate(pairs):
+        assert isinstance(a, Embedding) and isinstance(b, Embedding)
+        assert near(a.embedding, one[number % len(TEXTS)]) and near(b.embedding, two[number % len(TEXTS)])
+
+
+def test_texts_are_lower_cased_and_cut_as_the_model_says(tmp_path: Path) -> None:
+    cased = {"do_lower_case": False}
+    plain = mlxbert.load(save(tmp_path / "plain", settings=cased), dtype="float32")
+    folder = save_st(tmp_path / "st", pooling("mean"), transformer={"max_seq_length": 6, "do_lower_case": True})
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}', encoding="utf-8")
+    model = mlxbert.load(folder, dtype="float32")
+    (result,) = mlxbert.embed_stream(model, ["The CAT sat ON the mat in Paris"])
+    assert (result.tokens, result.truncated) == (6, True)
+    assert near(result.embedding, mlxbert.embed(plain, "the cat sat on"))
+    assert not near(result.embedding, mlxbert.embed(plain, "The CAT sat ON"))
+
+
+def test_a_limit_beyond_the_positions_is_the_positions(tmp_path: Path) -> None:
+    folder = save_st(tmp_path, pooling("mean"), NORMALIZE, transformer={"max_seq_length": 512})
+    (result,) = mlxbert.embed_stream(mlxbert.load(folder), [LONG])
+    assert result.tokens == LIMIT
+
+
+def test_halves_give_float32_vectors(tmp_path: Path) -> None:
+    folder = save_st(tmp_path, pooling("mean"), NORMALIZE)
+    expected = mlxbert.embed(mlxbert.load(folder, dtype="float32"), TEXTS)
+    for dtype, least in (("float16", 0.999), ("bfloat16", 0.99)):
+        model = mlxbert.load(folder, dtype=dtype)
+        found = mlxbert.embed(model, TEXTS)
+        assert found.dtype == np.float32 and (found * expected).sum(axis=1).min() >= least
+
+
+@pytest.mark.parametrize("task", [None, "embed"])
+def test_a_folder_that_goes_after_loading_changes_nothing(task: str | None, tmp_path: Path) -> None:
+    folder = save_st(tmp_path / "model", pooling("cls"), NORMALIZE)
+    model = mlxbert.load(folder, task=task, dtype="float32")
+    expected = mlxbert.embed(mlxbert.load(folder, dtype="float32"), "the cat sat")
+    shutil.rmtree(folder)
+    assert np.array_equal(mlxbert.embed(model, "the cat sat"), expected)
+
+
+def test_modules_that_cannot_be_used_do_not_keep_a_model_from_other_tasks(tmp_path: Path) -> None:
+    folder = save_st(tmp_path / "model", pooling("median"))
+    model = mlxbert.load(folder)
+    assert mlxbert.fill_mask(model, "the [MASK] sat").masks
+    for _ in range(2):
+        with pytest.raises(mlxbert.ConfigError, match="pooling_mode is 'median'"):
+            mlxbert.embed(model, "the cat")
+    with pytest.raises(mlxbert.ConfigError, match="pooling_mode is 'median'"):
+        mlxbert.load(folder, task="embed")
+
+
+def test_a_model_loaded_for_another_task_makes_no_vectors(unit_folder: Path) -> None:
+    model = mlxbert.load(unit_folder, task="fill-mask")
+    with pytest.raises(mlxbert.CheckpointError, match="was loaded for another task"):
+        mlxbert.embed(model, "the cat")
+
+
+def test_two_checkpoints_in_one_folder_are_refused(tmp_path: Path) -> None:
+    folder = save_st(tmp_path / "model", pooling("cls"))
+    inner = save_st(folder / "0_Transformer", pooling("cls"))
+    modules = [
+        {"idx": 0, "name": "0", "path": "0_Transformer", "type": "sentence_transformers.models.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+    ]
+    write_json(folder / "modules.json", modules)
+    with pytest.raises(mlxbert.ConfigError, match=r"modules\.json.*another.*0_Trans"):
+        mlxbert.load(folder)
+    mlxbert.load(inner)
+
+
+def test_windows_that_cancel_out_give_no_nan(tmp_path: Path) -> None:
+    folder = save_st(tmp_path / "model", pooling("mean"), dense(mx.zeros((5, D)), None, "Identity"), NORMALIZE)
+    vector = mlxbert.embed(mlxbert.load(folder), "the cat sat on the mat " * 30, overflow="window")
+    assert np.array_equal(vector, np.zeros(5, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("specs", "said"),
+    [
+        ([pooling("cls", embedding_dimension=999)], "embedding_dimension is 999, but the encoder gives 24 values"),
+        (
+            [pooling("cls", old=True, word_embedding_dimension=23)],
+            "word_embedding_dimension is 23, but the encoder gives",
+        ),
+    ],
+)
+def test_a_pooling_for_another_width_is_refused(specs: list[Any], said: str, tmp_path: Path) -> None:
+    with pytest.raises(mlxbert.ConfigError, match=said):
+        mlxbert.load(save_st(tmp_path / "model", *specs), task="embed")
+
+
+def test_weights_that_are_no_floats_are_refused(tmp_path: Path) -> None:
+    ones = mx.ones((D,)).astype(mx.int32)
+    folder = save_st(tmp_path / "model", pooling("cls"), layer_norm(ones, ones))
+    with pytest.raises(mlxbert.CheckpointError, match=r"tensor.*'norm\.\w+'.*dtype.*I32.*F32"):
+        mlxbert.load(folder, task="embed")
+
+
+def test_a_text_that_runs_together_with_its_prompt_is_refused_alone(tmp_path: Path) -> None:
+    folder = save_st(tmp_path / "model", pooling("mean", include_prompt=False))
+    model = mlxbert.load(folder)
+    found = list(mlxbert.embed_stream(model, ["the cat", "SK]", "a dog"], prompt="[MA", on_error="return"))
+    assert [type(one).__name__ for one in found] == ["Embedding", "Failure", "Embedding"]
+    assert isinstance(found[1], mlxbert.Failure) and "fewer tokens than the prompt" in found[1].error.message
+
+
+def test_what_stands_before_a_bad_text_is_not_lost_and_the_error_says_which_it_is(unit: mlxbert.Model) -> None:
+    texts: list[Any] = ["a cat", "a dog", None, "the mat"]
+    stream = mlxbert.embed_stream(unit, texts)
+    assert [next(stream).text, next(stream).text] == ["a cat", "a dog"]
+    with pytest.raises(mlxbert.InputError, match="input 2: expected a text, found NoneType"):
+        next(stream)
+
+
+def test_a_text_without_a_token_fails_in_its_place(tmp_path: Path) -> None:
+    folder = tiny_model(tmp_path / "model")
+    (folder / "vocab.txt").unlink()
+    bare = Tokenizer(models.WordPiece({word: number for number, word in enumerate(VOCABULARY)}, unk_token="[UNK]"))
+    bare.pre_tokenizer, bare.post_processor = pre_tokenizers.BertPreTokenizer(), processors.ByteLevel()
+    write_json(folder / "tokenizer.json", json.loads(bare.to_str()))
+    write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})
+    model = mlxbert.load(folder)
+    found = [*mlxbert.embed_stream(model, ["the cat", "", " "], on_error="return")]
+    assert [isinstance(result, mlxbert.Failure) for result in found] == [False, True, True]
+    with pytest.raises(mlxbert.InputError, match="no token"):
+        mlxbert.next_sentence(model, ("", ""))

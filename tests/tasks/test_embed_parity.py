@@ -1,4 +1,4 @@
-"""embed next to sentence-transformers on texts of every kind (2,000 with `MLXBERT_TEST_ALL=1`), and on STS-B.
+"""embed and rerank next to sentence-transformers on texts of every kind, and on STS-B; `MLXBERT_TEST_ALL=1` runs more.
 
 Needs torch and sentence-transformers, and in the environment `MLXBERT_TEST_EMBEDDER` (the folder of all-MiniLM-L6-v2)
 and `MLXBERT_TEST_DATA` (a folder with stsb-en, squad and xquad in their original formats).
@@ -9,6 +9,7 @@ import json
 import os
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -103,3 +104,29 @@ def test_similar_sentences_rank_as_people_rank_them(model: mlxbert.Model) -> Non
     spearman = 100 * np.corrcoef(_ranks(cosines), _ranks(np.array(scores)))[0, 1]
     print(f"\nSTS-B test, {len(scores)} pairs: Spearman {spearman:.3f}")  # noqa: T201
     assert abs(spearman - SPEARMAN) <= TOLERANCE
+
+
+PAIRS, BOUND = 500 if ALL else 60, 1e-5
+
+
+@pytest.mark.parametrize("activation", ["Sigmoid", "Identity"])
+@pytest.mark.sampled
+def test_scores_and_order_are_those_of_the_cross_encoder(activation: str, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="parity needs torch")
+    library = pytest.importorskip("sentence_transformers", reason="parity needs sentence-transformers")
+    torch.manual_seed(3)
+    given: dict[str, Any] = {"num_labels": 1, "max_length": 200, "device": "cpu"}
+    theirs = library.CrossEncoder(EMBEDDER, activation_fn=getattr(torch.nn, activation)(), **given)
+    theirs.save_pretrained(str(tmp_path / "theirs"))
+    articles = json.loads((Path(DATA or "") / "squad/dev-v1.1.json").read_text(encoding="utf-8"))["data"]
+    paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
+    chosen = random.Random(5).sample(paragraphs, PAIRS)
+    query = chosen[0]["qas"][0]["question"]
+    texts = [paragraph["context"] * (1 + number % 3) for number, paragraph in enumerate(chosen)]  # some too long
+    expected = theirs.rank(query, texts)
+    model = mlxbert.load(tmp_path / "theirs", task="classify", dtype="float32", device="cpu")
+    found = mlxbert.rerank(model, query, texts)
+    scores = {row["corpus_id"]: row["score"] for row in expected}
+    assert max(abs(one.score - scores[one.index]) for one in found) <= BOUND
+    for one, row in zip(found, expected, strict=True):
+        assert one.index == row["corpus_id"] or abs(one.score - row["score"]) <= BOUND

@@ -1,6 +1,7 @@
 """Sparse vectors: the weights of tokens, their options, results and output files."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import mlxbert
 from mlxbert.results.embed import SparseEmbedding
 from mlxbert.tasks.sparse_scores import SparseMatrix, sparse_score
 from tests.helpers.cases import together
+from tests.helpers.rooms import needs
 from tests.helpers.sparse_folder import TEXTS, change_json, save_routed, save_splade
 from tests.helpers.tiny import CONFIG, VOCAB, random_network, save, tensors_of, tiny_config
 
@@ -220,3 +222,38 @@ def test_a_damaged_layer_of_bge_m3_is_refused(tmp_path: Path) -> None:
     (folder / "sparse_linear.pt").write_bytes(b"not a pickle")
     with pytest.raises(mlxbert.CheckpointError, match=r"sparse_linear\.pt"):
         mlxbert.load(folder, task="embed", device="cpu")
+
+
+LAYOUTS: dict[str, Callable[[Path], Path]] = {
+    "splade": save_splade,
+    "prompts": lambda folder: save_splade(folder, settings={"prompts": {"query": "the "}, "max_active_dims": 9}),
+    "routed": save_routed,
+    "routed, JSON, at the root": lambda folder: save_routed(folder, json_weights=True, root=True),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "convert"),
+    [
+        *((name, False) for name in LAYOUTS),
+        *(pytest.param(name, True, marks=needs("export")) for name in ("prompts", "routed, JSON, at the root")),
+    ],
+)
+def test_a_copy_makes_the_same_vectors(name: str, convert: bool, tmp_path: Path) -> None:
+    source = LAYOUTS[name](tmp_path / "source")
+    model = mlxbert.load(source, dtype="float32", device="cpu")
+    if convert:
+        mlxbert.convert(source, tmp_path / "copy")
+    else:
+        mlxbert.save(model, tmp_path / "copy")
+    copy = mlxbert.load(tmp_path / "copy", task="embed", dtype="float32", device="cpu")
+    assert copy.vectors == model.vectors == ("sparse",)
+    for kind in ("query", "document"):
+        first, second = (mlxbert.embed_sparse(each, TEXTS[0], kind=kind) for each in (model, copy))
+        assert first.ids.tolist() == second.ids.tolist() and len(first.ids)
+        np.testing.assert_allclose(first.values, second.values, atol=1e-6)
+
+
+def test_inspect_says_which_vectors_a_model_makes(tmp_path: Path) -> None:
+    embedding = mlxbert.inspect(save_splade(tmp_path / "m")).embedding
+    assert "sparse vectors" in getattr(embedding, "problem", "")

@@ -68,14 +68,6 @@ def test_a_long_text_is_covered_cut_or_refused(tiny: mlxbert.Model) -> None:
     assert mlxbert.embed_words(tiny, "  ").words == ()
 
 
-def test_a_batch_equals_its_texts_alone(tiny: mlxbert.Model) -> None:
-    texts = ["the", TEXT, "a cat"]
-    for text, found in zip(texts, mlxbert.embed_words(tiny, texts), strict=True):
-        assert isinstance(found, mlxbert.Words)
-        for word, alone in zip(found.words, mlxbert.embed_words(tiny, text).words, strict=True):
-            assert np.abs(word.embedding - alone.embedding).max() <= 1e-5
-
-
 @pytest.mark.parametrize("layer", [3, -4, True, 1.0, "1", None, pytest.param(10**5000, id="long")])
 def test_a_layer_that_the_model_does_not_have_is_refused(tiny: mlxbert.Model, layer: Any) -> None:
     with pytest.raises(ArgumentError, match=r"`layer` is .*from (-3 to 2|-1,000 to 1,000)"):

@@ -149,9 +149,10 @@ CALLS: dict[str, Callable[[mlxbert.Model, list[str]], Any]] = {
 }
 
 
-@pytest.mark.sampled
-@pytest.mark.parametrize(("rows", "sentence"), [(1, MEMORY[0]), (3, MEMORY[0]), (0, DISPLAY)])
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize(
+    ("name", "rows", "sentence"),
+    [(name, *fault) for name, fault in zip(CALLS, [(1, MEMORY[0]), (3, MEMORY[0]), (0, DISPLAY)] * 2, strict=True)],
+)
 def test_results_are_those_of_a_device_that_does_not_fail(
     name: str, rows: int, sentence: str, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

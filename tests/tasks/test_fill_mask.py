@@ -1,16 +1,21 @@
-"""fill-mask through Python: one text, many, several masks, targets, long texts, bad inputs."""
+"""fill-mask: several masks, targets, long texts, bad inputs, and vocabularies that mark where words begin."""
 
 import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import mlxbert
 from mlxbert.machine.device import mx
+from mlxbert.tasks.fill_mask import target_ids
+from mlxbert.text.tokenizer import Tokenizer
+from mlxbert.weights.tokenizers.tokenizer_files import read_tokenizer
 from tests.helpers.cases import together
 from tests.helpers.tiny import CONFIG, VOCAB, random_network, save, tensors_of, tiny_config
+from tests.helpers.vocabularies import HEAD, byte_files, pieces_file, plain, put
 
 TOKYO = "Tokyo is the largest city in [MASK]."
 
@@ -56,18 +61,10 @@ def test_a_target_that_is_no_token_is_refused(tiny: mlxbert.Model, targets: list
         mlxbert.fill_mask(tiny, "a [MASK] .", targets=targets)
 
 
-@together("top_k", [0, -1, len(VOCAB) + 1, "3", 2.5, True])
+@together("top_k", [0, len(VOCAB) + 1])
 def test_top_k_that_is_no_number_of_words_is_refused(tiny: mlxbert.Model, top_k: int) -> None:
     with pytest.raises(mlxbert.ArgumentError, match=f"`top_k` is {top_k!r}"):
         mlxbert.fill_mask(tiny, "a [MASK] .", top_k=top_k)
-
-
-@pytest.mark.parametrize("texts", [5, None])
-def test_what_is_no_text_and_no_iterable_is_refused(tiny: mlxbert.Model, texts: str) -> None:
-    with pytest.raises(mlxbert.ArgumentError, match="expected one text or an iterable of texts"):
-        mlxbert.fill_mask(tiny, texts)
-    with pytest.raises(mlxbert.ArgumentError, match="expected a hub name"):
-        mlxbert.load(texts)
 
 
 def test_many_masks_share_windows(tiny: mlxbert.Model) -> None:
@@ -78,20 +75,6 @@ def test_many_masks_share_windows(tiny: mlxbert.Model) -> None:
 def test_a_continuation_joins_the_word_before_it(tiny: mlxbert.Model) -> None:
     (mask,) = mlxbert.fill_mask(tiny, "he play [MASK] .", targets=["##ing"]).masks
     assert mask.fills[0].text == "he playing ."
-
-
-@pytest.mark.slow
-def test_many_texts_give_what_each_gives_alone(builtin: mlxbert.Model) -> None:
-    texts = [TOKYO, "[MASK]", "The " * 70 + "[MASK] sat.", "A [MASK] and a [MASK] met in the old town.", TOKYO.upper()]
-    texts[-1] = texts[-1].replace("CITY", "[MASK]")
-    each = [mlxbert.fill_mask(builtin, text) for text in texts]
-    for tokens in (None, 1, 100):
-        many = list(mlxbert.fill_mask(builtin, texts, batch_tokens=tokens))
-        for alone, found in zip(each, many, strict=True):
-            for one, other in zip(alone.masks, found.masks, strict=True):
-                assert (one.position, one.start, one.end) == (other.position, other.start, other.end)
-                for fill, same in zip(one.fills, other.fills, strict=True):
-                    assert abs(fill.score - same.score) < 1e-5
 
 
 def test_a_text_without_a_mask_raises_or_fails_in_its_place(tiny: mlxbert.Model) -> None:
@@ -190,14 +173,6 @@ def test_rows_of_the_embeddings_without_a_token_are_no_words(tmp_path: Path) -> 
     assert sum(fill.score for fill in fills) < 1e-6
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_halves_find_the_same_words(dtype: str) -> None:
-    model = mlxbert.load("builtin", task="fill-mask", dtype=dtype, device="cpu")
-    assert model.network.encoder.embeddings.word.weight.dtype == getattr(mx, dtype)
-    best = mlxbert.fill_mask(model, TOKYO).masks[0].fills[0]
-    assert best.token == "japan" and abs(best.score - 0.694) < 0.02
-
-
 def test_results_become_the_json_of_the_contract(tiny: mlxbert.Model) -> None:
     found = json.loads(json.dumps(mlxbert.fill_mask(tiny, "the [MASK]", top_k=1).to_dict()))
     assert list(found) == ["text", "masks"]
@@ -217,3 +192,121 @@ def test_fills_repeat_the_text_up_to_the_50th_mask_or_not_at_all(tiny: mlxbert.M
     assert all("text" not in fill for mask in without.to_dict()["masks"] for fill in mask["fills"])
     with pytest.raises(mlxbert.ArgumentError, match="`text` is 'no'"):
         mlxbert.fill_mask(tiny, text, text="no")  # type: ignore[call-overload]
+
+
+SPACE = "\u2581"
+PIECES = {
+    "sentencepiece.bpe.model": pieces_file(
+        [*HEAD, *plain(SPACE, f"{SPACE}the", f"{SPACE}Paris", "s", "a", "t", "Paris")]
+    )
+}
+
+
+def opened(folder: Path, content: Any, name: str, **settings: Any) -> Tokenizer:
+    put(folder, {**content, "tokenizer_config.json": {"tokenizer_class": name, **settings}})
+    return Tokenizer(read_tokenizer(folder), tiny_config(vocab_size=100))
+
+
+@pytest.fixture
+def byte_pairs(tmp_path: Path) -> Tokenizer:
+    return opened(tmp_path, byte_files(), "RobertaTokenizer")
+
+
+@pytest.fixture
+def pieces(tmp_path: Path) -> Tokenizer:
+    return opened(tmp_path, PIECES, "XLMRobertaTokenizer")
+
+
+def place(tokenizer: Tokenizer, left: str, token: str, right: str = ".") -> str:
+    """The text with a token of the vocabulary in it."""
+    number = tokenizer.token_id(token)
+    assert number is not None
+    return tokenizer.filled(left, number, right)
+
+
+def test_words_read_as_in_a_text(byte_pairs: Tokenizer, pieces: Tokenizer) -> None:
+    for tokenizer, token, shown in (
+        (byte_pairs, "\u0120Paris", " Paris"),
+        (byte_pairs, "Paris", "Paris"),
+        (byte_pairs, "\u00c3\u00a9", "\u00e9"),
+        (byte_pairs, "<mask>", "<mask>"),
+        (pieces, f"{SPACE}Paris", "Paris"),
+        (pieces, "s", "s"),
+    ):
+        number = tokenizer.token_id(token)
+        assert number is not None and tokenizer.shown(number) == shown
+
+
+@pytest.mark.parametrize("family", ["byte_pairs", "pieces"])
+def test_a_word_stands_behind_the_white_space_there_or_a_space(family: str, request: pytest.FixtureRequest) -> None:
+    tokenizer = request.getfixturevalue(family)
+    mark = "\u0120" if family == "byte_pairs" else SPACE
+    assert place(tokenizer, "in ", f"{mark}Paris") == "in Paris."
+    assert place(tokenizer, "in \t ", f"{mark}Paris") == "in \t Paris."
+    assert place(tokenizer, "in", f"{mark}Paris") == "in Paris."
+    assert place(tokenizer, "", f"{mark}Paris") == "Paris."
+    assert place(tokenizer, "in ", "Paris") == "inParis."
+    assert place(tokenizer, "in", "Paris") == "inParis."
+
+
+def test_a_continuation_stays_behind_a_space_that_the_model_saw(tmp_path: Path) -> None:
+    plainly = {"content": "<mask>", "lstrip": False}
+    tokenizer = opened(tmp_path, byte_files(), "RobertaTokenizer", mask_token=plainly)
+    assert place(tokenizer, "in ", "Paris") == "in Paris."
+
+
+def test_targets_are_words_at_the_beginning_or_exact_spellings(byte_pairs: Tokenizer, pieces: Tokenizer) -> None:
+    def tokens(tokenizer: Tokenizer, *targets: str) -> list[str]:
+        return [tokenizer.token(number) for number in target_ids(tokenizer, targets)]
+
+    assert tokens(byte_pairs, "Paris", " the", "\u0120P", "ing", "aris", "\u00e9") == [
+        "\u0120Paris", "\u0120the", "\u0120P", "ing", "aris", "\u00c3\u00a9",
+    ]  # fmt: skip
+    assert tokens(pieces, "Paris", f"{SPACE}the", "s") == [f"{SPACE}Paris", f"{SPACE}the", "s"]
+    for tokenizer in (byte_pairs, pieces):
+        for target in ("theParis", "", " ", "in the"):
+            with pytest.raises(mlxbert.ArgumentError, match="not in the vocabulary"):
+                target_ids(tokenizer, [target])
+    with pytest.raises(mlxbert.ArgumentError, match="surrogate"):
+        target_ids(pieces, ["\ud800"])
+
+
+def model_of(folder: Path, content: Any, name: str) -> mlxbert.Model:
+    """The tiny network with another vocabulary."""
+    size = opened(folder, content, name).vocab_size
+    save(folder, tensors_of(random_network(tiny_config(vocab_size=size))), {**CONFIG, "vocab_size": size})
+    return mlxbert.load(str(folder))
+
+
+def roberta(folder: Path) -> mlxbert.Model:
+    """The tiny network with a vocabulary of byte pairs."""
+    return model_of(folder, byte_files(), "RobertaTokenizer")
+
+
+def test_a_mask_does_not_include_the_space_that_it_takes(tmp_path: Path) -> None:
+    model = roberta(tmp_path / "model")
+    text = "the [MASK] in  <mask>, Paris[MASK]"
+    masks = mlxbert.fill_mask(model, text, targets=["Paris", "ing"]).masks
+    assert [text[mask.start : mask.end] for mask in masks] == ["[MASK]", "<mask>", "[MASK]"]
+    assert [mask.start for mask in masks] == [4, 15, 28]
+    for mask, word, joined in zip(masks, ("the ", "in  ", "Paris"), ("the", "in", "Paris"), strict=True):
+        texts = {fill.token: fill.text for fill in mask.fills}
+        gap = "" if word.endswith(" ") else " "
+        assert texts[" Paris"] == text[: mask.start] + gap + "Paris" + text[mask.end :]
+        assert texts["ing"] == text[: mask.start].rstrip() + "ing" + text[mask.end :]
+        assert text[: mask.start].endswith(word) and word.startswith(joined)
+
+
+def test_a_mask_whose_offsets_include_spaces_does_not_include_them(tmp_path: Path) -> None:
+    model, text = model_of(tmp_path, PIECES, "XLMRobertaTokenizer"), "the [MASK], Paris  <mask>"
+    respelled = model.tokenizer.encode(text.replace("[MASK]", "<mask>"))
+    assert (3, 10) in respelled.offsets  # the tokenizer counts the space as a part of the mask
+    masks = mlxbert.fill_mask(model, text, targets=["Paris"]).masks
+    assert [text[mask.start : mask.end] for mask in masks] == ["[MASK]", "<mask>"]
+    assert [mask.fills[0].text for mask in masks] == ["the Paris, Paris  <mask>", "the [MASK], Paris  Paris"]
+
+
+def test_a_respelled_mask_is_the_models_own(tmp_path: Path) -> None:
+    model = roberta(tmp_path / "model")
+    one, other = (mlxbert.fill_mask(model, f"the {mask} in").masks[0] for mask in ("[MASK]", "<mask>"))
+    assert [fill.score for fill in one.fills] == [fill.score for fill in other.fills]

@@ -79,13 +79,6 @@ def test_each_span_of_a_long_text_is_judged_once(models: dict[str, Model]) -> No
     assert len(spans) == len({*spans}) == sum(min(widest, len(job.words) - word) for word in range(len(job.words)))
 
 
-def test_scores_at_the_edge_of_a_window_are_those_of_the_window_with_more_context(models: dict[str, Model]) -> None:
-    short = " ".join(LONG.split()[:12])
-    task = open_tag.OpenTagTask(models["bert"], TagOptions(labels=LABELS))
-    assert len(task.prepare(short).windows) == 1
-    assert len(task.prepare(LONG).windows) > 1
-
-
 def test_overlong_texts_are_truncated_or_refused_on_request(models: dict[str, Model]) -> None:
     result = mlxbert.tag(models["bert"], LONG, labels=LABELS, overflow="truncate", threshold=0.0)
     assert result.truncated and max(entity.end for entity in result.entities) < len(LONG) / 2

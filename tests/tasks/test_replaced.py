@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.errors import ArgumentError, InputError
+from mlxbert.errors import InputError
 from mlxbert.goldens.golden_outputs import arrays
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
@@ -90,8 +90,6 @@ def test_a_long_text_can_be_cut_or_refused(model: Model) -> None:
     assert cut.truncated and len(cut.tokens) == 25
     with pytest.raises(InputError, match="at most 27"):
         mlxbert.replaced(model, LONG, overflow="error")
-    with pytest.raises(ArgumentError, match="`overflow` is 'cut'"):
-        mlxbert.replaced(model, LONG, overflow="cut")  # type: ignore[call-overload]
 
 
 def test_the_terminal_shows_the_suspects(folder: Path, model: Model) -> None:

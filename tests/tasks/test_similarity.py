@@ -1,4 +1,4 @@
-"""How near texts are to a query: ranks, ties, the nearest few, bad inputs, and the cosine itself."""
+"""How near texts are to a query: ranks, ties, prompts; pairs and matrices; vectors in fewer bits."""
 
 from typing import Any
 
@@ -55,12 +55,6 @@ def test_top_k_keeps_the_nearest(tiny: mlxbert.Model, top_k: int) -> None:
     assert _found(tiny, [], top_k=top_k) == []
 
 
-@together("top_k", [0, -1, "3", 2.5, True])
-def test_top_k_that_is_no_number_of_texts_is_refused(tiny: mlxbert.Model, top_k: Any) -> None:
-    with pytest.raises(mlxbert.ArgumentError, match=f"top_k.*{top_k!r}.*1"):
-        mlxbert.similarity(tiny, QUERY, TEXTS, top_k=top_k)
-
-
 def test_texts_that_cannot_be_used_come_last_or_raise(tiny: mlxbert.Model) -> None:
     texts: list[Any] = [None, "a dog", "half \ud800", QUERY, 5]
     found = mlxbert.similarity(tiny, QUERY, texts, on_error="return", top_k=1)
@@ -81,3 +75,104 @@ def test_a_query_that_is_no_text_is_refused(tiny: mlxbert.Model, query: Any) -> 
 def test_a_result_is_a_line_of_json(tiny: mlxbert.Model) -> None:
     (result,) = _found(tiny, [QUERY])
     assert result.to_dict() == {"query": QUERY, "rank": 1, "index": 0, "score": result.score, "text": QUERY}
+
+
+SAT, OTHERS = "the cat sat", ["a dog", "he bought milk", "paris , tokyo !"]
+OF_QUERIES, OF_TEXTS = "man is : ", "in "  # the prompts of the model `unit`
+
+
+def near(a: object, b: object) -> bool:
+    """Whether vectors or scores agree up to rounding."""
+    return np.allclose(np.asarray(a, float), np.asarray(b, float), atol=1e-5)
+
+
+def test_a_kind_is_the_prompt_that_the_model_has_for_it(
+    unit: mlxbert.Model, tiny: mlxbert.Model, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert near(mlxbert.embed(unit, OTHERS, kind="query"), mlxbert.embed(unit, OTHERS, prompt=OF_QUERIES))
+    assert near(mlxbert.embed(unit, OTHERS, kind="document"), mlxbert.embed(unit, OTHERS, prompt=OF_TEXTS))
+    assert not near(mlxbert.embed(unit, OTHERS, kind="query"), mlxbert.embed(unit, OTHERS))
+    assert not caplog.text
+    assert near(mlxbert.embed(tiny, OTHERS, kind="query"), mlxbert.embed(tiny, OTHERS))
+    assert "`kind='query'` changes nothing" in caplog.text
+    wrong: list[dict[str, Any]] = [
+        {"kind": "passage"},
+        {"kind": "query", "prompt": "a"},
+        {"kind": "query", "prompt_name": "query"},
+    ]
+    for options in wrong:
+        with pytest.raises(mlxbert.ArgumentError, match="kind"):
+            mlxbert.embed(unit, OTHERS, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "first", "others"),
+    [
+        ({}, OF_QUERIES, OF_TEXTS),
+        ({"prompt": ""}, "", ""),
+        ({"prompt_name": "passage"}, OF_TEXTS, OF_TEXTS),
+        ({"query_prompt": "the "}, "the ", OF_TEXTS),
+        ({"query_prompt_name": "query", "prompt": "a "}, OF_QUERIES, "a "),
+    ],
+)
+def test_queries_and_texts_get_their_prompts(
+    options: dict[str, Any], first: str, others: str, unit: mlxbert.Model
+) -> None:
+    query, texts = mlxbert.embed(unit, SAT, prompt=first), mlxbert.embed(unit, OTHERS, prompt=others)
+    expected = texts @ query
+    found = {result.index: result.score for result in mlxbert.similarity(unit, SAT, OTHERS, **options)}
+    assert near([found[number] for number in range(len(OTHERS))], expected)
+    pairs = [(SAT, text) for text in OTHERS]
+    assert near([result.score for result in mlxbert.similarity_pairs(unit, pairs, **options)], expected)
+    assert near(mlxbert.similarity_matrix(unit, [SAT], OTHERS, **options), expected[None])
+
+
+def test_prompts_that_contradict_each_other_are_named(unit: mlxbert.Model) -> None:
+    with pytest.raises(
+        mlxbert.ArgumentError, match="the `query_prompt` 'a' and the `query_prompt_name` 'query' cannot be combined"
+    ):
+        mlxbert.similarity(unit, SAT, OTHERS, query_prompt="a", query_prompt_name="query")
+    with pytest.raises(
+        mlxbert.ArgumentError,
+        match="`query_prompt_name` is 'doc', but the model has only the prompts 'query', 'passage'",
+    ):
+        mlxbert.similarity(unit, SAT, OTHERS, query_prompt_name="doc")
+    with pytest.raises(mlxbert.ArgumentError, match="needs `texts`"):
+        mlxbert.similarity_matrix(unit, OTHERS, query_prompt="a")
+
+
+def test_a_matrix_of_texts_with_themselves_is_symmetric(unit: mlxbert.Model) -> None:
+    vectors = mlxbert.embed(unit, OTHERS)
+    found = mlxbert.similarity_matrix(unit, OTHERS)
+    assert found.dtype == np.float32 and near(found, vectors @ vectors.T) and near(np.diag(found), 1)
+    broken: list[Any] = ["a dog", None]
+    assert np.isnan(mlxbert.similarity_matrix(unit, OTHERS, broken, on_error="return")).tolist() == [[False, True]] * 3
+
+
+def test_one_pair_is_a_tuple_and_bad_ones_keep_their_places(tiny: mlxbert.Model) -> None:
+    one = mlxbert.similarity_pairs(tiny, (SAT, "a dog"))
+    pairs: list[Any] = [(SAT, "a dog"), "text", (SAT, None), [SAT, "cat " * 40]]
+    found = list(mlxbert.similarity_pairs(tiny, pairs, on_error="return"))
+    assert [type(result) for result in found] == [type(one), mlxbert.Failure, mlxbert.Failure, type(one)]
+    assert one.to_dict().keys() == {"a", "b", "score"} and (one.truncated, found[3].truncated) == (False, True)  # type: ignore[union-attr]
+    with pytest.raises(mlxbert.InputError, match="input 1"):
+        list(mlxbert.similarity_pairs(tiny, pairs))
+
+
+def test_vectors_in_fewer_bits_are_what_the_formulas_say(unit: mlxbert.Model) -> None:
+    vectors = mlxbert.embed(unit, OTHERS)
+    binary = mlxbert.embed(unit, OTHERS, output_dtype="binary")
+    expected = (np.packbits(vectors > 0).reshape(len(vectors), -1) - 128).astype(np.int8)  # quantize_embeddings
+    assert binary.dtype == np.int8 and (binary == expected).all() and binary.shape == (3, 3)
+    whole: Any = mlxbert.embed(unit, OTHERS, output_dtype="int8")
+    scaled = np.rint(127 * vectors / np.abs(vectors).max(axis=1, keepdims=True))
+    assert whole.dtype == np.int8 and (whole == scaled).all() and (np.abs(whole.astype(int)).max(axis=1) == 127).all()
+    (result,) = mlxbert.embed_stream(unit, OTHERS[:1], output_dtype="int8")
+    assert result.to_dict()["embedding"] == whole[0].tolist()
+    broken: list[Any] = [None, "a"]
+    assert (mlxbert.embed(unit, broken, output_dtype="int8", on_error="return")[0] == 0).all()
+    with pytest.raises(mlxbert.ArgumentError, match="20 values, expected a multiple of 8") as caught:
+        mlxbert.embed(unit, OTHERS, output_dtype="binary", dimensions=20)
+    assert caught.value.hint is not None and "dimensions=16" in caught.value.hint
+    with pytest.raises(mlxbert.ArgumentError, match="`output_dtype` is 'uint4', expected one of float32, "):
+        mlxbert.embed(unit, OTHERS, output_dtype="uint4")  # type: ignore[arg-type]

@@ -220,12 +220,6 @@ def test_a_classifier_is_trained_and_opens_again(tmp_path: Path) -> None:
         assert np.isfinite(again.embed(["the cat", ""])).all()
 
 
-def test_similarity_and_search_use_static_models(tmp_path: Path) -> None:
-    model = mlxbert.load(module(tmp_path / "m"))
-    first, *_ = mlxbert.similarity(model, "the cat", ["rain", "a cat"])
-    assert first.text == "a cat"
-
-
 def test_a_bad_text_shifts_no_other_vector(tmp_path: Path) -> None:
     model = mlxbert.load(model2vec(tmp_path))
     broken: list[Any] = ["the cat", 5, "dog"]

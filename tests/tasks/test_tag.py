@@ -12,7 +12,7 @@ import pytest
 
 import mlxbert
 from mlxbert import Entity, Labels, Tagged
-from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
 from mlxbert.nn.crf import SCALE
 from mlxbert.nn.ops import inference
@@ -146,16 +146,6 @@ def test_each_token_is_judged_where_it_has_most_context(chance: mlxbert.Model) -
     assert [entity.score for entity in result.entities] == pytest.approx(scores, abs=1e-5)
 
 
-def test_a_text_is_tagged_alike_alone_and_among_others(chance: mlxbert.Model) -> None:
-    texts = ["the cat sat on the mat", "", "paris " * 80, "a man", "he is playing, the dog sat"]
-    for batch_tokens in (None, 1, 60):
-        for text, one in zip(texts, mlxbert.tag(chance, texts, batch_tokens=batch_tokens), strict=True):
-            alone = mlxbert.tag(chance, text)
-            assert one.text == text and not one.truncated
-            assert [replace(e, score=0) for e in one.entities] == [replace(e, score=0) for e in alone.entities]
-            assert [e.score for e in one.entities] == pytest.approx([e.score for e in alone.entities], abs=1e-5)
-
-
 HARD = {
     "empty": "",
     "spaces": " \n\t ",
@@ -255,14 +245,6 @@ def test_what_is_neither_a_text_nor_words(table: mlxbert.Model) -> None:
     assert isinstance(failed, mlxbert.Failure) and isinstance(last, Tagged)
     with pytest.raises(ArgumentError, match="`aggregation` is 'last'"):
         mlxbert.tag(table, "a", aggregation="last")  # type: ignore[call-overload]
-
-
-def test_scores_that_are_not_finite_are_an_error(tmp_path: Path) -> None:
-    model = mlxbert.load(save_tagger(tmp_path / "model", NER, NAMES))
-    head: Any = model.network.heads[HEAD]
-    head.out.bias = head.out.bias + float("nan")
-    with pytest.raises(MlxbertError, match="not finite"):
-        mlxbert.tag(model, "the cat")
 
 
 def test_a_crf_decides_over_words(tmp_path: Path) -> None:

@@ -71,8 +71,6 @@ def test_top_k_keeps_the_best(model: mlxbert.Model) -> None:
     every: Any = mlxbert.classify(model, TEXT, labels=NAMES)
     best: Any = mlxbert.classify(model, TEXT, labels=NAMES, top_k=2)
     assert scores(best) == pytest.approx(dict(itertools.islice(scores(every).items(), 2)), abs=1e-6)
-    with pytest.raises(ArgumentError, match="`top_k` is 0"):
-        mlxbert.classify(model, TEXT, labels=NAMES, top_k=0)
 
 
 def test_only_the_text_is_truncated(model: mlxbert.Model) -> None:
