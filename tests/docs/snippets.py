@@ -71,7 +71,8 @@ def of_hints() -> Iterator[str]:
     """Commands in the strings of the source, such as hints; `VALUE` stands for what is filled in."""
     for folder in ("cli", "mlxbert", "weights"):
         for path in sorted((ROOT / folder).rglob("*.py")):
-            for text in _strings(ast.parse(path.read_text(encoding="utf-8"))):
+            source = path.read_text(encoding="utf-8")
+            for text in _strings(ast.parse(source)) if re.search(r"(mlxbert|pip|brew|uv) ", source) else ():
                 yield from (found.rstrip(" .") for found in _SAID.findall(text))
 
 

@@ -233,17 +233,17 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", text)[:3]))
 
 
-def primitives(arrays: Iterable[mx.array]) -> Counter[str]:
+def primitives(arrays: Graph | Iterable[mx.array]) -> Counter[str]:
     """Counts the primitives of a graph by name; everything that `mx.compile` fuses counts as one `Compiled`."""
-    return Counter(node.name for node in Graph(arrays).nodes)
+    return Counter(node.name for node in (arrays if isinstance(arrays, Graph) else Graph(arrays)).nodes)
 
 
-def kernels(arrays: Iterable[mx.array]) -> int:
+def kernels(arrays: Graph | Iterable[mx.array]) -> int:
     """Returns the number of primitives that are not views, which is about the number of kernels that a GPU launches."""
     return sum(count for name, count in primitives(arrays).items() if name.split()[0] not in _VIEWS)
 
 
-def refused(arrays: Iterable[mx.array]) -> list[str]:
+def refused(arrays: Graph | Iterable[mx.array]) -> list[str]:
     """Returns the primitives of a graph for which Metal has no kernel."""
     return sorted({name for name in primitives(arrays) if REFUSED.keys() & {*name.split()}})
 

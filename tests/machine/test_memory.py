@@ -84,6 +84,7 @@ def become(monkeypatch: pytest.MonkeyPatch, limits: Limits) -> Callable[..., Non
 
 
 @needs("doctor")
+@pytest.mark.usefixtures("small_products")
 @pytest.mark.parametrize(("chip", "memory", "recommended", "tokens"), MACS.values(), ids=MACS)
 def test_limits_and_batches_are_those_of_the_mac(
     become: Callable[..., None], limits: Limits, chip: str, memory: int, recommended: int, tokens: int
@@ -114,6 +115,7 @@ def test_cuda_keeps_its_limits_and_batches(become: Callable[..., None], limits: 
 
 
 @needs("doctor")
+@pytest.mark.usefixtures("small_products")
 def test_a_cpu_keeps_its_limits_and_batches(monkeypatch: pytest.MonkeyPatch, limits: Limits) -> None:
     from mlxbert.doctor.commands import doctor as machine
 

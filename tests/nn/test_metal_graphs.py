@@ -214,74 +214,54 @@ def loaded(family: str, head: str, dtype: str, tmp_path: Path, monkeypatch: pyte
 
 
 @needs("train")
-@pytest.mark.sampled
+@pytest.mark.sampled("nomic-moe-ForMaskedLM-float32")
 @pytest.mark.parametrize(("family", "head", "dtype"), CELLS)
-def test_metal_computes_all_of_it(loaded: Loaded, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metal_computes_each_graph_with_few_kernels(
+    family: str, head: str, dtype: str, loaded: Loaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from mlxbert.train.loop.gradients import install
 
     network, batch, found, zeros = loaded
+    with monkeypatch.context() as patch:
+        fused = Fused(patch)
+        passed, surplus = Graph(forward(network, batch), [*fused.calls]), fused.surplus
+        fused.calls.clear()
+        derived = gradient(network, batch, dtype)
+        gradients = derived(found)
+    updated = update(network, found)
+    graphs = passed, Graph(_of(gradients), fused.calls), Graph(updated(zeros))
+    assert [refused(graph) for graph in graphs] == [[]] * 3
+    assert [wrong(graph, training=graph is not passed) for graph in graphs] == [[]] * 3
+    if dtype == "float32":  # a cast would hide a transposed view, which the update would read out of memory order
+        last = {name: Graph([array]).nodes[-1].name for name, array in gradients.arrays.items()}
+        assert [name for name, kind in last.items() if kind == "Transpose"] == []
+    first, *others = map(kernels, graphs)
+    assert_within_the_budget(f"{family} {head}", dtype, [first - surplus, *others])
 
-    def passed(**parameters: mx.array) -> list[mx.array]:
+    def passed_with(**parameters: mx.array) -> list[mx.array]:
         install(network, {name: array.astype(getattr(mx, dtype)) for name, array in parameters.items()})
         return forward(network, batch)
 
-    assert refused(passed(**found)) == []
-    derived = gradient(network, batch, dtype)
-    assert refused(_of(derived(found))) == []
-    updated = update(network, found)
-    assert refused(updated(zeros)) == []
     assert faults(monkeypatch, lambda **gradients: updated(gradients), zeros) == []
     if network.encoder.config.experts is None:  # the exporter does not take a product in segments, either
         assert faults(monkeypatch, lambda **parameters: _of(derived(parameters)), found) == []
     network.eval()
-    assert faults(monkeypatch, passed, found) == []
+    assert faults(monkeypatch, passed_with, found) == []
 
 
 def _of(found: "Gradients") -> list[mx.array]:
     return [found.loss, found.weight, *found.terms.values(), *found.arrays.values()]
 
 
-@needs("train")
-@pytest.mark.sampled
-@pytest.mark.parametrize(("family", "head", "dtype"), CELLS)
-def test_kernels_stay_within_the_budget(
-    family: str, head: str, dtype: str, loaded: Loaded, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    network, batch, found, zeros = loaded
-    with monkeypatch.context() as patch:
-        fused = Fused(patch)
-        counts = [kernels(forward(network, batch)) - fused.surplus]
-    counts += [kernels(_of(gradient(network, batch, dtype)(found))), kernels(update(network, found)(zeros))]
+def assert_within_the_budget(model: str, dtype: str, counts: list[int]) -> None:
     budget = json.loads(BUDGET.read_text()) if BUDGET.exists() else {}
     if WRITE:
         budget["mlx"] = MLX
-        budget.setdefault(f"{family} {head}", {})[dtype] = counts
+        budget.setdefault(model, {})[dtype] = counts
         BUDGET.write_text(_lines(budget), encoding="utf-8")
-    elif budget["mlx"] != MLX:
-        pytest.skip(f"the budget is that of MLX {budget['mlx']}, whose graphs may differ")
-    allowed = budget[f"{family} {head}"][dtype]
-    more = {
-        name: f"{count}, budget {most}"
-        for name, count, most in zip(("forward", "gradient", "update"), counts, allowed, strict=True)
-        if count > most * MORE
-    }
-    assert not more
-
-
-@needs("train")
-@pytest.mark.sampled("nomic-moe-ForMaskedLM-float32")
-@pytest.mark.parametrize(("family", "head", "dtype"), CELLS)
-def test_no_graph_has_what_mlx_gets_wrong(loaded: Loaded, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    network, batch, found, zeros = loaded
-    seen = Fused(monkeypatch)
-    assert wrong(Graph(forward(network, batch), seen.calls), training=False) == []
-    seen.calls.clear()
-    gradients = gradient(network, batch, dtype)(found)
-    assert wrong(Graph(_of(gradients), seen.calls)) == []
-    assert wrong(Graph(update(network, found)(zeros))) == []
-    if dtype == "float32":  # a cast would hide a transposed view, which the update would read out of memory order
-        last = {name: Graph([array]).nodes[-1].name for name, array in gradients.arrays.items()}
-        assert [name for name, kind in last.items() if kind == "Transpose"] == []
+    elif budget["mlx"] == MLX:  # graphs of another version may differ
+        allowed = zip(("forward", "gradient", "update"), counts, budget[model][dtype], strict=True)
+        assert not {name: f"{count}, budget {most}" for name, count, most in allowed if count > most * MORE}
 
 
 @needs("train")
@@ -410,6 +390,7 @@ def test_no_operation_is_given_a_stream(folder: str) -> None:
     paths = [*(Path(mlxbert.__file__).parent / folder).rglob("*.py")]
     assert paths
     for path in paths:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        source = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(source)) if "stream=" in source else ():
             if isinstance(node, ast.Call):
                 assert "stream" not in {keyword.arg for keyword in node.keywords}, f"{path.name}, line {node.lineno}"
