@@ -134,7 +134,7 @@ def _pieces(rules: PieceRules, special: Mapping[str, str], ends: Ends, **facts: 
     return TokenizerClass((rules.file,), rules, special, Unigram, ends, steps=rules.steps, keeps_steps=True, **facts)
 
 
-# The special tokens around texts, by class, as in transformers 5.24: `tests/weights/tokenizers/test_ends_live.py`.
+# The special tokens around texts, by class, as in transformers 5.24: `tests/weights/tokenizers/test_ends.py`.
 _BERT = Ends("cls", "sep", "segments")
 _ROBERTA = Ends("cls", "sep", "trimmed")
 _DEBERTA = Ends("cls", "sep", "doubled")
