@@ -1,7 +1,6 @@
 """A Mac that is described by a fake system: what is wrong with it, and what is advised."""
 
 import ctypes
-import fcntl
 import importlib.metadata
 import importlib.util
 import os
@@ -15,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from mlxbert import durable_files
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.machine import device, mac
 from mlxbert.machine.device import mx
@@ -341,27 +339,6 @@ print([name for name in sys.modules if name.startswith("mlxbert.cpu")])
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.splitlines() == ["capital", "(1, 384)", "[]"]
-
-
-def test_what_has_to_survive_a_power_cut_leaves_the_cache_of_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On macOS fsync leaves data in the disk's own cache."""
-    asked: list[int] = []
-    monkeypatch.setattr(sys, "platform", "darwin")
-    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
-    monkeypatch.setattr(fcntl, "fcntl", lambda descriptor, command: asked.append(command))
-    with durable_files.atomic_write(tmp_path / "a") as file:
-        file.write(b"x")
-    assert asked == [51, 51]  # the file, and the folder with its name
-
-    def refused(descriptor: int, command: int) -> None:
-        raise OSError("not on this file system")
-
-    monkeypatch.setattr(fcntl, "fcntl", refused)
-    with durable_files.atomic_write(tmp_path / "b") as file:
-        file.write(b"y")
-    assert (tmp_path / "b").read_bytes() == b"y"
 
 
 @needs("doctor")
