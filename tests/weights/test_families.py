@@ -25,6 +25,7 @@ from mlxbert.config import (
 from mlxbert.errors import ArgumentError, CheckpointError, ConfigError
 from mlxbert.goldens.golden_outputs import load_network, outputs
 from mlxbert.labels.labels import Labels
+from mlxbert.machine import device
 from mlxbert.machine.device import mx
 from mlxbert.nn.heads import masked_lm
 from mlxbert.nn.positions import Context
@@ -32,6 +33,7 @@ from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.families.registry import FAMILIES, family_of
 from mlxbert.weights.formats.config_json import ConfigJson
+from mlxbert.weights.sentence_transformers import read_embedder
 from tests.helpers.families import FROZEN
 from tests.helpers.frozen import (
     add_vocabulary,
@@ -45,6 +47,7 @@ from tests.helpers.frozen import (
 )
 from tests.helpers.parity import assert_equal
 from tests.helpers.rooms import needs
+from tests.helpers.st_folder import write_json
 from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config
 
 PATH = Path("model/config.json")
@@ -457,3 +460,85 @@ def test_jinas_reranker_has_a_pooler_and_one_output(tmp_path: Path) -> None:
     )
     wanted = pooled @ np.array(one["classifier.weight"]).T + np.array(one["classifier.bias"])
     assert np.array(model.network.logits("sequence_classifier", output)) == pytest.approx(wanted, abs=1e-5)
+
+
+QWEN: dict[str, Any] = {
+    "model_type": "qwen3", "vocab_size": 43, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 41, "max_position_embeddings": 64,
+}  # fmt: skip
+GEMMA = QWEN | {"model_type": "gemma3_text", "use_bidirectional_attention": True, "sliding_window": 8}
+JINA_V3: dict[str, Any] = {
+    "model_type": "jina_embeddings_v3", "vocab_size": 43, "hidden_size": 24, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "intermediate_size": 41, "max_position_embeddings": 64,
+}  # fmt: skip
+
+
+def test_the_base_of_the_angles_is_read_where_transformers_reads_it() -> None:
+    positions: Any = parse(JINA_V3 | {"rope_theta": 500}).positions
+    assert {rotation.theta for rotation in positions.rotations} == {500}
+
+
+def test_a_classifier_does_not_pool_the_token_that_pads_not_even_within_a_text(tmp_path: Path) -> None:
+    network = load_network(write_model("qwen3", "ForTokenClassification", tmp_path))
+    pad = FROZEN["qwen3"].facts["pad_token_id"]
+    facts = network.encoder.config.heads["sequence_classifier"]
+    assert facts.skipped == pad  # type: ignore[attr-defined]
+    gemma = load_network(write_model("gemma3", "ForSequenceClassification", tmp_path / "gemma"))
+    whole = gemma(mx.array([[3, 9, 5, pad]]))
+    head: Any = gemma.heads["sequence_classifier"]
+    wanted = head.out(whole.last_hidden_state[:, 2])
+    assert np.abs(np.array(gemma.logits("sequence_classifier", whole)) - np.array(wanted)).max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("changes", "pooling"),
+    [
+        ({"architectures": ["Qwen3ForCausalLM"]}, "last_token"),
+        ({"architectures": ["Qwen3ForCausalLM"], "is_causal": False}, "mean"),
+        ({"model_type": "neobert"}, "cls"),
+        ({"model_type": "eurobert"}, "mean"),
+        ({"architectures": ["Qwen3Model"]}, "mean"),
+    ],
+)
+def test_without_modules_a_model_is_pooled_as_its_family_is(
+    changes: dict[str, Any], pooling: str, tmp_path: Path
+) -> None:
+    write_json(tmp_path / "config.json", QWEN | changes)
+    embedder = read_embedder(tmp_path, 24)
+    assert embedder.config.poolings == (pooling,) and not embedder.config.stated
+
+
+def test_models_whose_values_float16_cannot_hold_have_another_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "on_gpu", lambda: True)
+    monkeypatch.setattr(mx.metal, "is_available", lambda: True)
+    assert device.choose_dtype() == mx.float16
+    assert device.choose_dtype(wide_range=True) == mx.bfloat16
+    assert device.choose_dtype("float16", wide_range=True) == mx.float16
+
+
+@pytest.mark.parametrize("family", ["gemma3", "qwen3"])
+def test_these_families_are_such_models(family: str, tmp_path: Path) -> None:
+    assert load_network(write_model(family, "Model", tmp_path)).encoder.config.wide_range
+
+
+def test_qwen2_and_jina_v5_are_such_models_and_eurobert_is_not(tmp_path: Path) -> None:
+    qwen = {key: value for key, value in QWEN.items() if key != "head_dim"} | {"model_type": "qwen2"}
+    for config in (qwen, QWEN | {"model_type": "jina_embeddings_v5", "use_sliding_window": False}):
+        assert parse(config).wide_range
+    assert not load_network(write_model("eurobert", "Model", tmp_path / "eurobert")).encoder.config.wide_range
+
+
+def test_the_window_of_older_files_is_half_and_one(tmp_path: Path) -> None:
+    folder = write_model("gemma3", "Model", tmp_path)
+    windows = []
+    for stated in (8, 5):
+        change_config(folder, sliding_window=stated)
+        positions: Any = load_network(folder).encoder.config.positions
+        windows.append({rotation.window for rotation in positions.rotations})
+    assert windows == [{4, None}, {4, None}]
+
+
+def test_gemma_has_two_bases_in_older_files() -> None:
+    older = GEMMA | {"rope_theta": 7, "rope_local_base_freq": 5, "sliding_window_pattern": 2}
+    positions: Any = parse(older).positions
+    assert [(rotation.theta, rotation.window) for rotation in positions.rotations] == [(5, 4), (7, None)]

@@ -189,6 +189,17 @@ HOSTILE: list[tuple[str, str, Any, str]] = [
     ("deberta-v2", "conv_act", ["gelu"], "conv_act"),
     ("deberta-v2", "embedding_size", True, "embedding_size"),
     ("deberta-v2", "pooler_hidden_act", "x", "pooler_hidden_act"),
+    ("qwen3", "auto_map", {"AutoModel": "modeling.Bidirectional"}, "is_causal"),
+    ("qwen3", "rope_parameters", {"full_attention": {"rope_type": "yarn", "factor": 4}}, "rope_parameters"),
+    ("qwen3", "rope_scaling", {"rope_type": "yarn", "factor": 4}, "rope_scaling"),
+    ("qwen3", "layer_types", ["full_attention", "sliding_attention"], "layer_types"),
+    ("qwen3", "num_key_value_heads", 4, "num_key_value_heads"),
+    ("gemma3", "rope_parameters", {"rope_type": "linear", "factor": 8.0}, "rope_parameters"),
+    ("gemma3", "rope_parameters", {"full_attention": {"rope_type": "linear", "factor": 8.0}}, "rope_type"),
+    ("gemma3", "layer_types", ["full_attention"], "layer_types"),
+    ("jina-v3", "rope_scaling", {"rope_type": "linear", "factor": 4}, "rope_scaling"),
+    ("jina-v3", "rotary_emb_interleaved", True, "rotary_emb_interleaved"),
+    ("jina-v3", "rotary_emb_scale_base", 512, "rotary_emb_scale_base"),
 ]
 
 

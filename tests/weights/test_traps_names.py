@@ -1,6 +1,8 @@
-"""Names of tensors as files have them, on every family: prefixes, old spellings, copies, buffers, missing parts."""
+"""Names of tensors on every family: the way to ours and back, prefixes, copies, a head more, missing parts."""
 
 import re
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,12 @@ from mlxbert.errors import CheckpointError
 from mlxbert.goldens.golden_outputs import load_network
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import Network
+from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
+from mlxbert.weights.families import keymap
 from tests.helpers.families import FROZEN, FROZEN_CELLS, walked
 from tests.helpers.frozen import prefix_in, tensors_in, words_in, write_model, write_tensors
+from tests.helpers.tiny import to_theirs
 
 # The decoder of each family's masked-LM head: the copy of the word embeddings, and that of the bias where it has one.
 TIED = {family: compared.kind.decoder for family, compared in FROZEN.items() if compared.kind.decoder}
@@ -107,3 +112,27 @@ def test_the_bias_of_the_decoder_goes_by_either_name(family: str, both: bool, tm
     assert_loads_as(write_tensors(tmp_path, rest | {original: stored}), wanted)
     with pytest.raises(CheckpointError, match=f"'{re.escape(original)}' is missing"):
         load_network(write_tensors(tmp_path, rest))
+
+
+@pytest.mark.parametrize("name", FROZEN)
+def test_every_weight_of_a_whole_network_has_exactly_one_entry(name: str, tmp_path: Path) -> None:
+    checkpoint = open_checkpoint(write_model(name, "Model", tmp_path))
+    config, family = checkpoint.config, checkpoint.family
+    heads = [part for part in family.parts if part != "pooler"]
+    network = Network(replace(config, pooler="pooler" in family.parts), heads)
+    names = parameters(network)
+    table = family.encoder + tuple(entry for part in family.parts.values() for entry in part)
+    entries = list(keymap.pairs(table, config, names))
+    assert Counter(name for entry in entries for name in entry.ours) == Counter(names.keys())
+
+
+@pytest.mark.sampled("neobert-ForMaskedLM")
+@pytest.mark.parametrize(("family", "head"), FROZEN_CELLS, ids=str)
+def test_what_was_loaded_is_saved_as_it_was(family: str, head: str, tmp_path: Path) -> None:
+    checkpoint = open_checkpoint(write_model(family, head, tmp_path))
+    ours = parameters(build_network(checkpoint, checkpoint.parts, mx.float32))
+    named = to_theirs(checkpoint.family, checkpoint.config, ours)
+    theirs = {checkpoint.family.exported(checkpoint.config_json, name): array for name, array in named.items()}
+    stored = tensors_in(tmp_path)
+    assert theirs.keys() == stored.keys()
+    assert all(mx.array_equal(theirs[name], array).item() for name, array in stored.items())

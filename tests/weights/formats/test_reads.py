@@ -1,4 +1,4 @@
-"""The weights of a folder in every format: which files are read; data is let go when it was given."""
+"""The weights of a folder in every format: which of them, and which files, are read; data is let go afterwards."""
 
 import gc
 import json
@@ -11,7 +11,9 @@ import pytest
 
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats import safetensors
+from mlxbert.weights.formats.torch import reader
 from mlxbert.weights.formats.weight_files import open_weights
+from mlxbert.weights.hub import needed_files
 from tests.helpers import tf_files, torch_files
 from tests.helpers.rooms import needs
 
@@ -79,3 +81,25 @@ def test_nothing_stays_mapped_of_what_was_read(name: str, tmp_path: Path) -> Non
     mx.eval([weights.arrays()[tensor] for tensor in weights.tensors])
     gc.collect()
     assert str(tmp_path) not in Path("/proc/self/maps").read_text(encoding="utf-8")
+
+
+@needs("export")
+def test_formats_are_tried_in_one_order(tmp_path: Path) -> None:
+    mx.save_safetensors(str(tmp_path / safetensors.SINGLE), {"w": mx.zeros(2)})
+    (tmp_path / reader.SINGLE).write_bytes(torch_files.archive())
+    mx.savez(str(tmp_path / "weights.npz"), w=mx.zeros(2))
+    tf_files.write_index(tmp_path, {"w": tf_files.entry()})
+    first = {
+        "safetensors": safetensors.SINGLE,
+        "PyTorch": reader.SINGLE,
+        "NumPy archive": "weights.npz",
+        "TensorFlow 1": f"{tf_files.STEM}.index",
+    }
+    for format, file in first.items():
+        names = [path.name for path in tmp_path.iterdir()]
+        (chosen,) = open_weights(tmp_path).headers
+        assert (open_weights(tmp_path).format, chosen.name) == (format, file)
+        on_the_hub = needed_files.needed_files("org/name", ["config.json", *names], lambda name: {})
+        assert on_the_hub[1] == file  # the same of a repository
+        for path in tmp_path.glob(file.replace(".index", ".*")):
+            path.unlink()
