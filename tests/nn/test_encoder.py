@@ -1,5 +1,6 @@
-"""What the fields of the configuration do, and what holds for every encoder."""
+"""What holds for every encoder, for fresh weights, and for feed-forward networks of which each token uses a few."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -7,9 +8,12 @@ import pytest
 
 from mlxbert.config import Dropout
 from mlxbert.errors import ConfigError, InputError
-from mlxbert.machine.device import mx
+from mlxbert.machine.device import mx, nn
+from mlxbert.nn import ops
 from mlxbert.nn.encoder import Encoder
 from mlxbert.nn.heads import Network
+from mlxbert.nn.heads.initialize import initialize
+from mlxbert.nn.ops import inference
 from tests.helpers.tiny import random_network, tiny_config
 
 IDS = mx.array([[2, 7, 11, 9, 3], [2, 8, 12, 10, 3], [2, 5, 6, 7, 3]])
@@ -66,3 +70,41 @@ def test_a_batch_split_over_cores_equals_the_whole(monkeypatch: pytest.MonkeyPat
     for name in ("hidden_states", "attentions"):
         for one, other in zip(getattr(split, name), getattr(whole, name), strict=True):
             assert _far(one, other) < 1e-6
+
+
+@pytest.mark.parametrize("used", [1, 2, 5])
+@pytest.mark.parametrize("tokens", [1, 3, 40])
+def test_each_token_adds_up_the_experts_that_it_uses(tokens: int, used: int) -> None:
+    rng = np.random.default_rng(tokens)
+    x, up, down = (rng.standard_normal(shape, np.float32) for shape in ((tokens, 12), (5, 17, 12), (5, 17, 12)))
+    chosen = np.argsort(rng.random((tokens, 5)), axis=1)[:, :used]
+    weights = rng.random((tokens, used), np.float32)
+    wanted = [
+        sum(weight * (np.maximum(up[expert] @ row, 0) @ down[expert]) for weight, expert in zip(*one, strict=True))
+        for row, *one in zip(x, weights, chosen, strict=True)
+    ]
+    rows, first, second, numbers, shares = map(mx.array, (x, up, down, chosen.astype(np.uint32), weights))
+    inputs = rows, first, second, numbers, shares, "relu"
+    assert np.abs(np.array(ops.backend().mixture(*inputs)) - wanted).max() < 1e-5
+    with inference():
+        assert np.abs(np.array(ops.backend().mixture(*inputs)) - wanted).max() < 1e-5
+
+
+WEIGHT, OTHER = "encoder.layers.0.attention.query.weight", "encoder.layers.1.attention.query.weight"
+
+
+def drawn(seed: int, names: Iterable[str]) -> dict[str, mx.array]:
+    """The parameters of a network of which these are drawn anew."""
+    network = random_network(tiny_config())
+    initialize(network, network.encoder.config, names, seed)
+    return dict(nn.utils.tree_flatten(network.parameters()))
+
+
+def test_a_weight_depends_on_the_seed_and_its_name_alone() -> None:
+    alone, everything = drawn(1, [WEIGHT]), drawn(1, drawn(1, []))
+    assert mx.array_equal(alone[WEIGHT], everything[WEIGHT]).item()
+    assert not mx.array_equal(everything[WEIGHT], everything[OTHER]).item()
+    assert not mx.array_equal(alone[WEIGHT], drawn(2, [WEIGHT])[WEIGHT]).item()
+    mx.random.seed(7)
+    assert mx.array_equal(alone[WEIGHT], drawn(1, [WEIGHT])[WEIGHT]).item()
+    assert mx.array_equal(alone[OTHER], drawn(2, [WEIGHT])[OTHER]).item()  # what is not named stays

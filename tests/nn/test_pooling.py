@@ -1,4 +1,6 @@
-"""Every pooling against its definition in numpy, with padding left out."""
+"""Every pooling against its definition in numpy, with padding left out, and vectors of length 1."""
+
+from typing import Any
 
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ from mlxbert.errors import ArgumentError
 from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import EncoderOutput
 from mlxbert.nn.pooling import POOLINGS, pool
+from mlxbert.nn.unit_vectors import unit_length
 from tests.helpers.cases import together
 
 HIDDEN = np.random.default_rng(1).normal(size=(3, 6, 4)).astype(np.float32) - 3  # below 0: a max over zeros would show
@@ -94,3 +97,12 @@ def test_a_mask_of_another_shape_or_something_else_than_an_output_is_refused() -
 def test_pooling_by_attention_needs_attentions() -> None:
     with pytest.raises(ArgumentError, match="attention weights"):
         pool("attention", EncoderOutput(mx.array(HIDDEN), None))
+
+
+def test_every_vector_but_zero_has_length_1() -> None:
+    vectors = np.array([[3, 4], [0, 0], [-1e-5, 0]], np.float32)
+    assert np.allclose(unit_length(vectors), np.array([[0.6, 0.8], [0, 0], [-1, 0]]))
+    assert np.allclose(unit_length(vectors[0]), [0.6, 0.8]) and vectors[0, 0] == 3
+    small: list[np.ndarray[Any, Any]] = [np.array([[100, 100]], np.int8), np.array([[300, 300]], np.float16)]
+    assert all(np.allclose(unit_length(each), 0.5**0.5, atol=1e-3) for each in small)
+    assert unit_length(vectors, out=vectors) is vectors and np.allclose(vectors[0], [0.6, 0.8])
