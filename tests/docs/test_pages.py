@@ -1,6 +1,8 @@
 """The documentation names what there is: commands, options, functions, families, links."""
 
+import ast
 import configparser
+import dataclasses
 import inspect
 import plistlib
 import re
@@ -31,6 +33,7 @@ MAIN = (
     'mlxbert fill-mask "Tokyo is the largest city in [MASK]."'
 )
 TESTS = 'python3 -m venv .venv && . .venv/bin/activate && pip install -e ".[test]" && pytest -n auto --dist loadfile'
+COMING = "docs/coming-from.md"  # for users of other libraries
 LINKING = [
     *DOCS,
     *("CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md", "benchmarks/machines.md"),
@@ -146,6 +149,13 @@ def test_numbers_of_the_pages_are_those_of_the_source() -> None:
     assert {cells[1] for cells in rows("docs/speed.md", "device")} == {f"{count:,}" for count in BATCH_TOKENS.values()}
 
 
+def test_the_tables_of_formats_have_no_other_rows() -> None:
+    read = ["safetensors", "torch", "NumPy", "TensorFlow 1", "MLX, quantized"]
+    assert [cells[0] for cells in rows("docs/formats.md", "in")] == read
+    written = ["unchanged", "another dtype", "shards", "quantized", "GGUF"]
+    assert [cells[0] for cells in rows("docs/formats.md", "out")] == written
+
+
 def test_the_service_files_start_a_server_that_is_neither_throttled_nor_killed_while_it_answers() -> None:
     files = dict(blocks("docs/serve.md"))
     unit = configparser.RawConfigParser()
@@ -215,3 +225,69 @@ def test_links_lead_somewhere(page: str) -> None:
         target = (ROOT / page).parent / name if name else ROOT / page
         assert target.exists(), f"{page}: {link}"
         assert not anchor or anchor in _anchors(target), f"{page}: {link}"
+
+
+def _calls_of_ours() -> list[ast.Call]:
+    """The calls of `mlxbert` in the code of the page."""
+    codes = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", DOCS[COMING], flags=re.DOTALL | re.MULTILINE))
+    trees = [ast.parse(code) for code in codes if "mlxbert." in code and "…" not in code and "(" in code]
+    nodes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return [node for node in nodes if ast.unparse(node.func).startswith("mlxbert.")]
+
+
+def test_lines_of_ours_are_calls_that_the_functions_accept() -> None:
+    calls = _calls_of_ours()
+    assert len(calls) > 25
+    for call in calls:
+        function = getattr(mlxbert, ast.unparse(call.func).removeprefix("mlxbert."))
+        keywords = {keyword.arg: None for keyword in call.keywords if keyword.arg}
+        inspect.signature(function).bind(*call.args, **keywords)
+
+
+def test_attributes_of_the_page_are_those_of_a_model() -> None:
+    model = mlxbert.load("builtin")
+    assert model.embed_tokenizer.max_length == 256 and model.embedder.size == 384 and model.network is not None
+
+
+def test_options_of_training_and_their_defaults_are_ours() -> None:
+    options = {name: one for one in COMMANDS["finetune classify"].params for name in one.opts}
+    listed = [
+        (re.findall(r"`(--[\w-]+)", ours), default)
+        for *_, ours, default in rows(COMING, "theirs (`TrainingArguments`)")
+    ]
+    assert len(listed) > 15
+    for names, default in listed:
+        assert set(names) <= options.keys()
+        if re.fullmatch(r"[\d.]+", default):
+            assert float(options[names[0]].default) == float(default), names
+
+
+@pytest.mark.slow
+def test_arguments_of_the_trainer_have_the_defaults_that_the_page_shows() -> None:
+    transformers = pytest.importorskip("transformers")
+    theirs = {field.name: field.default for field in dataclasses.fields(transformers.TrainingArguments)}
+    for named, default, *_ in rows(COMING, "theirs (`TrainingArguments`)"):
+        names = [name for name in re.findall(r"`(\w+)`", named) if name[0].islower()]
+        assert set(names) <= theirs.keys(), names
+        if re.fullmatch(r"[\d.e-]+", default):
+            assert float(str(theirs[names[0]])) == float(default), names
+
+
+_QUOTED = re.compile(r"^\*\*.+?\*\*", re.MULTILINE)  # what is explained, at the beginning of a paragraph
+
+
+@pytest.mark.slow  # reads all of the source
+def test_what_the_page_on_troubleshooting_quotes_is_printed() -> None:
+    files = [path for folder in ("cli", "mlxbert", "weights") for path in (ROOT / folder).rglob("*.py")]
+    source = "\n".join(re.sub(r"{[^{}]*}", "…", path.read_text(encoding="utf-8")) for path in files)
+    source = re.sub(r'"\s*\n\s*f?"', "", source)  # strings that continue on the next line
+    quoted = [
+        text for start in _QUOTED.findall(DOCS["docs/troubleshooting.md"]) for text in re.findall("`([^`]+)`", start)
+    ]
+    assert len(quoted) > 30
+    assert not [text for text in quoted if not _pattern(text).search(source)]
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    """A pattern for a text, in which `…` stands for anything."""
+    return re.compile(".*".join(re.escape(part.strip()) for part in text.split("…") if part.strip()))

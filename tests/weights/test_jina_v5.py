@@ -49,15 +49,15 @@ def _write_adapter(folder: Path, updates: dict[str, tuple[mx.array, mx.array]]) 
     mx.save_safetensors(str(folder / "adapter_model.safetensors"), stored)
 
 
-@pytest.fixture(params=MERGED)
+@pytest.fixture(scope="module", params=MERGED)
 def family(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture
-def folder(family: str, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def folder(family: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model as its authors publish it."""
-    folder = add_vocabulary(write_model(family, "Model", tmp_path / "jina"))
+    folder = add_vocabulary(write_model(family, "Model", tmp_path_factory.mktemp("jina") / "jina"))
     own = {"model_type": "jina_embeddings_v5", "architectures": ["JinaEmbeddingsV5Model"], "task_names": TASKS}
     change_config(folder, **own, auto_map=CODE, **(OF_QWEN if family == "qwen3" else {}))
     module = {"idx": 0, "name": "transformer", "path": "", "type": "custom_st.Transformer"}

@@ -200,18 +200,18 @@ FILES = (
 )
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[1", '"text"', "\x00", "[" * 100_000])
 @pytest.mark.parametrize("name", FILES)
-def test_damaged_files_are_refused_by_name(name: str, damage: str, tmp_path: Path) -> None:
+def test_damaged_files_are_refused_by_name(name: str, tmp_path: Path) -> None:
     norm = layer_norm(mx.ones((7,)), mx.ones((7,)))
     folder = save_st(tmp_path, pooling("mean"), dense(WEIGHT), norm, NORMALIZE)
     read_embedder(folder, D)
     path = folder / name
     path.parent.mkdir(exist_ok=True)
-    path.write_text(damage, encoding="utf-8")
-    with pytest.raises(mlxbert.ConfigError, match=r"not valid JSON|expected a JSON") as caught:
-        read_embedder(folder, D)
-    assert str(path) in caught.value.message
+    for damage in ("", "{", "[1", '"text"', "\x00", "[" * 100_000):
+        path.write_text(damage, encoding="utf-8")
+        with pytest.raises(mlxbert.ConfigError, match=r"not valid JSON|expected a JSON") as caught:
+            read_embedder(folder, D)
+        assert str(path) in caught.value.message
 
 
 @pytest.mark.parametrize("name", ["1_Pooling/config.json", "2_Dense/config.json", "3_LayerNorm/config.json"])

@@ -23,9 +23,20 @@ LAYOUTS = [(peer, name) for peer, layouts in token_folders.PEERS.items() for nam
 TEXTS: dict[Any, tuple[str, ...]] = {"query": token_folders.QUERIES, "document": token_folders.DOCUMENTS}
 
 
+def assert_inspect_agrees(folder: Path, model: mlxbert.Model) -> None:
+    """`inspect` describes the vectors without the weights of their layers."""
+    facts, config = mlxbert.inspect(folder).token_vectors, model.token_embedder.config
+    assert isinstance(facts, TokenVectorFacts)
+    assert (facts.size, facts.similarity) == (model.token_embedder.size, config.similarity)
+    for side, found in ((config.query, facts.query_tokens), (config.document, facts.text_tokens)):
+        assert found == TokenInputs(model.tokenizer, side).tokenizer.max_length
+
+
 @pytest.mark.parametrize(("peer", "name"), LAYOUTS)
 def test_vectors_are_those_of_the_peer(peer: str, name: str, tmp_path: Path) -> None:
-    model = mlxbert.load(token_folders.PEERS[peer][name](tmp_path / "model"), task="embed")
+    folder = token_folders.PEERS[peer][name](tmp_path / "model")
+    model = mlxbert.load(folder, task="embed")
+    assert_inspect_agrees(folder, model)
     for kind, texts in TEXTS.items():
         expected = token_folders.golden(peer)[name][kind]
         for found, numbers in zip(mlxbert.embed_tokens(model, texts, kind=kind), expected, strict=True):
@@ -124,24 +135,12 @@ def test_a_model_of_texts_gives_no_token_vectors() -> None:
         mlxbert.embed_tokens(mlxbert.load(), "a text")
 
 
-@pytest.mark.parametrize("limit", [None, 9])
-@pytest.mark.parametrize(
-    "write", [*token_folders.PYLATE.values(), *token_folders.MULTI_VECTOR.values(), token_folders.bge_m3]
-)
-def test_inspect_describes_the_vectors_without_their_weights(
-    write: Callable[[Path], Path], limit: int | None, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("write", [token_folders.PYLATE["usual"], token_folders.bge_m3])
+def test_inspect_heeds_the_limit_of_the_tokenizer(write: Callable[[Path], Path], tmp_path: Path) -> None:
     folder = write(tmp_path / "model")
-    if limit is not None:
-        settings = json.loads((folder / "tokenizer_config.json").read_text()) | {"model_max_length": limit}
-        write_json(folder / "tokenizer_config.json", settings)
-    facts = mlxbert.inspect(folder).token_vectors
-    model = mlxbert.load(folder, task="embed-tokens")
-    config = model.token_embedder.config
-    assert isinstance(facts, TokenVectorFacts)
-    assert (facts.size, facts.similarity) == (model.token_embedder.size, config.similarity)
-    for side, found in ((config.query, facts.query_tokens), (config.document, facts.text_tokens)):
-        assert found == TokenInputs(model.tokenizer, side).tokenizer.max_length
+    settings = json.loads((folder / "tokenizer_config.json").read_text()) | {"model_max_length": 9}
+    write_json(folder / "tokenizer_config.json", settings)
+    assert_inspect_agrees(folder, mlxbert.load(folder, task="embed-tokens"))
 
 
 def test_inspect_names_what_keeps_token_vectors_from_being_made(tmp_path: Path) -> None:
