@@ -150,7 +150,7 @@ def test_buffers_and_heads_of_other_tasks_are_listed_as_not_used(tmp_path: Path)
 
 @pytest.mark.parametrize(("copy", "original"), [("weight", WORDS), ("bias", "cls.predictions.bias")])
 def test_a_decoder_that_differs_is_run(tmp_path: Path, copy: str, original: str) -> None:
-    """Next to transformers in test_own_decoder_live.py."""
+    """Next to transformers in tests/nn/test_parity_live.py."""
     changed = TENSORS[original] + 0
     changed[-1] += 1
     save(tmp_path, TENSORS | {f"{DECODER}.{copy}": changed})

@@ -1,16 +1,21 @@
-"""The vectors of sentence-transformers, live: small random models that it saved, in its dialects of all ages."""
+"""The vectors and scores of sentence-transformers, live: small random models that it saved.
+
+They are in its dialects of all ages, and in the layouts of published models.
+"""
 
 import json
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 import mlxbert
+from tests.helpers import published
 from tests.helpers.tiny import VOCAB
 
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
@@ -266,3 +271,149 @@ def test_halves_point_the_same_way(dtype: str, least: float, bert: Path, tmp_pat
     found = mlxbert.embed(mlxbert.load(folder, dtype=dtype), TEXTS)
     cosines = (found * expected).sum(axis=1)
     assert least <= cosines.min() and np.abs(found - expected).max() > 1e-5
+
+
+_WIDTH, _NEAR = 30, 1e-5
+_LONG = [
+    "the cat sat on the mat .",
+    "",
+    "A dog in the store, he bought milk. " * 19,
+    "中文 tokyo 😀 the\ncat  é",
+    "dog",
+]
+_INSTRUCTION = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:"
+_SIZES = {
+    "hidden_size": _WIDTH, "num_hidden_layers": 3, "intermediate_size": 41, "rms_norm_eps": 0.01,
+    "initializer_range": 0.2, "max_position_embeddings": 128,
+}  # fmt: skip
+_GROUPED = {"num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 14}
+_HEADS = {"num_attention_heads": 3}
+_SHARED = _HEADS | {"num_key_value_heads": 1, "hidden_act": "silu"}
+_OLD = _HEADS | {"layer_norm_eps": 0.01, "hidden_act": "gelu"}
+_XLM = _OLD | {"type_vocab_size": 1}
+_MODERN = _HEADS | {"norm_eps": 0.01, "local_attention": 16, "global_attn_every_n_layers": 3}
+_GTE = _XLM | {
+    "rope_theta": 160000, "rope_scaling": None, "position_embedding_type": "rope", "layer_norm_type": "layer_norm",
+    "pack_qkv": True, "unpad_inputs": "true", "logn_attention_scale": False,
+}  # fmt: skip
+_PIECES = partial(published.xlm_roberta, model_type="xlm-roberta")
+
+
+def _pooled(mode: str, *others: Callable[[], Any]) -> Callable[[], Modules]:
+    return lambda: [Pooling(_WIDTH, mode), *(make() for make in others)]
+
+
+def _plain(width: int, out: int) -> Callable[[], Any]:
+    return lambda: _dense(width, out, "Identity", bias=False)
+
+
+class Layout(NamedTuple):
+    """A published layout."""
+
+    classes: str  # the prefix of its classes in transformers
+    tokenizer: Callable[[Path], Path]  # writes the files of its tokenizer
+    facts: dict[str, Any]  # what its configuration has besides the common sizes
+    modules: Callable[[], Modules]  # those after the transformer
+    query: str = ""  # its prompts
+    document: str = ""
+
+
+LAYOUTS = {
+    # Also multilingual-e5-large; its users write the prompts.
+    "multilingual-e5-base": Layout("XLMRoberta", _PIECES, _XLM, _pooled("mean", Normalize), "query: ", "passage: "),
+    # A BERT with pieces, whose configuration names another token for padding.
+    "multilingual-e5-small": Layout(
+        "Bert", _PIECES, _OLD | {"pad_token_id": 0}, _pooled("mean", Normalize), "query: ", "passage: "
+    ),
+    # bge-m3 and granite-embedding-278m-multilingual have no prompt.
+    "snowflake-arctic-embed-l-v2.0": Layout("XLMRoberta", _PIECES, _XLM, _pooled("cls", Normalize), "query: "),
+    "snowflake-arctic-embed-m-v2.0": Layout("Gte", _PIECES, _GTE, _pooled("cls", Normalize), "query: "),
+    "granite-embedding-125m-english": Layout(
+        "Roberta", published.jina_code, _XLM | {"max_position_embeddings": 514}, _pooled("cls", Normalize)
+    ),
+    "granite-embedding-english-r2": Layout("ModernBert", published.modernbert, _MODERN, _pooled("cls", Normalize)),
+    "ettin-encoder": Layout("ModernBert", published.modernbert, _MODERN, _pooled("mean")),
+    # Both kinds of layers rotate alike.
+    "mmBERT": Layout(
+        "ModernBert",
+        partial(published.gemma, tokenizer_class="GemmaTokenizerFast"),
+        _MODERN | {"global_rope_theta": 160000.0, "local_rope_theta": 160000.0},
+        _pooled("mean"),
+    ),
+    "LaBSE": Layout(
+        "Bert", partial(published.bert, lower=False), _OLD, _pooled("cls", lambda: _dense(_WIDTH, _WIDTH), Normalize)
+    ),
+    "distiluse-base-multilingual-cased-v2": Layout(
+        "DistilBert",
+        partial(published.bert, model_type="distilbert", lower=False),
+        {"dim": _WIDTH, "n_layers": 3, "n_heads": 3, "hidden_dim": 41, "activation": "gelu"},
+        _pooled("mean", lambda: _dense(_WIDTH, 21)),
+    ),
+    "jina-embeddings-v5-nano-retrieval": Layout(
+        "EuroBert", published.eurobert, _SHARED | {"mask_token_id": 3}, _pooled("lasttoken", Normalize),
+        "Query: ", "Document: ",
+    ),
+    "Qwen3-Embedding": Layout(
+        "Qwen3", published.qwen3, _GROUPED | {"hidden_act": "silu"}, _pooled("lasttoken", Normalize), _INSTRUCTION
+    ),
+    "gte-Qwen2-instruct": Layout(
+        "Qwen2", published.qwen3, _SHARED | {"is_causal": False}, _pooled("lasttoken", Normalize), _INSTRUCTION + " "
+    ),
+    "embeddinggemma": Layout(
+        "Gemma3Text",
+        published.gemma,
+        _GROUPED | {"use_bidirectional_attention": True, "sliding_window": 16, "query_pre_attn_scalar": 37},
+        _pooled("mean", _plain(_WIDTH, 64), _plain(64, _WIDTH), Normalize),
+        "task: search result | query: ", "title: none | text: ",
+    ),
+}  # fmt: skip
+
+
+def _opened(folder: Path) -> Any:
+    return st.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+
+
+@pytest.mark.sampled(*LAYOUTS)
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_published_layouts_have_the_same_vectors_also_when_they_are_saved(name: str, tmp_path: Path) -> None:
+    layout = LAYOUTS[name]
+    made = layout.tokenizer(tmp_path / "made")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(made)
+    torch.manual_seed(4)
+    facts = {"pad_token_id": tokenizer.pad_token_id, **_SIZES, **layout.facts, "vocab_size": len(tokenizer)}
+    config = getattr(transformers, f"{layout.classes}Config")(**facts)
+    model = getattr(transformers, f"{layout.classes}Model")(config).eval()
+    _shake(model)
+    (made / "config.json").unlink()
+    model.save_pretrained(made)
+    modules = [Transformer(str(made), max_seq_length=100), *layout.modules()]
+    prompts = {"query": layout.query, "document": layout.document}
+    st.SentenceTransformer(modules=modules, prompts=prompts, device="cpu").save(str(tmp_path / "saved"))
+    theirs, ours = _opened(tmp_path / "saved"), mlxbert.load(tmp_path / "saved", task="embed", dtype="float32")
+    ours.save(tmp_path / "again")
+    again, kinds = _opened(tmp_path / "again"), list[Any](prompts)
+    for kind in kinds:
+        for size in (None, 16):
+            wanted = theirs.encode(_LONG, prompt_name=kind, truncate_dim=size, normalize_embeddings=True)
+            found = mlxbert.embed(ours, _LONG, kind=kind, dimensions=size, normalize=True)
+            assert np.abs(found - wanted).max() <= _NEAR
+        alone = np.stack([mlxbert.embed(ours, text, kind=kind, dimensions=16, normalize=True) for text in _LONG])
+        assert np.abs(alone - found).max() <= _NEAR
+        assert np.array_equal(again.encode(_LONG, prompt_name=kind), theirs.encode(_LONG, prompt_name=kind))
+
+
+@pytest.mark.parametrize("activation", ["torch.nn.modules.linear.Identity", None])
+def test_a_cross_encoder_has_the_same_scores_in_the_same_order(activation: str | None, tmp_path: Path) -> None:
+    """ms-marco-MiniLM: a BERT with one class, whose configuration names the activation; newer ones have Identity."""
+    published.bert(tmp_path)
+    torch.manual_seed(4)
+    named = {"sentence_transformers": {"activation_fn": activation, "version": "4.0.1"}} if activation else {}
+    vocabulary = len(transformers.AutoTokenizer.from_pretrained(tmp_path))
+    config = transformers.BertConfig(**_SIZES | _OLD | named, vocab_size=vocabulary, id2label={0: "LABEL_0"})
+    transformers.BertForSequenceClassification(config).save_pretrained(tmp_path)
+    query, *texts = _LONG
+    theirs = st.CrossEncoder(str(tmp_path), device="cpu", local_files_only=True).rank(query, texts)
+    found = mlxbert.rerank(mlxbert.load(tmp_path, task="classify", dtype="float32"), query, texts)
+    assert [one.index for one in found] == [row["corpus_id"] for row in theirs]
+    assert np.ptp([row["score"] for row in theirs]) > 100 * _NEAR
+    assert all(abs(one.score - row["score"]) <= _NEAR for one, row in zip(found, theirs, strict=True))
