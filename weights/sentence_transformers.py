@@ -20,7 +20,7 @@ from mlxbert.weights.adapters.task_adapters import own_adapters
 from mlxbert.weights.families.config_reader import pooling as default_pooling
 from mlxbert.weights.families.registry import family_of
 from mlxbert.weights.formats.config_json import ConfigJson, read_json
-from mlxbert.weights.formats.headers import FLOATS, Header
+from mlxbert.weights.formats.headers import Header, expect_floats
 from mlxbert.weights.formats.weight_files import open_weights
 from mlxbert.weights.hub.needed_files import CONFIG, MODULES
 from mlxbert.weights.model_folder import SETTINGS, ModelFolder, open_folder, read_settings
@@ -134,6 +134,11 @@ def with_limits(config: _Settings, settings: ConfigJson) -> _Settings:
     )
 
 
+def stated_length(folder: ModelFolder) -> int | None:
+    """Returns the maximum length that the Transformer module states, if there is a `modules.json`."""
+    return with_limits(VectorSettings(), folder.transformer_settings).max_length if folder.has_modules else None
+
+
 def _with_pooling(config: EmbeddingConfig, module: Module, width: int) -> EmbeddingConfig:
     path = module.folder / CONFIG
     settings = ConfigJson(path, read_json(path, ConfigError))
@@ -185,11 +190,7 @@ def module_weights(
         weights = open_weights(folder, elsewhere=headers)
     except CheckpointError as problem:
         raise CheckpointError(f"{problem.message}, which {MODULES} requires", hint=problem.hint) from None
-    for name, info in weights.tensors.items():
-        if info.dtype not in FLOATS:
-            raise CheckpointError(
-                f"{info.file}: tensor {name!r} has dtype {info.dtype}, expected one of {', '.join(FLOATS)}"
-            )
+    expect_floats(weights.tensors)
     shapes = {name: info.shape for name, info in weights.tensors.items()}
     for name in sorted(shapes.keys() | expected.keys()):
         if shapes.get(name) != expected.get(name):

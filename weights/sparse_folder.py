@@ -20,7 +20,7 @@ from mlxbert.weights.formats.torch import reader as torch_file
 from mlxbert.weights.hub.needed_files import CONFIG, SPARSE_LINEAR
 from mlxbert.weights.model_folder import ModelFolder, read_settings
 from mlxbert.weights.module_layouts import Module
-from mlxbert.weights.sentence_transformers import module_weights, with_limits, with_prompts
+from mlxbert.weights.sentence_transformers import module_weights, stated_length, with_limits, with_prompts
 
 OUTPUT = {"text": {"method": "forward", "method_output_name": "logits"}}
 ReadTokenizer = Callable[[ModelFolder], Any]  # returns `TokenizerFiles`
@@ -43,16 +43,12 @@ def read_sparse(folder: ModelFolder, config: EncoderConfig, read_tokenizer: Read
     if folder.layout == "sparse":
         return _read_splade(folder, config, read_tokenizer)
     if (path := folder.transformer / SPARSE_LINEAR).is_file():
-        settings = SparseConfig(stated=True, max_length=_dense_limit(folder))
+        # BGE-M3 computes dense and sparse vectors in the same pass.
+        settings = SparseConfig(stated=True, max_length=stated_length(folder))
         return SparseEmbedder(
             settings, _read_linear(path, config.hidden_size), ignored=_special_ids(read_tokenizer(folder))
         )
     return SparseEmbedder(plain := SparseConfig(), SpladePooling(plain))
-
-
-def _dense_limit(folder: ModelFolder) -> int | None:
-    """Returns the maximum length that the folder states for dense vectors, which BGE-M3 computes in the same pass."""
-    return with_limits(SparseConfig(), folder.transformer_settings).max_length if folder.has_modules else None
 
 
 def _read_splade(folder: ModelFolder, config: EncoderConfig, read_tokenizer: ReadTokenizer) -> SparseEmbedder:

@@ -16,13 +16,13 @@ from mlxbert.errors import CheckpointError, ConfigError
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.embedder import Dense, Normalize
 from mlxbert.nn.token_embedder import MAXSIM, MEAN_MAXSIM, TOKEN_SIMILARITIES, TokenConfig, TokenEmbedder, TokenSide
-from mlxbert.nn.vector_settings import SIMILARITIES, VectorSettings
+from mlxbert.nn.vector_settings import SIMILARITIES
 from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.formats.weight_files import open_weights
 from mlxbert.weights.hub.needed_files import CONFIG, METADATA, TOKEN_LINEAR
 from mlxbert.weights.model_folder import PROJECTION, SETTINGS, STANFORD_CLASS, ModelFolder, open_folder, read_settings
 from mlxbert.weights.module_layouts import TOKEN_MASK
-from mlxbert.weights.sentence_transformers import TOKENS, read_layers, set_weights, with_limits
+from mlxbert.weights.sentence_transformers import TOKENS, read_layers, set_weights, stated_length
 
 _PYLATE = "ColBERT"  # model_type in the settings
 _PYLATE_MAXSIM = "MaxSim"  # what PyLate computes, whatever older versions of it have written as the similarity
@@ -69,7 +69,7 @@ def read_token_embedder(folder: Path | ModelFolder, width: int, *, with_weights:
     if layout == "stanford":
         return _embedder(_stanford(folder), width, [_projection(folder, width, with_weights), Normalize()])
     if layout == "bge":
-        side = TokenSide(skip_first=True, length=_text_length(folder))
+        side = TokenSide(skip_first=True, length=stated_length(folder))
         config = TokenConfig(query=side, document=side, similarity=MEAN_MAXSIM)
         return _embedder(config, width, [_bge_linear(folder.path / TOKEN_LINEAR, width, with_weights), Normalize()])
     raise ConfigError(
@@ -97,10 +97,6 @@ def _dense(folder: ModelFolder, width: int, with_weights: bool) -> list[nn.Modul
                 )
             width = out
     return layers
-
-
-def _text_length(folder: ModelFolder) -> int | None:
-    return with_limits(VectorSettings(), folder.transformer_settings).max_length if folder.has_modules else None
 
 
 def _pylate(folder: ModelFolder) -> TokenConfig:
@@ -144,7 +140,7 @@ def _multi_vector(folder: ModelFolder) -> TokenConfig:
         if isinstance(raw, str)
         else [*ConfigJson(masking.path, {"skiplist_tasks": raw}).strings("skiplist_tasks")]
     )
-    limit = _text_length(folder)
+    limit = stated_length(folder)
 
     def side(kind: str, **more: Any) -> TokenSide:
         length = transformer.integer(f"{kind}_length", most=2**15) if transformer.get(f"{kind}_length") else limit

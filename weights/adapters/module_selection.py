@@ -15,10 +15,8 @@ from mlxbert.errors import ConfigError
 from mlxbert.weights.formats.config_json import ConfigJson
 
 ALL_LINEAR = "all-linear"
-_MAX_CHARACTERS, _MAX_REPEATS = (
-    20_000,
-    500,
-)  # in all patterns of an adapter together; one name per module suffices
+# In all patterns of an adapter together; one name per module suffices.
+_MAX_CHARACTERS, _MAX_REPEATS = 20_000, 500
 _MAX_DEPTH = 20  # maximum depth of nested groups
 _CLASS = r"\[\^?(?:\\[dw]|\\[^A-Za-z0-9]|[^\]\\\[])+\]"
 _CHARACTER = re.compile(rf"(\\[dw]|\\[^A-Za-z0-9]|{_CLASS}|[^\\()\[\]{{}}|*+?^$])([*+?]?)\??")

@@ -26,7 +26,7 @@ from mlxbert.weights.families.registry import family_of
 from mlxbert.weights.formats import safetensors
 from mlxbert.weights.formats.config_json import ConfigJson, read_json
 from mlxbert.weights.formats.file_names import ADAPTER, ADAPTER_WEIGHTS
-from mlxbert.weights.formats.headers import FLOATS, TensorInfo
+from mlxbert.weights.formats.headers import TensorInfo, expect_floats
 from mlxbert.weights.formats.weight_files import WeightFiles, with_own_layers
 from mlxbert.weights.hub.needed_files import CONFIG
 
@@ -265,11 +265,8 @@ def read_adapter(
     modules = {target.name: target for target in targets(family, config_json, config, family.parts)}
     adapted: dict[str, dict[str, str]] = {}
     replaced: dict[str, str] = {}
+    expect_floats(weights.tensors)
     for name, info in weights.tensors.items():
-        if info.dtype not in FLOATS:
-            raise CheckpointError(
-                f"{info.file}: tensor {name!r} has dtype {info.dtype}, expected one of {', '.join(FLOATS)}"
-            )
         bare = name.removeprefix(PREFIX)
         if lora := _LORA.fullmatch(bare):
             adapted.setdefault(lora[1], {})[lora[2] or lora[3]] = name

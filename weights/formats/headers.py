@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from mlxbert.errors import CheckpointError
 from mlxbert.machine.device import mx
 
 if TYPE_CHECKING:
@@ -70,6 +71,14 @@ class Lazy(Mapping[str, V], Generic[V]):
 
 
 LazyArrays = Lazy[mx.array]
+
+
+def expect_floats(tensors: Mapping[str, TensorInfo]) -> None:
+    """Raises `CheckpointError` for a tensor whose dtype is not one of `FLOATS`."""
+    for name, info in tensors.items():
+        if info.dtype not in FLOATS:
+            expected = ", ".join(FLOATS)
+            raise CheckpointError(f"{info.file}: tensor {name!r} has dtype {info.dtype}, expected one of {expected}")
 
 
 def from_bytes(raw: "np.ndarray[Any, Any]", dtype: str, shape: tuple[int, ...]) -> mx.array:
