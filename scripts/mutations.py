@@ -150,7 +150,7 @@ MUTATIONS = tuple(Mutation(*row) for row in (
      "(position_ids|token_type_ids)", "(token_type_ids)",
      "tests/weights/test_checkpoint.py::test_buffers_and_heads_of_other_tasks_are_listed_as_not_used"),
     ("unknown tensors are skipped", "weights/checkpoint.py", "    if unknown:\n", "    if False:\n",
-     "tests/weights/test_checkpoint.py::test_a_tensor_that_no_table_knows_is_refused_by_name"),
+     "tests/weights/test_checkpoint.py::test_what_does_not_fit_is_refused_by_name"),
     ("a vector classifier is where transformers finds its encoder", "mlxbert/folders/copied_files.py",
      "return inner or ENCODER", "return inner", "tests/train/test_few_shot.py::test_what_is_written"),
     ("the labels of a vector classifier are those of another head", "mlxbert/labels/labels.py",

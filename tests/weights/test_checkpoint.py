@@ -1,6 +1,7 @@
 """Model folders as they are found: spellings, parts, shards, dtypes; what does not fit is refused by name."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from mlxbert.weights import build
 from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.formats import quantized
+from tests.helpers.cases import together
 from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config, to_theirs
 from tests.helpers.torch_files import saved
 
@@ -107,13 +109,6 @@ def test_every_spelling_of_the_names_loads_the_same_weights(tmp_path: Path, spel
     assert open_checkpoint(tmp_path).parts == ("pooler", "masked_lm", "next_sentence")
 
 
-def test_one_tensor_in_two_spellings_is_refused(tmp_path: Path) -> None:
-    save(tmp_path, TENSORS | {WORDS.removeprefix("bert."): TENSORS[WORDS]})
-    with pytest.raises(CheckpointError, match="two names of the same tensor") as caught:
-        open_checkpoint(tmp_path)
-    assert WORDS in str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("left_out", "parts"),
     [
@@ -203,40 +198,46 @@ def test_every_dtype_loads_as_every_other(tmp_path: Path, stored: mx.Dtype, comp
     assert_same(arrays_of(load(tmp_path, computed)), wanted)
 
 
-@pytest.mark.parametrize("dtype", [mx.int64, mx.int8, mx.uint8, mx.bool_], ids=str)
-def test_weights_that_are_no_floats_are_refused_by_name(tmp_path: Path, dtype: mx.Dtype) -> None:
-    save(tmp_path, TENSORS | {"bert.pooler.dense.bias": mx.zeros(24, dtype)})
-    with pytest.raises(CheckpointError, match=r"'bert\.pooler\.dense\.bias' has dtype"):
-        load(tmp_path)
+# By what is the matter: tensors that are changed, added or (None) left out, keys of config.json, and what is said.
+REFUSED: dict[str, tuple[dict[str, mx.array | None], dict[str, Any], str]] = {
+    "two spellings": ({WORDS.removeprefix("bert."): TENSORS[WORDS]}, {}, f"{WORDS}.* two names of the same tensor"),
+    **{
+        str(dtype): ({"bert.pooler.dense.bias": mx.zeros(24, dtype)}, {}, r"'bert\.pooler\.dense\.bias' has dtype")
+        for dtype in (mx.int64, mx.int8, mx.uint8, mx.bool_)
+    },
+    **{
+        f"without {name}": ({name: None}, {}, rf"'{name.removeprefix('bert.')}' is missing")
+        for name in sorted(TENSORS)[:: max(1, len(TENSORS) // 12)]
+    },
+    **{
+        f"with {name}": ({name: mx.zeros(24)}, {}, f"tensor '{name}'")
+        for name in (
+            "bert.encoder.layer.0.attention.self.distance_embedding.weight",
+            *("bert.encoder.layer.2.output.dense.weight", "bert.embeddings.word_embeddings.bias"),
+            *("cls.predictions.weight", "bert.embeddings.LayerNorm.running_mean", "module.bert.pooler.dense.weight"),
+        )
+    },
+    **{
+        f"another shape of {name}": ({name: mx.zeros((*shape[:-1], 7))}, {}, rf"'{name}' .*7.*{re.escape(str(shape))}")
+        for name in (WORDS, "bert.pooler.dense.weight", "cls.predictions.bias")
+        for shape in (TENSORS[name].shape,)
+    },
+    "a layer too few": ({}, {"num_hidden_layers": 1}, r"tensor 'bert\.encoder\.layer\.1\..*with 1 layers"),
+    "a layer too many": ({}, {"num_hidden_layers": 3}, r"'encoder\.layer\.2\..*is missing"),
+    **{
+        f"{key} of 3 * 2**{power}": ({}, {key: 3 * 2**power}, "shape" if power == 20 else f"shape|{key}")
+        for key in ("hidden_size", "vocab_size", "intermediate_size", "max_position_embeddings")
+        for power in (20, 40)
+    },
+}
 
 
-@pytest.mark.parametrize("name", sorted(TENSORS)[:: max(1, len(TENSORS) // 12)])
-def test_a_missing_tensor_is_refused_by_name(tmp_path: Path, name: str) -> None:
-    save(tmp_path, without(name))
-    with pytest.raises(CheckpointError, match=rf"'{name.removeprefix('bert.')}' is missing"):
-        load(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "bert.encoder.layer.0.attention.self.distance_embedding.weight",
-        *("bert.encoder.layer.2.output.dense.weight", "bert.embeddings.word_embeddings.bias"),
-        *("cls.predictions.weight", "bert.embeddings.LayerNorm.running_mean", "module.bert.pooler.dense.weight"),
-    ],
-)
-def test_a_tensor_that_no_table_knows_is_refused_by_name(tmp_path: Path, name: str) -> None:
-    save(tmp_path, TENSORS | {name: mx.zeros(24)})
-    with pytest.raises(CheckpointError, match=f"tensor '{name}'"):
-        open_checkpoint(tmp_path)
-
-
-@pytest.mark.parametrize("name", [WORDS, "bert.pooler.dense.weight", "cls.predictions.bias"])
-def test_a_tensor_of_another_shape_is_refused_by_name(tmp_path: Path, name: str) -> None:
-    save(tmp_path, TENSORS | {name: mx.zeros((*TENSORS[name].shape[:-1], 7))})
-    with pytest.raises(CheckpointError, match=rf"'{name}'.*shape.*7") as caught:
-        load(tmp_path)
-    assert str(TENSORS[name].shape) in str(caught.value)
+@together("matter", REFUSED)
+def test_what_does_not_fit_is_refused_by_name(tmp_path: Path, matter: str) -> None:
+    changed, config, message = REFUSED[matter]
+    tensors = {name: array for name, array in {**TENSORS, **changed}.items() if array is not None}
+    with pytest.raises((CheckpointError, ConfigError), match=message):
+        load(save(tmp_path, tensors, CONFIG | config))
 
 
 def test_more_layers_than_tensors_are_refused_before_a_network_is_made(
@@ -247,21 +248,6 @@ def test_more_layers_than_tensors_are_refused_before_a_network_is_made(
     with pytest.raises(CheckpointError, match=r"1000 layers.*config\.json") as caught:
         open_checkpoint(folder)
     assert caught.value.message.startswith(f"{tmp_path}: ")
-
-
-def test_a_configuration_of_another_depth_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"tensor 'bert\.encoder\.layer\.1\..*with 1 layers"):
-        open_checkpoint(save(tmp_path / "deep", TENSORS, CONFIG | {"num_hidden_layers": 1}))
-    with pytest.raises(CheckpointError, match=r"'encoder\.layer\.2\..*is missing"):
-        load(save(tmp_path / "flat", TENSORS, CONFIG | {"num_hidden_layers": 3}))
-
-
-@pytest.mark.parametrize("key", ["hidden_size", "vocab_size", "intermediate_size", "max_position_embeddings"])
-def test_a_configuration_of_absurd_size_is_refused(tmp_path: Path, key: str) -> None:
-    with pytest.raises(CheckpointError, match="shape"):
-        load(save(tmp_path / "large", TENSORS, CONFIG | {key: 3 * 2**20}))
-    with pytest.raises((CheckpointError, ConfigError), match=f"shape|{key}"):
-        load(save(tmp_path / "absurd", TENSORS, CONFIG | {key: 3 * 2**40}))
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 import mlxbert
 from mlxbert.machine.device import mx
 from mlxbert.weights.sentence_transformers import read_embedder
+from tests.helpers.cases import together
 from tests.helpers.st_folder import (
     NORMALIZE,
     TRANSFORMER,
@@ -138,51 +139,46 @@ def test_damaged_weights_of_a_module_are_refused(tmp_path: Path) -> None:
         read_embedder(folder, D)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"prompts": ["a"]}, r"prompts is \['a'\], expected an object"),
-        ({"prompts": ""}, "prompts is '', expected an object"),
-        ({"prompts": {"query": 3}}, "prompts is {'query': 3}, expected an object"),
-        ({"prompts": {"query": "q"}, "default_prompt_name": "q"}, "default_prompt_name is 'q', expected one of query"),
-        ({"prompts": {"query": "q"}, "default_prompt_name": ["query"]}, r"default_prompt_name is \['query'\]"),
-        ({"default_prompt_name": "q"}, "default_prompt_name is 'q'"),
-        ({"truncate_dim": 25}, "dimensions is 25, .* 24"),
-        ({"truncate_dim": 0}, "truncate_dim is 0, expected a whole number from 1"),
-        ({"truncate_dim": "all"}, "truncate_dim is 'all', expected a whole number"),
-    ],
-)
-@pytest.mark.parametrize("modules", [True, False])
+MODEL, FIRST = "config_sentence_transformers.json", "sentence_bert_config.json"
+OUTPUT = {"modality_config": {"text": {"method": "forward", "method_output_name": "pooler_output"}}}
+NONSENSE: list[tuple[str, dict[str, Any], str]] = [
+    (MODEL, {"prompts": ["a"]}, r"prompts is \['a'\], expected an object"),
+    (MODEL, {"prompts": ""}, "prompts is '', expected an object"),
+    (MODEL, {"prompts": {"query": 3}}, "prompts is {'query': 3}, expected an object"),
+    (
+        *(MODEL, {"prompts": {"query": "q"}, "default_prompt_name": "q"}),
+        "default_prompt_name is 'q', expected one of query",
+    ),
+    (MODEL, {"prompts": {"query": "q"}, "default_prompt_name": ["query"]}, r"default_prompt_name is \['query'\]"),
+    (MODEL, {"default_prompt_name": "q"}, "default_prompt_name is 'q'"),
+    (MODEL, {"truncate_dim": 25}, "dimensions is 25, .* 24"),
+    (MODEL, {"truncate_dim": 0}, "truncate_dim is 0, expected a whole number from 1"),
+    (MODEL, {"truncate_dim": "all"}, "truncate_dim is 'all', expected a whole number"),
+    (MODEL, {"model_type": "SparseEncoder"}, "model_type is 'SparseEncoder'"),
+    (FIRST, {"max_seq_length": 0}, "max_seq_length is 0, expected a whole number from 1"),
+    (FIRST, {"max_seq_length": "many"}, "max_seq_length is 'many', expected a whole number"),
+    (FIRST, {"max_seq_length": True}, "max_seq_length is True"),
+    (FIRST, {"do_lower_case": "yes"}, "do_lower_case is 'yes', expected true or false"),
+    (FIRST, {"module_output_name": "other"}, "module_output_name is 'other', but mlxbert reads"),
+    (FIRST, {"transformer_task": "fill-mask"}, "transformer_task is 'fill-mask', but mlxbert reads 'feature-extr"),
+    (FIRST, {"query_expansion": {"length": 32}}, "query_expansion is .*, but mlxbert does not expand queries"),
+    (FIRST, OUTPUT, "modality_config is .*pooler_output.*expected only the modality"),
+]
+
+
+@together(("file", "settings", "message"), NONSENSE)
 def test_settings_that_make_no_sense_are_refused(
-    modules: bool, settings: dict[str, Any], message: str, tmp_path: Path
+    file: str, settings: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    if modules:
-        write_modules(tmp_path, [pooling("mean")])
-    write_json(tmp_path / "config_sentence_transformers.json", settings)
-    with pytest.raises(mlxbert.ConfigError, match=message) as caught:
-        read_embedder(tmp_path, D)
-    assert str(tmp_path) in caught.value.message
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"max_seq_length": 0}, "max_seq_length is 0, expected a whole number from 1"),
-        ({"max_seq_length": "many"}, "max_seq_length is 'many', expected a whole number"),
-        ({"max_seq_length": True}, "max_seq_length is True"),
-        ({"do_lower_case": "yes"}, "do_lower_case is 'yes', expected true or false"),
-        ({"module_output_name": "sentence_embedding"}, "module_output_name is 'sentence_embedding', but mlxbert reads"),
-        ({"transformer_task": "fill-mask"}, "transformer_task is 'fill-mask', but mlxbert reads 'feature-extraction'"),
-        ({"query_expansion": {"length": 32}}, "query_expansion is .*, but mlxbert does not expand queries"),
-    ],
-)
-def test_settings_of_the_transformer_that_make_no_sense_are_refused(
-    settings: dict[str, Any], message: str, tmp_path: Path
-) -> None:
-    folder = save_st(tmp_path, pooling("mean"), transformer=settings)
-    with pytest.raises(mlxbert.ConfigError, match=message) as caught:
-        mlxbert.load(folder, task="embed")
-    assert "sentence_bert_config.json" in caught.value.message
+    folders = [write_modules(tmp_path / "modules", [pooling("mean")]), tmp_path / "none"]
+    for folder in folders if file == MODEL else folders[:1]:
+        write_json(folder / MODEL, {"model_type": "SentenceTransformer"})
+        write_json(folder / FIRST, {})
+        read_embedder(folder, D)
+        write_json(folder / file, settings)
+        with pytest.raises(mlxbert.ConfigError, match=message) as caught:
+            read_embedder(folder, D)
+        assert str(folder) in caught.value.message and ("dimensions" in message or file in caught.value.message)
 
 
 @pytest.mark.parametrize("limit", [1, 2])
@@ -222,22 +218,6 @@ def test_missing_files_are_refused_by_name(name: str, tmp_path: Path) -> None:
     with pytest.raises(mlxbert.ConfigError, match="cannot be read") as caught:
         read_embedder(folder, D)
     assert str(folder / name) in caught.value.message
-
-
-def test_a_model_of_another_kind_is_refused(tmp_path: Path) -> None:
-    folder = save_st(tmp_path / "model", pooling("mean"), settings={"model_type": "SentenceTransformer"})
-    read_embedder(folder, D)
-    write_json(folder / "config_sentence_transformers.json", {"model_type": "SparseEncoder"})
-    with pytest.raises(mlxbert.ConfigError, match="model_type is 'SparseEncoder'"):
-        read_embedder(folder, D)
-
-
-def test_an_encoder_that_gives_something_else_than_tokens_is_refused(tmp_path: Path) -> None:
-    folder = save_st(tmp_path / "model", pooling("mean"))
-    modality = {"text": {"method": "forward", "method_output_name": "pooler_output"}}
-    write_json(folder / "sentence_bert_config.json", {"modality_config": modality})
-    with pytest.raises(mlxbert.ConfigError, match=r"modality_config is .*pooler_output.*expected only the modality"):
-        read_embedder(folder, D)
 
 
 def test_an_adapter_beside_the_weights_is_refused(tmp_path: Path) -> None:
