@@ -255,5 +255,5 @@ def test_readers_do_not_see_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         read_beir(tmp_path, "test")
     os.remove(tmp_path / "npz" / "x.npz")
     assert not has_weights(tmp_path / "npz")
-    check = Snapshot("org/tiny", "0" * 40, model).check()
-    assert not any(is_system_file(name) for name in check.unknown) and "config.json" in check.unknown
+    unknown = Snapshot("org/tiny", "0" * 40, model).check()["unknown"]
+    assert not any(is_system_file(name) for name in unknown) and "config.json" in unknown

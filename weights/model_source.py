@@ -16,8 +16,7 @@ from mlxbert.option_declarations import Device, DType, check_choice
 from mlxbert.progress import OnProgress, progress
 from mlxbert.weights.formats.file_names import TF_INDEX, TF_READER, TF_STATE
 from mlxbert.weights.hub import cache
-from mlxbert.weights.hub.cache import Snapshot
-from mlxbert.weights.hub.file_hashes import AnnouncedFile, is_commit, mismatch
+from mlxbert.weights.hub.cache import AnnouncedFile, Snapshot, is_commit, mismatch
 
 if TYPE_CHECKING:
     from mlxbert.weights.formats.headers import Header
@@ -122,7 +121,7 @@ def find_headers(ref: ModelRef, on_progress: OnProgress | None = None) -> tuple[
     Returns:
         The folder, and the headers of the weights that it lacks, by the path that each file would have.
     """
-    from mlxbert.weights.hub.remote_headers import fetch_headers
+    from mlxbert.weights.hub.download import fetch_headers
 
     headers: dict[Path, Header] = {}
 

@@ -145,16 +145,8 @@ def _snapshots(name: str | None, revision: str | None) -> "list[Snapshot]":
 def _verified(snapshot: "Snapshot") -> dict[str, Any]:
     from mlxbert.weights.hub import cache
 
-    check = snapshot.check()
-    return {
-        "name": snapshot.name,
-        "commit": snapshot.commit,
-        "names": [name for name, commit in cache.references(snapshot.name).items() if commit == snapshot.commit],
-        "checked": check.checked,
-        "unknown": check.unknown,
-        "damaged": check.damaged,
-        "missing": check.missing,
-    }
+    names = [name for name, commit in cache.references(snapshot.name).items() if commit == snapshot.commit]
+    return {"name": snapshot.name, "commit": snapshot.commit, "names": names, **snapshot.check()}
 
 
 def _check_name(name: str) -> None:

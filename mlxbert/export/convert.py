@@ -37,7 +37,7 @@ from mlxbert.weights.build import build_network
 from mlxbert.weights.find_model import find_model
 from mlxbert.weights.formats.file_names import ONNX
 from mlxbert.weights.formats.quantized import BITS, GROUP_SIZES, Quantization, quantizable
-from mlxbert.weights.hub.file_hashes import is_commit
+from mlxbert.weights.hub.cache import is_commit
 from mlxbert.weights.model_source import BUILTIN, ModelRef, local_folder
 
 if TYPE_CHECKING:

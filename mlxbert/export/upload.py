@@ -1,18 +1,25 @@
-"""`mlxbert.upload`: publishes the folder of a model on the Hugging Face hub.
+"""`mlxbert.upload`: publishes the folder of a model on the Hugging Face hub, and checks what arrived.
 
 Only files that the model needs are sent, with its card and its licenses. Records of the training, checkpoints, logs and
 everything else in the folder stay on this machine.
+
+huggingface_hub transfers the files. Large files are sent one after another in the thread of the caller, so that an
+interrupt takes effect at once; they become visible only with the commit, which also holds the small files. A repository
+that was empty before therefore never shows a part of a model. (`upload_folder` makes several commits, and leaves out
+what the repository's own gitignore names.)
 """
 
+import json
 import os
 import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from mlxbert.durable_files import sha256, to_path
 from mlxbert.errors import ArgumentError, CheckpointError, HubError
-from mlxbert.export.hub_upload import UploadTarget, check_name, find_target, send
 from mlxbert.export.verify import exported_file
 from mlxbert.folders.atomic_folder import MANIFEST, MARKER
 from mlxbert.folders.copied_files import CARD, LICENSES, is_own
@@ -22,17 +29,44 @@ from mlxbert.progress import OnProgress
 from mlxbert.results.result import Shown
 from mlxbert.version import __version__
 from mlxbert.weights.formats.file_names import ONNX, holds_weights
-from mlxbert.weights.hub.file_hashes import mismatch
+from mlxbert.weights.hub import cache
+from mlxbert.weights.hub.cache import AnnouncedFile, is_commit, mismatch
+from mlxbert.weights.hub.download import describe
+from mlxbert.weights.hub.errors import CACHED, LOG_IN, explain_download, library, page_error, refused
 from mlxbert.weights.hub.needed_files import CONFIG, needed_files, parse_json
 from mlxbert.weights.model_source import BUILTIN, check_source
 
 Change = Literal["new", "changed", "same"]
+_MAIN = "main"
 _TEXTS = (".json", ".md", ".txt", ".jinja")
 _PATH = re.compile(r"(?<![\w.:/-])/[\w.-]+(?:/[\w.-]+)+")  # an absolute path without spaces
 _FRONT_MATTER = re.compile(r"\s*---[\r\n]+\S[\s\S]*?[\r\n]---\s*?(?:[\r\n]|$)")
 _CONVERT = "repeat the conversion"
 _EXPORTS = (".onnx", ".onnx_data")  # the suffixes of files next to `ONNX`
 _MAX_TEXT = 2**20  # bytes of a file that is searched for paths
+_RESUME = "try again; large files that have arrived are not sent again"
+_CHANGED = ("the repository was changed during the upload", _RESUME)
+_REFUSED = ("the hub refuses the upload", None)
+_REFUSALS = {  # what a status says about an upload, and a hint
+    400: _REFUSED,
+    401: ("the hub refuses the token", LOG_IN),
+    402: _REFUSED,
+    403: (
+        "the token may not write to this repository",
+        f"{LOG_IN} with a token that can write, and check the namespace",
+    ),
+    404: (
+        "the hub has no such namespace or repository, or the token may not see it",
+        "check the spelling, and which repositories the token is for",
+    ),
+    409: _CHANGED,
+    412: _CHANGED,
+    413: (
+        "the hub refuses a file because it is too large",
+        "write the model in smaller files: `mlxbert.convert(FOLDER, NEW, max_shard_size='5GB')`",
+    ),
+    422: _REFUSED,
+}
 
 
 @dataclass(frozen=True)
@@ -83,20 +117,67 @@ class Upload(Shown):
 
 
 @dataclass(frozen=True)
+class Repository:
+    """A repository on the hub, as it is before an upload."""
+
+    name: str  # `NAMESPACE/NAME`
+    branch: str  # the branch that gets the commit
+    has_branch: bool = False  # if not, the branch is created from `commit`
+    public: bool | None = None  # whether everybody can read it; `None` if it does not exist
+    commit: str | None = None  # the newest of the branch, or else of the main branch; `None` if it does not exist
+    listed: Mapping[str, AnnouncedFile] = field(default_factory=dict)  # the files of `commit`
+
+    @property
+    def url(self) -> str:
+        """The address of the repository's page."""
+        from huggingface_hub import constants
+
+        return f"{constants.ENDPOINT}/{self.name}"
+
+
+@dataclass(frozen=True)
 class UploadPlan:
     """An upload that was checked and can be executed."""
 
     upload: Upload  # what is sent
-    target: UploadTarget = field(repr=False)  # the repository
+    target: Repository = field(repr=False)
     folder: Path  # the folder of the model
     message: str  # the message of the commit
 
     def execute(self, on_progress: OnProgress | None = None) -> Upload:
         """Creates what is missing and sends the files that the branch lacks; returns the upload with its commit."""
+        target, name = self.target, self.target.name
         files = {file.path: self.folder / file.path for file in self.upload.files if file.change != "same"}
-        commit = self.target.commit
-        if files or not self.target.has_branch:
-            commit = send(self.target, files, self.message, public=self.upload.public, on_progress=on_progress)
+        with _hub_for(name) as hub:
+            if target.commit is None:
+                hub.HfApi().create_repo(name, private=not self.upload.public)
+            if not target.has_branch and target.branch != _MAIN:
+                hub.HfApi().create_branch(name, branch=target.branch, revision=target.commit)
+            sizes = {path: file.stat().st_size for path, file in files.items()}
+        if not files:
+            return replace(self.upload, commit=target.commit)
+        listen = on_progress or (lambda done, total: None)
+        done, total, additions = 0, sum(sizes.values()), []
+        for path, file in files.items():
+            listen(done, total)
+            with _hub_for(name, bars=on_progress is None) as hub, file.open("rb"):  # says why it cannot be read
+                addition = hub.CommitOperationAdd(path, str(file))
+                # An empty gitignore, since huggingface_hub silently leaves out what the repository's own one names.
+                options = {"revision": target.branch, "free_memory": False, "gitignore_content": ""}
+                hub.HfApi().preupload_lfs_files(name, [addition], **options)
+            additions.append(addition)
+            done += sizes[path]
+        with _hub_for(name) as hub:
+            options = {"commit_message": self.message, "revision": target.branch, "parent_commit": target.commit}
+            commit = str(hub.HfApi().create_commit(name, additions, **options).oid)
+            _, listed = describe(hub, name, commit)
+            wrong = [path for path, file in files.items() if _change(file, listed.get(path)) != "same"]
+        if wrong:
+            raise HubError(
+                f"{name}: commit {commit} is not what was sent: {wrong[0]} is missing on the hub, or differs",
+                hint="check that no program changes the files, then upload them again",
+            )
+        listen(done, total)
         return replace(self.upload, commit=commit)
 
 
@@ -148,24 +229,43 @@ def plan_upload(
     folder: str | Path, name: str, *, public: bool = False, revision: str | None = None, message: str | None = None
 ) -> UploadPlan:
     """Checks a folder and asks the hub what the repository has; nothing is sent. See `upload` for the arguments."""
-    check_name(name, revision)
+    _check_name(name, revision)
     if message is not None and (not isinstance(message, str) or not message.strip()):
         raise ArgumentError(f"`message` is {message!r:.60}, expected a sentence about the upload")
     source = _finished_folder(folder)
     paths = _files(source)
     notes = (*_card_notes(source), *_path_notes(source, paths))
-    target = find_target(name, revision)
-    _check_visibility(target, public)
+    target = find_repository(name, revision)
+    if target.public and not public:
+        raise ArgumentError(
+            f"{target.name}: everybody can read this repository, expected a private one",
+            hint="`public=True` uploads to a public repository",
+        )
+    if public and target.public is False:
+        raise ArgumentError(
+            f"{target.name}: is private, and an upload does not change that",
+            hint=f"change it in {target.url}/settings, or upload without `public=True`",
+        )
     files = tuple(
-        UploadedFile(path, (source / path).stat().st_size, _change(source / path, path, target)) for path in paths
+        UploadedFile(path, (source / path).stat().st_size, _change(source / path, target.listed.get(path)))
+        for path in paths
     )
     planned = Upload(
-        name=target.name, url=target.url, revision=target.revision, public=public, created=not target.exists,
+        name=target.name, url=target.url, revision=target.branch, public=public, created=target.commit is None,
         commit=None, bytes=sum(file.bytes for file in files if file.change != "same"), files=files,
         kept=tuple(sorted({*target.listed} - {*paths})), left_out=tuple(_left_out(source, {*paths})),
         notes=notes,
     )  # fmt: skip
     return UploadPlan(planned, target, source, message or f"Upload with mlxbert {__version__}")
+
+
+def _check_name(name: object, revision: str | None) -> None:
+    """Raises `ArgumentError` if a repository cannot have this name, or if the revision cannot be a branch."""
+    if not isinstance(name, str) or not cache.is_hub_name(name):
+        raise ArgumentError(f"`name` is {name!r:.100}, expected the name of a repository on the hub: NAMESPACE/NAME")
+    cache.check_revision(revision)
+    if is_commit(revision):
+        raise ArgumentError(f"`revision` is {revision!r}, a commit, expected a branch")
 
 
 def _finished_folder(folder: str | Path) -> Path:
@@ -255,23 +355,9 @@ def _card_notes(source: Path) -> list[str]:
         raise ArgumentError(f"{card}: the front matter cannot be read ({reason})") from None
 
 
-def _check_visibility(target: UploadTarget, public: bool) -> None:
-    if target.public and not public:
-        raise ArgumentError(
-            f"{target.name}: everybody can read this repository, expected a private one",
-            hint="`public=True` uploads to a public repository",
-        )
-    if public and target.public is False:
-        raise ArgumentError(
-            f"{target.name}: is private, and an upload does not change that",
-            hint=f"change it in {target.url}/settings, or upload without `public=True`",
-        )
-
-
-def _change(file: Path, path: str, target: UploadTarget) -> Change:
-    if path not in target.listed:
+def _change(file: Path, known: AnnouncedFile | None) -> Change:
+    if known is None:
         return "new"
-    known = target.listed[path]
     return "changed" if known.hash is None or mismatch(file, known) is not None else "same"
 
 
@@ -298,3 +384,72 @@ def _path_notes(source: Path, paths: list[str]) -> list[str]:
             if (name := next((name for name in named if os.path.exists(name)), None)) is not None:
                 notes.append(f"{path} names {name}, a path of this machine")
     return notes
+
+
+@contextmanager
+def _hub_for(name: str, *, bars: bool = False) -> Iterator[Any]:
+    """Yields the module huggingface_hub, with errors that fit an upload, and with its bars if `bars` is set."""
+    if cache.is_offline():
+        raise HubError(
+            f"{name}: nothing can be uploaded while mlxbert is offline",
+            hint="unset HF_HUB_OFFLINE and TRANSFORMERS_OFFLINE",
+        )
+    with library(name, None, _explain) as hub:
+        if not hub.get_token():
+            raise HubError(f"{name}: an upload needs a token of the hub, but there is none", hint=LOG_IN)
+        silenced = not bars and not hub.utils.are_progress_bars_disabled()
+        if silenced:
+            hub.utils.disable_progress_bars()
+        try:
+            yield hub
+        finally:
+            if silenced:
+                hub.utils.enable_progress_bars()
+
+
+def _explain(problem: Exception, name: str, revision: str | None) -> HubError:
+    """Returns the error to raise instead of an exception of huggingface_hub during an upload, without the token."""
+    import huggingface_hub
+
+    while isinstance(problem, RuntimeError) and isinstance(problem.__cause__, Exception):
+        problem = problem.__cause__  # huggingface_hub only says which file it could not send
+    error = explain_download(problem, name, revision)
+    if isinstance(problem, huggingface_hub.errors.HfHubHTTPError):
+        status = problem.response.status_code
+        if status in _REFUSALS and page_error(name, problem.response) is None:
+            what, hint = _REFUSALS[status]
+            error = HubError(f"{name}: {what} ({refused(problem)})", hint=hint)
+    elif isinstance(problem, ValueError) and not isinstance(problem, json.JSONDecodeError):  # about the card, usually
+        reason = " ".join(str(problem).split()) or type(problem).__name__
+        error = HubError(f"{name}: the hub refuses the upload ({reason:.500})")
+    elif isinstance(problem, OSError) and problem.errno is not None:  # an upload writes no file
+        error = HubError(f"{problem.filename or f'{name}, a file'}: cannot be read ({problem.strerror})")
+    hint = f"check the network and {_RESUME}" if CACHED in (error.hint or "") else error.hint
+    return HubError(error.message.replace(huggingface_hub.get_token() or "\0", "…"), hint=hint)
+
+
+def find_repository(name: str, revision: str | None) -> Repository:
+    """Asks the hub who the user is and what the repository holds; a `name` without a namespace is in the user's own."""
+    with _hub_for(name) as hub:
+        user = hub.HfApi().whoami()
+        if ((user.get("auth") or {}).get("accessToken") or {}).get("role") == "read":
+            raise HubError(
+                f"{name}: the token of {user['name']} can only read", hint=f"{LOG_IN} with a token that can write"
+            )
+        if "/" not in name:
+            name = f"{user['name']}/{name}"
+            _check_name(name, revision)
+        branch = revision or _MAIN
+        try:
+            info, listed = describe(hub, name, None)
+        except hub.errors.GatedRepoError:
+            raise
+        except hub.errors.RepositoryNotFoundError:
+            return Repository(name, branch)
+        public, has_branch = info.private is False, True
+        if revision is not None:
+            try:
+                info, listed = describe(hub, name, revision)
+            except hub.errors.RevisionNotFoundError:
+                has_branch = False
+        return Repository(name, branch, has_branch, public, info.sha, listed)

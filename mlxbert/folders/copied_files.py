@@ -14,7 +14,7 @@ from mlxbert.weights.families.registry import family_of, read_architecture
 from mlxbert.weights.formats import safetensors
 from mlxbert.weights.formats.config_json import read_config, read_json, read_json_list
 from mlxbert.weights.formats.weight_files import open_weights
-from mlxbert.weights.hub.file_hashes import is_commit
+from mlxbert.weights.hub.cache import is_commit
 from mlxbert.weights.hub.needed_files import CONFIG, MODULES, ROUTER, SMALL, TRANSFORMER_SETTINGS, VOCABULARY
 from mlxbert.weights.model_folder import SETTINGS as ST_SETTINGS, ModelFolder
 from mlxbert.weights.module_layouts import CUSTOM, FOR_TRAINING, STATIC, WITH_WEIGHTS

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from queue import SimpleQueue
 from socketserver import TCPServer
 from typing import Any
 from unittest import mock
@@ -83,6 +84,7 @@ class FakeHub:
         requests: The string `METHOD path` for every request, in order.
         headers: The headers of every request.
         served: The ranges of files that were sent, in order: the file, the first byte, and the byte after the last.
+        left: The files that a client did not read to their end.
         lock: The lock for the lists of requests.
     """
 
@@ -91,6 +93,7 @@ class FakeHub:
     requests: list[str] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     served: list[tuple[str, int, int]] = field(default_factory=list)
+    left: SimpleQueue[str] = field(default_factory=SimpleQueue)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, name: str, files: Mapping[str, bytes]) -> Repository:
@@ -194,7 +197,11 @@ class HubHandler(BaseHTTPRequestHandler):
             sent = end if broken is None else min(broken, end)
             with self.hub.lock:
                 self.hub.served.append((file, start, sent))
-            self.wfile.write(data[start:sent])
+            try:
+                self.wfile.write(data[start:sent])
+            except OSError:
+                self.hub.left.put(file)
+                raise
             self.close_connection = broken is not None
 
     def json(self, value: object, status: int = 200) -> None:

@@ -6,27 +6,74 @@ The import takes half as long as a whole `mlxbert fill-mask`, and a cached model
 when they download a whole snapshot.)
 """
 
+import hashlib
 import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from mlxbert.durable_files import atomic_write
+from mlxbert.durable_files import atomic_write, sha256
 from mlxbert.errors import ArgumentError, ConfigError, HubError
 from mlxbert.mac_files import is_system_file
 from mlxbert.weights.formats.config_json import GLINER_CONFIG, google_config
 from mlxbert.weights.hub import needed_files
-from mlxbert.weights.hub.file_hashes import AnnouncedFile, is_commit, is_hash, is_sha256, is_size, mismatch
 
 _NAME = re.compile(r"(\b[\w\-.]{1,96}\b/)?\b[\w\-.]{1,96}\b", re.ASCII)  # as in huggingface_hub's validate_repo_id
 _CUSTOM_SNAPSHOT = re.compile(r"[\w\-][\w\-.]{0,95}", re.ASCII)  # a name that huggingface_hub did not choose
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_SHA256 = 64  # digits
 _TREE_FORMAT = 1
 _PREFIX = "models--"
 _DEFAULT_REVISION = "main"
 _TRUE = ("1", "on", "yes", "true")
+
+
+class AnnouncedFile(NamedTuple):
+    """What a hub announces for a file."""
+
+    size: int | None = None  # in bytes
+    hash: str | None = None  # SHA-256 of a large file, and git's blob hash of a small file
+
+
+def is_commit(commit: object) -> bool:
+    """Whether a value is a full commit hash; such a hash always refers to the same commit."""
+    return isinstance(commit, str) and _COMMIT.fullmatch(commit) is not None
+
+
+def is_size(size: object) -> bool:
+    """Whether a value can be the size of a file in bytes."""
+    return type(size) is int and 0 <= size < 2**63
+
+
+def is_hash(value: object) -> bool:
+    """Whether a value, such as an ETag, is a hash that can be computed from the file."""
+    return isinstance(value, str) and _HASH.fullmatch(value) is not None
+
+
+def git_hash(path: Path) -> str:
+    """Returns the hash that git gives to the content of a file, in hexadecimal digits."""
+    digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: digest).hexdigest()
+
+
+def mismatch(path: Path, known: AnnouncedFile, *, content: bool = True) -> str | None:
+    """Returns how a file differs from its expected size or, if `content` is set, its expected hash; else `None`."""
+    if not path.is_file():
+        return "is not in the cache"
+    size = path.stat().st_size
+    if known.size is not None and size != known.size:
+        return f"has {size:,} bytes, expected {known.size:,}"
+    if content and known.hash is not None:
+        actual = (sha256 if len(known.hash) == _SHA256 else git_hash)(path)
+        if actual != known.hash:
+            return f"has the hash {actual}, expected {known.hash}"
+    return None
 
 
 def is_hub_name(source: str) -> bool:
@@ -61,11 +108,9 @@ def check_revision(revision: str | None) -> None:
     """Raises `ArgumentError` if a revision cannot be a branch, tag or commit, or would leave the folder of refs."""
     if revision is None:
         return
-    if not isinstance(revision, str):
+    parts = revision.split("/") if isinstance(revision, str) else [""]
+    if not all(parts) or "." in parts or needed_files.leaves_folder(revision) or not revision.isprintable():
         raise ArgumentError(f"`revision` is {revision!r:.60}, expected a branch, a tag or a commit")
-    parts = revision.split("/")
-    if needed_files.leaves_folder(revision) or not all(parts) or "." in parts or not revision.isprintable():
-        raise ArgumentError(f"`revision` is {revision!r}, expected a branch, a tag or a commit")
 
 
 @dataclass(frozen=True)
@@ -91,56 +136,58 @@ class Snapshot:
             return None  # like huggingface_hub, ignore a list that cannot be read
 
     def missing_files(self) -> list[str] | None:
-        """Returns the needed files that are missing or whose size differs from the size on the hub.
+        """Returns the needed files that are missing or have another size than on the hub.
 
         Returns `None` if the cache has no list of the commit's files.
         """
-        listed = self.listing()
-        if listed is None:
+        if (listed := self.listing()) is None:
             return None
         try:
-            needed = needed_files.needed_files(self.name, listed, self._read, self._has)
+            needed = needed_files.needed_files(
+                self.name, listed, self._read, lambda file: (self.folder / file).is_file()
+            )
         except FileNotFoundError as problem:
             return [Path(problem.filename).name]
         return [file for file in needed if mismatch(self.folder / file, listed[file], content=False)]
 
     def expected(self, file: str, listed: Mapping[str, AnnouncedFile]) -> AnnouncedFile:
-        """Returns the expected size and hash of a file.
+        """Returns the expected size and hash of a file: those in `listed`, but the hash that its blob has as its name.
 
-        A file in the cache is usually a link to a blob whose name is the hash of the content. In this case, the hash is
-        taken from this name; otherwise it is taken from `listed`, like the size.
+        A file in the cache is usually a link to a blob.
         """
         path = self.folder / file
         blob = Path(os.readlink(path)).name if path.is_symlink() else ""
         expected = listed.get(file, AnnouncedFile())
         return expected._replace(hash=blob) if is_hash(blob) else expected
 
-    def check(self) -> "Check":
-        """Reads all files of the commit in the cache, and compares them with their expected sizes and hashes."""
-        listed = self.listing() or {}
-        files = sorted(self._files())
+    def check(self) -> dict[str, Any]:
+        """Reads all files of the commit in the cache, and compares them with their expected sizes and hashes.
+
+        Returns:
+            The files whose hash was compared (`checked`) or is `unknown`, how each `damaged` file differs, and the
+            `missing` files.
+        """
+        listed, files = self.listing() or {}, sorted(self._files())
         expected = {file: self.expected(file, listed) for file in files}
         problems = {file: mismatch(self.folder / file, expected[file]) for file in files}
         try:
             missing = [file for file in self.missing_files() or () if file not in problems]
         except HubError as problem:  # no model, or the files that determine the needed files are damaged
             missing = [] if any(problems.values()) else [problem.message]
-        return Check(
-            checked=[file for file in files if expected[file].hash is not None],
-            unknown=[file for file in files if expected[file].hash is None],
-            damaged={file: why for file, why in problems.items() if why is not None},
-            missing=missing,
-        )
+        return {
+            "checked": [file for file in files if expected[file].hash is not None],
+            "unknown": [file for file in files if expected[file].hash is None],
+            "damaged": {file: why for file, why in problems.items() if why is not None},
+            "missing": missing,
+        }
 
     def is_complete(self) -> bool | None:
         """Whether the cache has every file that the model needs; `None` if this is unknown."""
         try:
-            missing_files = self.missing_files()
+            missing = self.missing_files()
         except HubError:
             return False
-        if missing_files is None:
-            return None if self.is_usable() else False
-        return not missing_files
+        return not missing if missing is not None else None if self.is_usable() else False
 
     def is_usable(self) -> bool:
         """Whether the folder has a configuration and weights; the list of files is not consulted."""
@@ -156,55 +203,37 @@ class Snapshot:
 
     def model_type(self) -> str | None:
         """Returns the `model_type` in the configuration; `None` if no configuration can be read."""
-        for path in (
-            self.folder / needed_files.CONFIG,
-            self.folder / GLINER_CONFIG,
-            *sorted(self.folder.glob(f"*_Transformer/{needed_files.CONFIG}")),
-        ):
-            try:
-                family = needed_files.parse_json(self.name, path)["model_type"]
-            except (HubError, OSError, KeyError, TypeError):
-                continue
-            return str(family)
-        try:
-            google = google_config(self.folder)
-        except ConfigError:  # several configurations
-            return None
-        return google[1] if google else None
+        modules = sorted(self.folder.glob(f"*_Transformer/{needed_files.CONFIG}"))
+        for path in (self.folder / needed_files.CONFIG, self.folder / GLINER_CONFIG, *modules):
+            with suppress(HubError, OSError, KeyError, TypeError):
+                return str(needed_files.parse_json(self.name, path)["model_type"])
+        with suppress(ConfigError):  # several configurations
+            return google[1] if (google := google_config(self.folder)) else None
+        return None
 
     def _files(self) -> Iterator[str]:
-        """Yields the paths of all files, relative to the folder."""
         for path in self.folder.rglob("*"):
             if path.is_file() and not is_system_file(path.name):
                 yield path.relative_to(self.folder).as_posix()
-
-    def _has(self, file: str) -> bool:
-        return (self.folder / file).is_file()
 
     def _read(self, file: str) -> Any:
         return needed_files.parse_json(self.name, self.folder / file)
 
 
-@dataclass(frozen=True)
-class Check:
-    """The result of `Snapshot.check`."""
-
-    checked: list[str]  # the files whose hash is known and was compared
-    unknown: list[str]  # the files whose hash is unknown
-    damaged: dict[str, str]  # maps each file that is not as expected to a description of the difference
-    missing: list[str]  # the files that the model needs, but that are not in the cache
-
-
 def _from_entry(entry: Any) -> AnnouncedFile:
-    """Parses the entry of a file in huggingface_hub's list.
-
-    A size of 0 without a hash means that both are unknown.
-    """
+    """Parses the entry of a file in huggingface_hub's list, where size 0 without a hash means that both are unknown."""
     entry = entry if isinstance(entry, dict) else {}
     size, hash = entry.get("size"), entry.get("lfs_sha256") or entry.get("blob_id")
     if hash and not is_hash(hash):
         raise ValueError(hash)
     return AnnouncedFile(size if is_size(size) and (size or hash) else None, hash or None)
+
+
+def _entry(announced: AnnouncedFile) -> dict[str, object]:
+    """Returns the entry of a file in huggingface_hub's list. This is the inverse of `_from_entry`."""
+    size, digest = announced.size or 0, announced.hash or ""
+    large = {"lfs_sha256": digest, "lfs_size": size} if len(digest) == _SHA256 else {}
+    return {"size": size, "blob_id": "" if large else digest, **large}
 
 
 def _is_snapshot(name: str) -> bool:
@@ -251,21 +280,14 @@ def record(name: str, revision: str | None, commit: str, listed: Mapping[str, An
     revision = _DEFAULT_REVISION if revision is None else revision
     snapshot = Snapshot(name, commit, repository / "snapshots" / commit)
     sizes = {file: path.stat().st_size for file in listed if (path := snapshot.folder / file).is_file()}
+    actual = {file: item._replace(size=sizes.get(file, item.size)) for file, item in sorted(listed.items())}
     before = snapshot.listing()
     if before is None or any(before.get(file, AnnouncedFile()).size != size for file, size in sizes.items()):
-        actual = {file: item._replace(size=sizes.get(file, item.size)) for file, item in sorted(listed.items())}
         entries = {file: _entry(item) for file, item in actual.items()}
         _write(snapshot.listing_file, json.dumps({"format_version": _TREE_FORMAT, "files": entries}))
     reference = repository / "refs" / revision
     if not is_commit(revision) and _read_ref(reference) != commit:
         _write(reference, commit)
-
-
-def _entry(announced: AnnouncedFile) -> dict[str, object]:
-    """Returns the entry of a file in huggingface_hub's list. This is the inverse of `_from_entry`."""
-    size, digest = announced.size or 0, announced.hash or ""
-    large = {"lfs_sha256": digest, "lfs_size": size} if is_sha256(digest) else {}
-    return {"size": size, "blob_id": "" if large else digest, **large}
 
 
 def _write(path: Path, text: str) -> None:

@@ -15,7 +15,7 @@ Files are fetched one after another in the thread of the caller, so that an inte
 `snapshot_download` would first finish the files in progress. A commit is recorded when all of its files are correct;
 the files of a commit without a record are compared again before they are used.
 
-What a hub can still do: send its list without an end, or any answer so slowly that no time-out of huggingface_hub
+A hub can still send its list without an end, or any answer so slowly that no time-out of huggingface_hub
 (HF_HUB_ETAG_TIMEOUT, HF_HUB_DOWNLOAD_TIMEOUT: the longest time without data) applies. An interrupt ends both.
 """
 
@@ -23,8 +23,8 @@ import errno
 import fcntl
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,104 +34,109 @@ from mlxbert.durable_files import check_space, identity, sha256
 from mlxbert.errors import HubError
 from mlxbert.mac_files import is_system_file
 from mlxbert.progress import OnProgress
+from mlxbert.weights.formats.file_names import holds_weights
+from mlxbert.weights.formats.headers import Header
+from mlxbert.weights.formats.safetensors import parse_header
 from mlxbert.weights.hub import cache
+from mlxbert.weights.hub.cache import AnnouncedFile, is_commit, is_hash, is_size, mismatch
 from mlxbert.weights.hub.errors import NO_HUB, NO_SPACE, first_line, library
-from mlxbert.weights.hub.file_hashes import AnnouncedFile, is_commit, is_hash, is_size, mismatch
 from mlxbert.weights.hub.needed_files import leaves_folder, needed_files, parse_json
 
 _LOG = logging.getLogger("mlxbert")
 _UNFINISHED = ".mlxbert-"  # the beginning of the names of folders that a killed process may leave in the cache
+_IS_LIE = (None, errno.ENOENT, errno.ENAMETOOLONG)  # `errno` of an error that a lie causes: about a size or an ETag
 
 
-def fetch_info(hub: Any, name: str, revision: str | None) -> Any:
-    """Fetches the hub's description of a model at a revision, a `ModelInfo`; `listing_of` reads it."""
-    return hub.HfApi().model_info(
-        name, revision=revision, files_metadata=True, timeout=hub.constants.HF_HUB_DOWNLOAD_TIMEOUT
-    )
+def describe(hub: Any, name: str, revision: str | None) -> tuple[Any, dict[str, AnnouncedFile]]:
+    """Asks the hub for a model; returns its `ModelInfo`, and all files with their announced sizes and hashes."""
+    timeout = hub.constants.HF_HUB_DOWNLOAD_TIMEOUT
+    info = hub.HfApi().model_info(name, revision=revision, files_metadata=True, timeout=timeout)
+    expected = revision if is_commit(revision) else "40 hexadecimal digits"
+    if not is_commit(info.sha) or (is_commit(revision) and info.sha != revision):
+        raise HubError(f"{name}: the hub returned the commit {info.sha!r:.60}, expected {expected}")
+    listed = {}
+    for entry in info.siblings or []:
+        file, size, hash = entry.rfilename, entry.size, entry.lfs.sha256 if entry.lfs else entry.blob_id
+        if not isinstance(file, str) or leaves_folder(file):
+            raise HubError(
+                f"{name}: the repository lists the file {file!r:.60} outside its folder, so nothing was written",
+                hint="do not trust this repository",
+            )
+        if size is not None and not is_size(size):
+            raise HubError(f"{name}: the hub lists {file!r:.60} with the size {size!r:.60}, expected a number of bytes")
+        listed[file] = AnnouncedFile(size, hash if is_hash(hash) else None)
+    return info, listed
 
 
-def listing_of(name: str, revision: str | None, info: Any) -> tuple[str, dict[str, AnnouncedFile]]:
-    """Returns the hash of the commit in a description, and its files with their announced sizes and hashes."""
-    if not is_commit(info.sha):
-        raise HubError(f"{name}: the hub returned the commit {info.sha!r:.60}, expected 40 hexadecimal digits")
-    if is_commit(revision) and info.sha != revision:
-        raise HubError(f"{name}: the hub returned the commit {info.sha}, expected {revision}")
-    return info.sha, {entry.rfilename: _checked(name, entry) for entry in info.siblings or []}
-
-
-def _checked(name: str, entry: Any) -> AnnouncedFile:
-    """Checks the entry of a file in the hub's list; returns the announced size and hash."""
-    file, size = entry.rfilename, entry.size
-    if not isinstance(file, str) or leaves_folder(file):
-        raise HubError(
-            f"{name}: the repository lists the file {file!r:.60} outside its folder, so nothing was written",
-            hint="do not trust this repository",
-        )
-    if size is not None and not is_size(size):
-        raise HubError(f"{name}: the hub lists {file!r:.60} with the size {size!r:.60}, expected a number of bytes")
-    hash = entry.lfs.sha256 if entry.lfs else entry.blob_id
-    return AnnouncedFile(size, hash if is_hash(hash) else None)
-
-
-class Commit:
-    """A commit of a model on the hub, and the files that the model needs.
-
-    Attributes:
-        hash: The commit hash.
-        folder: The folder that holds the commit's files in the cache.
-        listed: All files of the commit, with their announced sizes and hashes.
-        needed: The files that the model needs, small files first. The small files that determine this list are already
-            in the cache.
-    """
+class _Commit:
+    """A commit of a model on the hub, and the files that the model needs."""
 
     def __init__(self, hub: Any, name: str, revision: str | None) -> None:
-        """Asks the hub for the commit of the revision; `hub` is the module that `library` yields."""
-        self.hash, self.listed = listing_of(name, revision, fetch_info(hub, name, revision))
+        """Asks the hub for the commit of the revision, and downloads the small files that name the needed ones."""
+        info, self.listed = describe(hub, name, revision)
+        self.hash: str = info.sha
         self._repository = cache.repository_folder(name)
         self.folder = self._repository / "snapshots" / self.hash
         self._snapshot = cache.Snapshot(name, self.hash, self.folder)
         self._hub, self._name = hub, name
         self._recorded = self._snapshot.listing() is not None
-        self.needed = needed_files(name, self.listed, lambda file: parse_json(name, self._verified(file)), self.has)
+        self.needed = needed_files(name, self.listed, self._read, self.has)
 
     def has(self, file: str, *, content: bool = False) -> bool:
         """Whether a file is in the cache with the expected size and, if `content` is set, the expected hash."""
         expected = self._snapshot.expected(file, self.listed)
         return mismatch(self.folder / file, expected, content=content) is None
 
-    def _verified(self, file: str) -> Path:
-        return self.folder / file if self.has(file, content=True) else self._fetch(file, lambda received: None)
+    def _read(self, file: str) -> Any:
+        if not self.has(file, content=True):
+            self._fetch(file, lambda received: None)
+        return parse_json(self._name, self.folder / file)
 
     def fetch(self, files: Iterable[str], on_progress: OnProgress | None, *, check: bool = False) -> None:
         """Downloads the files that are not in the cache and, if `check` is set, the files whose hash differs."""
         missing = [file for file in files if not self.has(file, content=check or not self._recorded)]
-        if missing:
-            total = sum(self.listed[file].size or 0 for file in missing)
-            check_space(self.folder, total, hint=NO_SPACE)
-            listen = on_progress or (lambda done, total: None)
-            before = 0
+        if not missing:
+            return
+        total = sum(self.listed[file].size or 0 for file in missing)
+        check_space(self.folder, total, hint=NO_SPACE)
+        listen = on_progress or (lambda done, total: None)
+        before = 0
 
-            def count(received: int) -> None:
-                listen(max(0, min(before + received, total - 1)), total)  # a file that differs is fetched again
+        def count(received: int) -> None:
+            listen(max(0, min(before + received, total - 1)), total)  # a file that differs is fetched again
 
-            listen(0, total)
-            for file in missing:
-                self._fetch(file, count)
-                before += self.listed[file].size or 0
-            listen(total, total)
+        listen(0, total)
+        for file in missing:
+            self._fetch(file, count)
+            before += self.listed[file].size or 0
+        listen(total, total)
 
-    def _fetch(self, file: str, count: Callable[[int], None]) -> Path:
-        """Downloads a file unless the cache has its content; returns its path in the folder of the commit."""
+    def _fetch(self, file: str, count: Callable[[int], None]) -> None:
+        """Downloads a file unless the cache has its content, and makes it a file of the commit.
+
+        The lock is that of huggingface_hub. Without locks, as on some volumes, each process still has its own folder.
+        """
         announced, path = self._announced(file), self.folder / file
         blob = self._repository / "blobs" / (announced.hash or self.hash)
-        with _locked(self._repository.parent / ".locks" / self._repository.name / f"{blob.name}.lock"):
+        lock = self._repository.parent / ".locks" / self._repository.name / f"{blob.name}.lock"
+        for folder in (lock.parent, blob.parent):
+            folder.mkdir(parents=True, exist_ok=True)
+        with lock.open("ab") as locked:
+            with suppress(OSError):
+                fcntl.flock(locked, fcntl.LOCK_EX)
             if announced.hash is None or mismatch(blob, announced) is not None:
                 if path.is_file():
                     why = mismatch(path, announced) or "has an unknown hash"
                     _LOG.warning("%s: %s in the cache %s, so the file is fetched again", self._name, file, why)
                 blob = self._transfer(file, announced, count)
-            _link(blob, path, moves=getattr(self._hub.constants, "HF_HUB_DISABLE_SYMLINKS", False))
-        return path
+            if path.is_file() and path.samefile(blob):
+                return
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.unlink(missing_ok=True)
+            try:
+                path.symlink_to(os.path.relpath(blob, path.parent))
+            except OSError:  # a volume without links
+                blob.replace(path)
 
     def _announced(self, file: str) -> AnnouncedFile:
         """Returns the size and the hash of a file; asks for those that a mirror does not list."""
@@ -148,7 +153,6 @@ class Commit:
 
     def _transfer(self, file: str, announced: AnnouncedFile, count: Callable[[int], None]) -> Path:
         """Downloads a file, a second time if it is not what was announced; returns its place among the blobs."""
-        self._repository.mkdir(parents=True, exist_ok=True)
         wrong: str | None = None
         for _ in range(2):
             if wrong:
@@ -159,18 +163,33 @@ class Commit:
                     path = Path(self._hub.hf_hub_download(self._name, file, revision=self.hash, **options))
                     wrong = mismatch(path, announced)
                 except OSError as problem:
-                    if problem.errno in (errno.ENOENT, errno.ENAMETOOLONG):
-                        why = f"{self._name}: the hub sends an ETag of {file} that cannot be part of a file name"
-                        raise HubError(why, hint=NO_HUB) from None
-                    if problem.errno is not None or type(problem) is not OSError:
+                    if problem.errno not in _IS_LIE or type(problem) not in (OSError, FileNotFoundError):
                         raise
                     wrong = f"did not arrive as announced ({first_line(problem)})"
                 if wrong is None:
-                    blob = self._repository / "blobs" / (announced.hash or sha256(path))
-                    blob.parent.mkdir(exist_ok=True)
-                    os.replace(path, blob)
-                    return blob
+                    return path.replace(self._repository / "blobs" / (announced.hash or sha256(path)))
         raise HubError(f"{self._name}: {file} {wrong}", hint=NO_HUB)
+
+    def header(self, file: str) -> Header:
+        """Fetches the header of weights in safetensors, and not more of the file than arrives together with it.
+
+        huggingface_hub's `parse_safetensors_file_metadata` fetches 100 kB of every file, including weights, and the
+        whole file from a server that cannot send a part; and does not tell whether the file is complete.
+        """
+        url, headers = self._hub.hf_hub_url(self._name, file, revision=self.hash), self._hub.utils.build_hf_headers()
+        options = {"headers": headers, "timeout": self._hub.constants.HF_HUB_DOWNLOAD_TIMEOUT}
+        with self._hub.get_session().stream("GET", url, **options) as answer:
+            self._hub.utils.hf_raise_for_status(answer)
+            pieces, data = answer.iter_bytes(), bytearray()
+
+            def read(count: int) -> bytes:
+                while len(data) < count and (piece := next(pieces, b"")):
+                    data.extend(piece)
+                first = bytes(data[:count])
+                del data[:count]
+                return first
+
+            return parse_header(Path(self._name) / file, self.listed[file].size or 0, read)
 
 
 class _Bar:
@@ -180,14 +199,7 @@ class _Bar:
         self._size, self._count, self._received = announced.size or 0, count, 0
 
     def __call__(self, **options: Any) -> "_Bar":
-        """Returns this object in place of a new bar."""
         return self
-
-    def __enter__(self) -> "_Bar":
-        return self
-
-    def __exit__(self, *problem: object) -> None:
-        pass
 
     def update(self, more: int = 1) -> None:
         """Counts bytes. A negative number means that bytes will be fetched again."""
@@ -196,36 +208,11 @@ class _Bar:
             raise OSError(f"more than {self._size:,} bytes")
         self._count(self._received)
 
-    def close(self, *values: Any, **options: Any) -> None:
-        """Does nothing; neither do the other methods of a bar that are called for files in Xet."""
+    def _nothing(self, *values: Any, **options: Any) -> None:
+        pass
 
-    update_transfer = set_postfix_str = set_transfer_postfix_str = close
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Keeps other processes from downloading the same file, by the lock that huggingface_hub uses.
-
-    Nothing is damaged on a volume without locks: each process has its own folder.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab") as file:
-        with suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _link(blob: Path, path: Path, *, moves: bool) -> None:
-    """Makes a file of a commit a link to a blob; or moves the blob, if asked to or on a volume without links."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=blob.parents[1], prefix=_UNFINISHED) as folder:
-        link = Path(folder) / path.name
-        if not moves:
-            try:
-                link.symlink_to(os.path.relpath(blob, path.parent))
-            except OSError:
-                moves = True
-        os.replace(blob if moves else link, path)
+    __enter__ = __call__
+    __exit__ = close = update_transfer = set_postfix_str = set_transfer_postfix_str = _nothing
 
 
 def download(
@@ -247,17 +234,34 @@ def download(
     """
     cache.check_revision(revision)
     with library(name, revision) as hub:
-        commit = Commit(hub, name, revision)
+        commit = _Commit(hub, name, revision)
         commit.fetch(commit.needed, on_progress, check=check)
         cache.record(name, revision, commit.hash, commit.listed)
         return commit.folder
 
 
-def _freed_bytes(removed: Iterable[cache.Snapshot], kept: Iterable[cache.Snapshot]) -> int:
-    """Returns the total size, in bytes, of the files that only removed commits have."""
-    shared = {path for snapshot in kept for path in snapshot.sizes()}
-    sizes = {path: size for snapshot in removed for path, size in snapshot.sizes().items()}
-    return sum(size for path, size in sizes.items() if path not in shared and not is_system_file(path.name))
+def fetch_headers(
+    name: str, revision: str | None = None, on_progress: OnProgress | None = None
+) -> tuple[Path, dict[Path, Header]]:
+    """Downloads the small files of a model into the cache, and fetches the headers of weights that are not cached.
+
+    The revision is not recorded in the cache, because the model would then appear to be complete.
+
+    Returns:
+        The folder of the snapshot, and the headers by the path that each file would have in the cache.
+    """
+    cache.check_revision(revision)
+    with library(name, revision) as hub:
+        commit = _Commit(hub, name, revision)
+        absent = [file for file in commit.needed if holds_weights(file) and not commit.has(file)]
+        for file in absent:
+            if not file.endswith(".safetensors"):
+                raise HubError(
+                    f"{name}: {file} is not in the cache, but only safetensors can be inspected without a download",
+                    hint=f"run `{cache.loading(name, revision)}`, then inspect the model",
+                )
+        commit.fetch((file for file in commit.needed if not holds_weights(file)), on_progress)
+        return commit.folder, {commit.folder / file: commit.header(file) for file in absent}
 
 
 class Removal:
@@ -266,8 +270,8 @@ class Removal:
     def __init__(self, name: str, revision: str | None) -> None:
         """Plans the removal. No file of the model is removed yet."""
         self.name, self.revision = name, revision
-        snapshot = cache.find_snapshot(name, revision) if revision is not None else None
-        removed = [snapshot] if snapshot else list(cache.snapshots(name)) if revision is None else []
+        cached = [*cache.snapshots(name)]
+        removed = cached if revision is None else [*filter(None, [cache.find_snapshot(name, revision)])]
         if not removed:
             at = "" if revision is None else f" at revision {revision!r}"
             raise HubError(
@@ -275,9 +279,10 @@ class Removal:
             )
         self.commits = [snapshot.commit for snapshot in removed]
         self._repository = cache.repository_folder(name)
-        kept = [snapshot for snapshot in cache.snapshots(name) if snapshot.commit not in self.commits]
-        # The number of bytes that are freed. Files that remaining commits share do not count.
-        self.size = _freed_bytes(removed, kept)
+        kept = [snapshot for snapshot in cached if snapshot.commit not in self.commits]
+        shared = {path for snapshot in kept for path in snapshot.sizes()}
+        freed = {path: size for snapshot in removed for path, size in snapshot.sizes().items() if path not in shared}
+        self.size = sum(size for path, size in freed.items() if not is_system_file(path.name))  # bytes
         # The folder of the model if all of its commits are removed, otherwise the folder of the removed commit.
         self.folder = removed[0].folder if kept else self._repository
 
@@ -292,11 +297,7 @@ class Removal:
                 cached for cached in scanned.repos
                 if cached.repo_type == "model" and identity(cached.repo_path) == identity(self._repository)
             ]  # fmt: skip
-            if not found:
-                raise HubError(
-                    f"{self.name}: huggingface_hub says that {self._repository} is damaged", hint="delete this folder"
-                )
-            # Without the other repositories: a fork can have a commit of the same hash, which must stay.
-            replace(scanned, repos=frozenset(found)).delete_revisions(*self.commits).execute()
+            if found:  # without the other repositories: a fork can have a commit of the same hash, which must stay
+                replace(scanned, repos=frozenset(found)).delete_revisions(*self.commits).execute()
         if any(cache.find_snapshot(self.name, commit) for commit in self.commits):
-            raise HubError(f"{self.folder}: cannot be removed", hint="check who owns the folder")
+            raise HubError(f"{self.folder}: cannot be removed", hint="check who owns the folder, or delete it yourself")

@@ -6,7 +6,6 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http import HTTPStatus
 from typing import Any
 
 from mlxbert.errors import HubError, MlxbertError
@@ -16,10 +15,13 @@ LOG_IN = "set HF_TOKEN or run `hf auth login`"
 CACHED = "use a cached model, which works offline (`mlxbert models list` shows the cached models)"
 NO_SPACE = "set HF_HOME to a folder for the cache on a disk with free space"
 NO_HUB = "check HF_ENDPOINT, the proxy and the firewall"
-_LATER = f"check the network and try again, or {CACHED}"
-_TOO_MANY, _PROXY_LOGIN = 429, 407
+_PROXY, _TOO_MANY = "407", "429"
+_LATER = {  # hints by the status; for others, the one of ""
+    _PROXY: "set HTTPS_PROXY to http://USER:PASSWORD@HOST:PORT",
+    _TOO_MANY: f"wait, set HF_TOKEN, which allows more requests, or {CACHED}",
+    "": f"check the network and the name, try again, or {CACHED}",
+}
 _LOG = logging.getLogger("mlxbert")
-Explain = Callable[[Exception, str, str | None], HubError]
 
 
 class UnreachableError(HubError):
@@ -31,7 +33,9 @@ class UnknownRevisionError(HubError):
 
 
 @contextmanager
-def library(name: str, revision: str | None, explain: Explain | None = None) -> Iterator[Any]:
+def library(
+    name: str, revision: str | None, explain: "Callable[[Exception, str, str | None], HubError] | None" = None
+) -> Iterator[Any]:
     """Yields the module huggingface_hub, and converts its errors with `explain`, by default that of this file.
 
     What huggingface_hub would log to stderr, such as that it waits because a hub is busy, is logged by mlxbert.
@@ -62,12 +66,6 @@ def library(name: str, revision: str | None, explain: Explain | None = None) -> 
             handler.removeFilter(relay)
 
 
-def _endpoint() -> str:
-    from huggingface_hub import constants
-
-    return constants.ENDPOINT
-
-
 def first_line(problem: object) -> str:
     """Returns the first line of a message or of an exception's message, without the signatures of addresses."""
     line = str(problem).strip().partition("\n")[0] or type(problem).__name__
@@ -76,27 +74,21 @@ def first_line(problem: object) -> str:
 
 def explain_download(problem: Exception, name: str, revision: str | None) -> HubError:
     """Returns the error to raise instead of an exception of huggingface_hub."""
-    from huggingface_hub import errors
+    from huggingface_hub import constants, errors
 
-    kind = type(problem).__module__.split(".")[0]
     if isinstance(problem, errors.LocalEntryNotFoundError) and isinstance(problem.__cause__, Exception):
         return explain_download(problem.__cause__, name, revision)  # its own message: the file is not cached
+    kind = type(problem).__module__.split(".")[0]
     if isinstance(problem, errors.HfHubHTTPError):
         return _response_error(problem, name, revision)
-    if isinstance(problem, errors.OfflineModeIsEnabled | errors.LocalEntryNotFoundError):
-        return _unreachable_error(name, _endpoint(), "huggingface_hub is in offline mode")
-    if isinstance(problem, errors.FileMetadataError):
-        return not_hub_error(name, f"{_endpoint()} sends neither a commit nor an ETag of a file")
-    if kind == "huggingface_hub":
-        no_name = isinstance(problem, errors.HFValidationError)
-        return HubError(f"{name}: {first_line(problem)}", hint=None if no_name else NO_HUB)
-    if kind in ("httpx", "httpx2", "httpcore", "httpcore2"):  # httpx2, or httpx before huggingface_hub 2
+    if kind.startswith(("httpx", "httpcore")):
         return _network_error(problem, name)
     if isinstance(problem, OSError) and problem.errno is not None:
         return HubError(f"{problem.filename or cache_folder()}: cannot be written ({problem.strerror})", hint=NO_SPACE)
-    return not_hub_error(
-        name, f"{_endpoint()} answers something else ({type(problem).__name__}: {first_line(problem)})"
-    )
+    if kind == "huggingface_hub" and not isinstance(problem, errors.FileMetadataError):
+        return HubError(f"{name}: {first_line(problem)}", hint=NO_HUB)
+    fact = f"{constants.ENDPOINT} answers something else ({type(problem).__name__}: {first_line(problem)})"
+    return not_hub_error(name, fact)
 
 
 def refused(problem: Any) -> str:
@@ -107,10 +99,12 @@ def refused(problem: Any) -> str:
 
 def not_hub_error(what: str, fact: str) -> HubError:
     """Returns the error for an answer that no hub would give."""
+    from huggingface_hub import constants
+
     return UnreachableError(
         f"{what}: {fact}, which is not how a hub answers",
-        hint=f"open {_endpoint()} in a browser, because the answer may come from a proxy, from the login page of a "
-        "network, or from a wrong HF_ENDPOINT",
+        hint=f"open {constants.ENDPOINT} in a browser, because the answer may come from a proxy, from the login page "
+        "of a network, or from a wrong HF_ENDPOINT",
     )
 
 
@@ -126,82 +120,53 @@ def _origin(url: Any) -> str:
 
 
 def _network_error(problem: Any, name: str) -> HubError:
+    from huggingface_hub import constants
+
     try:
-        request = problem.request
+        server = _origin(problem.request.url)  # perhaps a server that the hub redirects to
     except (RuntimeError, AttributeError):  # it is not known
-        request = None
-    server = _endpoint() if request is None else _origin(request.url)  # perhaps a server that the hub redirects to
+        server = constants.ENDPOINT
     kind, text = type(problem).__name__, first_line(problem)
-    if kind == "ProxyError" and str(_PROXY_LOGIN) in text:
-        return _proxy_login_error(name)
     if kind == "TooManyRedirects":
         return not_hub_error(name, f"{server} redirects endlessly")
     if kind in ("ReadError", "WriteError", "RemoteProtocolError"):
-        return UnreachableError(f"{name}: the connection to {server} broke ({text})", hint=f"try again, or {CACHED}")
-    if kind.endswith("Timeout") and kind != "ConnectTimeout":
-        seconds = None if request is None else request.extensions.get("timeout", {}).get("read")
-        waited = "in time" if seconds is None else f"for {seconds:.0f} s"
-        return UnreachableError(f"{name}: no data arrived {waited} from {server}", hint=_LATER)
-    return _unreachable_error(name, server, text)
+        what = f"the connection to {server} broke ({text})"
+    elif kind.endswith("Timeout") and kind != "ConnectTimeout":
+        what = f"no data arrived in time from {server}"
+    else:
+        what = f"{server} cannot be reached ({text})"
+    return UnreachableError(f"{name}: {what}", hint=_LATER.get(text[:3], _LATER[""]))
 
 
 def _response_error(problem: Any, name: str, revision: str | None) -> HubError:
-    from huggingface_hub import errors
+    from huggingface_hub import constants, errors
 
-    answer = problem.response
-    page, status = f"{_endpoint()}/{name}", answer.status_code
+    answer, status = problem.response, problem.response.status_code
+    page, headers = f"{constants.ENDPOINT}/{name}", answer.headers
     if isinstance(problem, errors.GatedRepoError):
-        return HubError(
-            f"{name}: you have no access yet to this restricted model",
-            hint=f"request access at {page}, then {LOG_IN}",
-        )
+        message, hint = "you have no access yet to this restricted model", f"request access at {page}, then {LOG_IN}"
+        return HubError(f"{name}: {message}", hint=hint)
     if isinstance(problem, errors.RevisionNotFoundError):
-        return UnknownRevisionError(
-            f"{name}: the hub has no revision {revision!r} of this model",
-            hint=f"see {page}/tree/main for branches and tags",
+        message, hint = (
+            f"the hub has no revision {revision!r} of this model",
+            f"see {page}/tree/main for branches and tags",
         )
+        return UnknownRevisionError(f"{name}: {message}", hint=hint)
     if isinstance(problem, errors.RemoteEntryNotFoundError):
         return HubError(f"{name}: the hub lists a file that it does not have ({first_line(problem)})")
-    if status == _PROXY_LOGIN:
-        return _proxy_login_error(name)
-    if status in (408, _TOO_MANY) or status >= 500:
-        return _busy_error(answer, name)
+    if status in (407, 408, 429) or status >= 500:
+        when = f" and asks to wait (Retry-After: {headers['retry-after']:.40})" if "retry-after" in headers else ""
+        message = f"{_origin(answer.url)} answers with status {status} ({answer.reason_phrase}){when}"
+        return UnreachableError(f"{name}: {message}", hint=_LATER.get(str(status), _LATER[""]))
     if (error := page_error(name, answer)) is not None:
         return error
-    named = {"x-error-code", "x-error-message"} & {*answer.headers}  # as only a hub does
-    if status == 404 and not named and "json" not in answer.headers.get("content-type", ""):
+    named = {"x-error-code", "x-error-message"} & {*headers}  # as only a hub does
+    if status == 404 and not named and "json" not in headers.get("content-type", ""):
         return not_hub_error(name, f"{_origin(answer.url)} answers with a bare status 404")
     if status == 404 or isinstance(problem, errors.RepositoryNotFoundError):
-        return HubError(
-            f"{name}: there is no such model on the hub and no such folder",
-            hint=f"check the spelling; for a private model, {LOG_IN}",
-        )
+        message = "there is no such model on the hub and no such folder"
+        return HubError(f"{name}: {message}", hint=f"check the spelling; for a private model, {LOG_IN}")
     if status in (401, 403):
-        return HubError(
-            f"{name}: the hub denies access ({refused(problem)})", hint=f"{LOG_IN} with a token that can read the model"
-        )
+        message = f"the hub denies access ({refused(problem)})"
+        return HubError(f"{name}: {message}", hint=f"{LOG_IN} with a token that can read the model")
     return HubError(f"{name}: the hub refused the request ({first_line(problem)})")
-
-
-def _busy_error(answer: Any, name: str) -> HubError:
-    status, wait = answer.status_code, answer.headers.get("retry-after")
-    meaning = HTTPStatus(status).phrase if status in HTTPStatus.__members__.values() else "a server error"
-    when = "" if wait is None else f" and asks to wait (Retry-After: {wait:.40})"
-    return UnreachableError(
-        f"{name}: {_origin(answer.url)} answers with status {status} ({meaning}){when}",
-        hint=("wait, set HF_TOKEN, which allows more requests, or " if status == _TOO_MANY else "try later, or ")
-        + CACHED,
-    )
-
-
-def _proxy_login_error(name: str) -> HubError:
-    return UnreachableError(
-        f"{name}: the proxy asks for a user name and a password (status {_PROXY_LOGIN})",
-        hint="set HTTPS_PROXY to http://USER:PASSWORD@HOST:PORT",
-    )
-
-
-def _unreachable_error(name: str, server: str, why: str) -> HubError:
-    return UnreachableError(
-        f"{name}: {server} cannot be reached ({why})", hint=f"check the network and the name, or {CACHED}"
-    )
