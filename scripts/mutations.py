@@ -291,7 +291,7 @@ MUTATIONS = tuple(Mutation(*row) for row in (
      "tests/weights/test_traps_names.py::test_what_was_loaded_is_saved_as_it_was[neobert-ForMaskedLM]"),
     ("adapters have rows in our order", "mlxbert/train/lora_adapters.py", "target.operation.save(rows, 1, head_size)",
      "[mx.concatenate(rows)]",
-     "tests/train/test_lora_live.py::test_loss_and_gradients_are_those_of_peft[lora-neobert]"),
+     "tests/train/test_adapter_live.py::test_loss_and_gradients_are_those_of_peft[lora-neobert]"),
     ("NeoBERT's feed-forward is as wide as the file states", "weights/families/neobert.py",
      'intermediate_size=-(-(2 * config.integer("intermediate_size") // 3) // _MULTIPLE) * _MULTIPLE',
      'intermediate_size=config.integer("intermediate_size")',

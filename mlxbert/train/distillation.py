@@ -70,9 +70,8 @@ class Distillation:
     def examples(self, share: Share | None) -> list[DistillationExample]:
         """Returns the training examples with the scores of the teacher.
 
-        Args:
-            share: Divides the inputs among the processes of the run, which compute all scores now; `None` to compute
-                each score later, when it is needed.
+        `share` divides the inputs among the processes of the run, which compute all scores now; without it, each score
+        is computed later, when it is needed.
         """
         if share is not None and self._train_scores is None:
             self._train_scores = self._computed(self._inputs, share)

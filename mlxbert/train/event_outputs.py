@@ -29,22 +29,17 @@ from mlxbert.train.views.screen import SparseLines, TrainingScreen
 
 
 class Sink(Protocol):
-    """A destination that receives events in order."""
+    """A destination that receives events in order; it is closed once, after the last event or an interruption."""
 
-    def write(self, event: Event) -> None:
-        """Receives the next event."""
-
-    def close(self) -> None:
-        """Ends the output; called once, after the last event or an interruption."""
+    def write(self, event: Event) -> None: ...
+    def close(self) -> None: ...
 
 
 def require(package: str, option: str, extra: str) -> None:
     """Raises an error if an optional package is not installed."""
     if importlib.util.find_spec(package) is None:
-        raise ArgumentError(
-            f"{option} needs the package {package}, which is not installed",
-            hint=install_command(extra),
-        )
+        message = f"{option} needs the package {package}, which is not installed"
+        raise ArgumentError(message, hint=install_command(extra))
 
 
 _START = 100  # bytes of a log that identify it
@@ -69,16 +64,10 @@ def _line(event: Event) -> str:
     """Returns an event as JSON; sentences for the reader name options of the command line, as in a terminal."""
     facts = event.to_dict()
     report, summary = (facts.get(name) or {} for name in ("report", "summary"))
-    _convert(report, "warnings")
-    _convert(summary, "advice")
-    _convert(facts, "opens")
+    for said, name in ((report, "warnings"), (summary, "advice"), (facts, "opens")):
+        if text := said.get(name):
+            said[name] = to_options(text) if isinstance(text, str) else [*map(to_options, text)]
     return to_json(facts)
-
-
-def _convert(facts: dict[str, Any], name: str) -> None:
-    """Converts the arguments that a text, or each text of a list, names to options; a missing text stays missing."""
-    if text := facts.get(name):
-        facts[name] = to_options(text) if isinstance(text, str) else [*map(to_options, text)]
 
 
 class JsonEvents:

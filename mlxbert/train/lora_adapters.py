@@ -4,7 +4,7 @@ See `mlxbert.weights.adapters.peft_adapter` for the format.
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -36,60 +36,11 @@ _WORDS = "encoder.embeddings.word.weight"
 def saved_whole(architecture: Architecture, network: Network, heads: Iterable[str] | None = None) -> tuple[str, ...]:
     """Returns the prefixes of parameters that are saved as a whole next to adapters: trained heads and a fresh pooler.
 
-    Args:
-        architecture: The model; its pooler is fresh if the checkpoint has no pooler.
+    The pooler is fresh if the checkpoint has none.
     """
     fresh = "pooler" in network.encoder and "pooler" not in (architecture.parts or ())
     trained = network.heads if heads is None else heads
     return (*(f"heads.{head}." for head in trained), *(["encoder.pooler."] if fresh else ()))
-
-
-def write_adapter(
-    folder: Path,
-    architecture: Architecture,
-    network: Network,
-    targets: Sequence[Target],
-    settings: LoraSettings,
-    base: Mapping[str, str | None],
-    heads: Iterable[str] | None = None,
-) -> None:
-    """Writes `adapter_model.safetensors` and `adapter_config.json`.
-
-    Args:
-        base: Holds the name (`base_model_name_or_path`) and the `revision` of the base model.
-        heads: The heads that were trained, or `None` for all heads. The other heads are the same as in the base
-            model.
-    """
-    saved = _saved(architecture, network, saved_whole(architecture, network, heads))
-    own_arrays = {name: array for name, array in saved.items() if is_own(name)}
-    encoder_roots = {stem.split(".")[0] for entry in architecture.family.table(["pooler"]) for stem in entry.theirs}
-    prefix = architecture.family.prefixes[0] if network.heads else ""
-    arrays = _updates(f"{PREFIX}{prefix}", parameters(network), targets, network.encoder.config.head_size)
-    for plain in saved.keys() - own_arrays.keys():
-        arrays[f"{PREFIX}{prefix if plain.split('.')[0] in encoder_roots else ''}{plain}"] = saved[plain]
-    start = len(PREFIX)
-    exported = partial(architecture.family.exported, architecture.config_json)
-    arrays = {PREFIX + exported(name[start:]): array for name, array in arrays.items()}
-    mx.eval(arrays, own_arrays)
-    write_file(folder / ADAPTER_WEIGHTS, dict(sorted(arrays.items())), {"format": "pt"})
-    write_own(own_arrays, folder)
-    values: dict[str, Any] = {
-        "peft_type": "LORA",
-        "task_type": HEADS[next(iter(network.heads))].peft_type if network.heads else "FEATURE_EXTRACTION",
-        **base,
-        "r": settings.rank,
-        "lora_alpha": settings.alpha,
-        "lora_dropout": settings.dropout,
-        "use_rslora": settings.rslora,
-        "use_dora": settings.dora,
-        "target_modules": [target.name for target in targets],
-        "modules_to_save": _modules(saved.keys() - own_arrays.keys()) or None,
-        "bias": "none",
-        "fan_in_fan_out": False,
-        "init_lora_weights": True,
-        "inference_mode": True,
-    }
-    write_json(folder / ADAPTER, values)
 
 
 def _updates(
@@ -128,24 +79,13 @@ def _saved(architecture: Architecture, network: Network, kept: tuple[str, ...]) 
 
 
 def _modules(names: Iterable[str]) -> list[str]:
-    """Returns the names of modules that together contain all of these tensors.
-
-    The names of tensors are grouped by their text before the first dot. For each group, the smallest module that
-    contains all of its tensors is returned.
-    """
-    roots: dict[str, list[str]] = {}
+    """Returns the smallest module that contains all of these tensors, for each first component of their names."""
+    roots: dict[str, list[list[str]]] = {}
     for name in names:
-        roots.setdefault(name.split(".")[0], []).append(name)
-    shared = ([*itertools.takewhile(lambda parts: len({*parts}) == 1, _columns(group))] for group in roots.values())
+        roots.setdefault(name.split(".")[0], []).append(name.split(".")[:-1])
+    columns = (zip(*group, strict=False) for group in roots.values())  # the components of all names, up to the shortest
+    shared = ([*itertools.takewhile(lambda parts: len({*parts}) == 1, each)] for each in columns)
     return sorted(".".join(parts[0] for parts in each) for each in shared)
-
-
-def _columns(names: Iterable[str]) -> Iterator[tuple[str, ...]]:
-    """Splits dotted names, and yields the first components of all names, then the second components, and so on.
-
-    The last component of a name is omitted. The iterator ends at the shortest name.
-    """
-    return zip(*(name.split(".")[:-1] for name in names), strict=False)
 
 
 @dataclass(frozen=True)
@@ -164,9 +104,42 @@ class Adapters:
             "base_model_name_or_path": str(base.folder.resolve()) if on_disk else base.name,
             "revision": base.ref.revision,
         }
-        return lambda folder: write_adapter(
-            folder, model.architecture, model.network, self.targets, self.settings, names, self.heads
-        )
+        return lambda folder: self._write(folder, model.architecture, model.network, names)
+
+    def _write(
+        self, folder: Path, architecture: Architecture, network: Network, base: Mapping[str, str | None]
+    ) -> None:
+        """Writes `adapter_model.safetensors` and `adapter_config.json`, which names the base model."""
+        saved = _saved(architecture, network, saved_whole(architecture, network, self.heads))
+        own_arrays = {name: array for name, array in saved.items() if is_own(name)}
+        encoder_roots = {stem.split(".")[0] for entry in architecture.family.table(["pooler"]) for stem in entry.theirs}
+        prefix = architecture.family.prefixes[0] if network.heads else ""
+        arrays = _updates(prefix, parameters(network), self.targets, network.encoder.config.head_size)
+        for plain in saved.keys() - own_arrays.keys():
+            arrays[f"{prefix if plain.split('.')[0] in encoder_roots else ''}{plain}"] = saved[plain]
+        exported = partial(architecture.family.exported, architecture.config_json)
+        arrays = {PREFIX + exported(name): array for name, array in arrays.items()}
+        mx.eval(arrays, own_arrays)
+        write_file(folder / ADAPTER_WEIGHTS, dict(sorted(arrays.items())), {"format": "pt"})
+        write_own(own_arrays, folder)
+        settings = self.settings
+        values: dict[str, Any] = {
+            "peft_type": "LORA",
+            "task_type": HEADS[next(iter(network.heads))].peft_type if network.heads else "FEATURE_EXTRACTION",
+            **base,
+            "r": settings.rank,
+            "lora_alpha": settings.alpha,
+            "lora_dropout": settings.dropout,
+            "use_rslora": settings.rslora,
+            "use_dora": settings.dora,
+            "target_modules": [target.name for target in self.targets],
+            "modules_to_save": _modules(saved.keys() - own_arrays.keys()) or None,
+            "bias": "none",
+            "fan_in_fan_out": False,
+            "init_lora_weights": True,
+            "inference_mode": True,
+        }
+        write_json(folder / ADAPTER, values)
 
 
 def adapt_model(model: Model, options: TrainingOptions, heads: tuple[str, ...] | None = None) -> Adapters | None:
@@ -218,9 +191,8 @@ def check_adapters(architecture: Architecture, options: TrainingOptions, plan: T
 def choose(architecture: Architecture, options: TrainingOptions) -> tuple[Target, ...]:
     """Returns the modules of an encoder that get adapters, in the order of the network.
 
-    Args:
-        options: Their field `lora_layers` is `all-linear`, or a list of names separated by commas. A name selects every
-            module whose full name equals the name or ends with it.
+    `options.lora_layers` is `all-linear`, or a list of names separated by commas. A name selects every module whose
+    full name equals the name or ends with it.
     """
     config = architecture.config
     shapes = network_shapes(config)

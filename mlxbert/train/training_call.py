@@ -195,8 +195,9 @@ class TrainingCall:
             run=number, task=self.task, model=self.material.base.name, output=str(self.target),
             runs=len(variants),
             varied={name: value for name, value in variant.items() if any(other[name] != value for other in variants)},
-            steps=loop.steps, first_step=loop.state.progress.step, parameters=loop.parameters - loop.frozen,
-            frozen=loop.frozen, device=f"{'gpu' if devices.on_gpu() else 'cpu'}, {dtype_name(self.dtype)}",
+            steps=loop.steps, first_step=loop.state.progress.step,
+            parameters=loop.trained.count - loop.trained.frozen_count, frozen=loop.trained.frozen_count,
+            device=f"{'gpu' if devices.on_gpu() else 'cpu'}, {dtype_name(self.dtype)}",
             processes=self.group.size, losses=loop.state.progress.losses, evaluations=tuple(loop.earlier()),
             estimate=estimate, **self.material.facts(self, number, loop),
         )  # fmt: skip

@@ -77,7 +77,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
     monkeypatch.setattr(module, "_speed", dict)
     monkeypatch.setattr(module, "_vector_error", lambda dtype: 0.0)  # loads a model, for a GPU
     monkeypatch.setattr(checked_kernels, "_LARGE", ())  # takes a CPU half a minute in half precision
-    functions: list[Any] = [gpu._fused, gpu._fused_rotation, step._compiled_update, step._compiled_sum]
+    functions: list[Any] = [gpu._fused, gpu._fused_rotation, step._compiled]
     for function in functions:
         function.cache_clear()
     mx.disable_compile()

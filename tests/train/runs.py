@@ -1,5 +1,6 @@
 """Runs of a tiny network on made-up examples."""
 
+import functools
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -64,11 +65,19 @@ def examples(count: int, seed: int = 0) -> list[Example]:
     return [example([2, *rng.choices(range(5, 40), k=rng.randint(1, 9)), 3]) for _ in range(count)]
 
 
-def network(seed: int = 3, rate: float = 0.1) -> Network:
-    config = tiny_config()
+def network(rate: float = 0.1) -> Network:
+    config = tiny_config(pooler=True)
     dropout = replace(config.dropout, embeddings=rate, attention=rate, attention_output=rate, feed_forward=rate)
     heads = {HEAD: replace(config.heads[HEAD], dropout=rate)}
-    return random_network(replace(config, dropout=dropout, heads=heads, pooler=True), (HEAD,), seed)
+    found = Network(replace(config, dropout=dropout, heads=heads), (HEAD,))
+    found.update(_weights())
+    found.eval()
+    return found
+
+
+@functools.cache
+def _weights() -> Any:
+    return random_network(tiny_config(pooler=True), (HEAD,)).parameters()
 
 
 def make_run(folder: Path | None = None, *, rate: float = 0.1, data: int = 26, **changes: Any) -> Run:
@@ -85,14 +94,9 @@ def make_run(folder: Path | None = None, *, rate: float = 0.1, data: int = 26, *
     places = [f"line {number}" for number in range(data)]
     order = Epochs(found, options)
     training = Training(
-        network=net,
-        objective=objective,
-        examples=found,
-        place=places.__getitem__,
-        order=order,
-        options=options,
+        network=net, objective=objective, examples=found, place=places.__getitem__, order=order, options=options,
         **given,
-    )
+    )  # fmt: skip
     return Run(training, None if folder is None else RunStore(folder))
 
 
@@ -102,10 +106,12 @@ def steps(events: Iterator[Event]) -> list[Step]:
 
 def digest(run: Any) -> dict[str, Any]:
     """The bits of all trained parameters and of the optimizer."""
-    state = run.state
-    arrays = {**state.parameters, **{f"m:{n}": a for n, a in state.optimizer.means.items()}}
-    arrays |= {f"s:{n}": a for n, a in state.optimizer.squares.items()}
-    return {name: array.tolist() for name, array in arrays.items()}
+    parts = run.state.parameters, run.state.optimizer.means, run.state.optimizer.squares
+    return {
+        f"{part} {name}": np.array(array).tobytes()
+        for part, arrays in enumerate(parts)
+        for name, array in arrays.items()
+    }
 
 
 def parameters(net: Network) -> dict[str, mx.array]:

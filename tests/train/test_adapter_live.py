@@ -1,4 +1,7 @@
-"""Adapters next to PEFT: what one of the two writes computes the same in the other, and what contradicts itself."""
+"""Adapters next to PEFT: what one of the two writes computes the same in the other, and what contradicts itself.
+
+The first step of training has the same loss, and the same gradients of A, B, magnitudes and heads.
+"""
 
 import json
 from pathlib import Path
@@ -10,17 +13,23 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError, ConfigError
 from mlxbert.goldens.golden_outputs import Case, arrays as stored_arrays
-from mlxbert.machine.device import mx, nn
+from mlxbert.machine.device import mx, scalar
+from mlxbert.nn.encoder import Batch
 from mlxbert.train.base_model import BaseModel
 from mlxbert.train.files.trained_model import write_trained
-from mlxbert.train.lora_adapters import adapt_model, choose
+from mlxbert.train.loop.gradients import Differentiator, dropout_key
+from mlxbert.train.lora_adapters import Adapters, adapt_model, choose
+from mlxbert.train.nn.losses import cross_entropy
+from mlxbert.train.objectives.objective import TrainBatch
 from mlxbert.train.options.loop_options import TrainingOptions
 from mlxbert.weights.adapters.module_selection import Selection
+from mlxbert.weights.build import parameters
 from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.model_folder import ModelFolder
 from mlxbert.weights.model_source import ModelRef
-from tests.helpers.families import FAMILIES, class_of, make_model
+from tests.helpers.families import FAMILIES, Compared, class_of, make_config, make_model
 from tests.helpers.frozen import add_vocabulary
+from tests.train.pretraining.test_lora import models, start
 
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
 transformers = pytest.importorskip("transformers", reason="live parity needs transformers")
@@ -80,12 +89,20 @@ def _with(function: Any, model: Any) -> Any:
     return lambda head, case: function(model, head, case)
 
 
-def change(network: Any, trained: frozenset[str]) -> None:
-    """Gives what is trained values as after training."""
+def adapted(base: Path, head: str, kind: dict[str, Any], out: Path) -> tuple[mlxbert.Model, Adapters]:
+    """A model whose adapters have values as after training, which are written into a folder."""
+    add_vocabulary(base)
+    model = mlxbert.load(base, new_heads={head: mlxbert.Labels(NAMES)}, dtype="float32", device="cpu")
+    adapters = adapt_model(model, TrainingOptions(lora=3, **kind))
+    assert adapters is not None
     mx.random.seed(5)
-    arrays = dict(nn.utils.tree_flatten(network.parameters()))
-    changed = [(name, arrays[name] + mx.random.normal(arrays[name].shape) * 0.1) for name in sorted(trained)]
-    network.load_weights(changed, strict=False)
+    arrays = parameters(model.network)
+    changed = [(name, arrays[name] + mx.random.normal(arrays[name].shape) * 0.1) for name in sorted(adapters.trained)]
+    model.network.load_weights(changed, strict=False)
+    out.mkdir()
+    source = BaseModel(ref=ModelRef(base), files=ModelFolder(base))
+    write_trained(model, out, lambda folder: {}, {}, adapter=adapters.writer(model, source))
+    return model, adapters
 
 
 @pytest.mark.parametrize(("family", "head", "kind"), CELLS)
@@ -94,14 +111,7 @@ def test_peft_opens_what_is_written_here(family: str, head: str, kind: str, tmp_
     base = tmp_path / "base"
     # A model with the masked-LM head has no pooler: it is fresh, and part of the adapter.
     make_model(FAMILIES[family], "Model" if kind == "lora" else "ForMaskedLM").save_pretrained(base)
-    add_vocabulary(base)
-    model = mlxbert.load(base, new_heads={head: mlxbert.Labels(NAMES)}, dtype="float32", device="cpu")
-    adapters = adapt_model(model, TrainingOptions(lora=3, **KINDS[kind]))
-    assert adapters is not None
-    change(model.network, adapters.trained)
-    (tmp_path / "out").mkdir()
-    source = BaseModel(ref=ModelRef(base), files=ModelFolder(base))
-    write_trained(model, tmp_path / "out", lambda folder: {}, {}, adapter=adapters.writer(model, source))
+    model, _ = adapted(base, head, KINDS[kind], tmp_path / "out")
     (tmp_path / "out/.unfinished").unlink()
     # Theirs.
     theirs_of = class_of(FAMILIES[family].classes + HEADS[head])
@@ -128,14 +138,7 @@ def test_adapters_have_the_names_of_the_authors_code(family: str, head: str, tmp
     base = tmp_path / "base"
     theirs = make_model(FAMILIES[family], HEADS[head])
     theirs.save_pretrained(base)
-    add_vocabulary(base)
-    model = mlxbert.load(base, new_heads={head: mlxbert.Labels(NAMES)}, dtype="float32", device="cpu")
-    adapters = adapt_model(model, TrainingOptions(lora=3, **KINDS["lora"]))
-    assert adapters is not None
-    change(model.network, adapters.trained)
-    (tmp_path / "out").mkdir()
-    source = BaseModel(ref=ModelRef(base), files=ModelFolder(base))
-    write_trained(model, tmp_path / "out", lambda folder: {}, {}, adapter=adapters.writer(model, source))
+    model, _ = adapted(base, head, KINDS["lora"], tmp_path / "out")
     stored = stored_arrays(tmp_path / "out" / "adapter_model.safetensors")
     written = {name.removeprefix("base_model.model.") for name in stored}
     linear = {name for name, module in theirs.named_modules() if isinstance(module, torch.nn.Linear)}
@@ -233,7 +236,8 @@ def test_what_peft_does_with_settings_that_contradict_the_tensors(
 ) -> None:
     _written(tmp_path, use_dora=changes == {"use_dora": False})
     right = _loaded(tmp_path)
-    _edited(tmp_path, changes)
+    path = tmp_path / "adapter/adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | changes), encoding="utf-8")
     assert _answer(tmp_path, right) == theirs
     with pytest.raises(ConfigError):
         mlxbert.load(tmp_path / "base", adapter=tmp_path / "adapter")
@@ -242,21 +246,10 @@ def test_what_peft_does_with_settings_that_contradict_the_tensors(
 def test_patterns_of_peft_choose_the_same_modules(tmp_path: Path) -> None:
     model = make_model(FAMILIES["bert"], "ForSequenceClassification")
     names = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)]
-    excluded: tuple[dict[str, Any], ...] = (
-        {},
-        {"exclude_modules": ["1.output.dense"]},
-        {"exclude_modules": ".*1.attention.*"},
-    )
-    layers: tuple[dict[str, Any], ...] = (
-        {"layers_to_transform": 1},
-        {"layers_to_transform": [0], "layers_pattern": "layer"},
-    )
-    for targets in (
-        ["query"],
-        ["0.output.dense", "key"],
-        ".*layer.[01].*(query|dense)",
-        r"bert\.encoder.*\.\d+\..*key$",
-    ):
+    excluded: Any = {}, {"exclude_modules": ["1.output.dense"]}, {"exclude_modules": ".*1.attention.*"}
+    layers: Any = {"layers_to_transform": 1}, {"layers_to_transform": [0], "layers_pattern": "layer"}
+    patterns = ".*layer.[01].*(query|dense)", r"bert\.encoder.*\.\d+\..*key$"
+    for targets in (["query"], ["0.output.dense", "key"], *patterns):
         for more in (*excluded, *(layers if isinstance(targets, list) else ())):
             given = {"target_modules": targets, **more}
             ours, config = Selection(ConfigJson(tmp_path, given)), peft.LoraConfig(**given)
@@ -282,11 +275,6 @@ def _written(folder: Path, *, use_dora: bool) -> None:
     assert mlxbert.load(folder / "base", adapter=folder / "adapter")
 
 
-def _edited(folder: Path, changes: dict[str, Any]) -> None:
-    path = folder / "adapter/adapter_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | changes), encoding="utf-8")
-
-
 def _loaded(folder: Path) -> Any:
     plain = transformers.AutoModelForSequenceClassification.from_pretrained(
         folder / "base", num_labels=4, attn_implementation="eager"
@@ -301,3 +289,88 @@ def _answer(folder: Path, right: Any) -> str:
     except (ValueError, RuntimeError):
         return "error"
     return "the same" if np.abs(found - right).max() < 1e-6 else "else"
+
+
+TARGETS = [1, 0, 3]
+
+
+class _Objective:
+    """The mean loss of a batch."""
+
+    pure = True
+    losses: tuple[str, ...] = ()
+
+    def terms(self, network: Any, batch: TrainBatch) -> tuple[dict[str, mx.array], float]:
+        logits = network.logits("sequence_classifier", batch.inputs)
+        return {"": cross_entropy(logits, batch.targets).sum() / 3}, 3.0
+
+
+@pytest.mark.parametrize("family", ["bert", "modernbert", "neobert"])
+@pytest.mark.parametrize(
+    "kind",
+    [{}, {"dora": True, "lora_layers": "all-linear"}, {"rslora": True, "lora_layers": "all-linear"}],
+    ids=["lora", "dora", "rslora"],
+)
+def test_loss_and_gradients_are_those_of_peft(family: str, kind: dict[str, Any], tmp_path: Path) -> None:
+    compared, base = FAMILIES[family], tmp_path / "base"
+    rates = {key: 0.0 for key in make_config(compared, "Model").to_dict() if key.endswith(("dropout", "dropout_prob"))}
+    calm = Compared(compared.classes, compared.changes | rates | {"initializer_range": 0.1}, compared.heads)
+    torch.manual_seed(20)
+    class_of(f"{compared.classes}Model")(make_config(calm, "Model")).save_pretrained(base)
+    model, adapters = adapted(base, "sequence_classifier", kind, tmp_path / "out")
+    trained = adapters.trained
+    ids = FAMILIES[family].cases["full length"].input_ids
+    network, arrays = model.network, parameters(model.network)
+    differentiator = Differentiator(network, _Objective(), mx.float32)  # type: ignore[arg-type]
+    differentiator.freeze({name: array for name, array in arrays.items() if name not in trained})
+    network.train()
+    batch = TrainBatch(Batch(mx.array(ids)), mx.array(TARGETS))
+    found = differentiator({name: arrays[name] for name in trained}, [lambda: (batch, dropout_key(0))])
+    network.eval()
+    network.load_weights(list(found.arrays.items()), strict=False)  # gradients in the place of weights are written
+    # Layers that share A are given the gradient of A once: that of their sum.
+    (tmp_path / "gradients").mkdir()
+    adapters.writer(model, BaseModel(ref=ModelRef(base), files=ModelFolder(base)))(tmp_path / "gradients")
+    gradients = stored_arrays(tmp_path / "gradients" / "adapter_model.safetensors")
+
+    plain = class_of(f"{compared.classes}ForSequenceClassification").from_pretrained(
+        base, num_labels=4, attn_implementation="eager"
+    )
+    theirs = peft.PeftModel.from_pretrained(plain, tmp_path / "out", is_trainable=True).double().train()
+    outputs = theirs(input_ids=torch.tensor(ids).long(), labels=torch.tensor(TARGETS))
+    outputs.loss.backward()
+    assert scalar(found.loss) == pytest.approx(outputs.loss.item(), rel=1e-5)
+    expected = {name.replace(".default", "").replace(".modules_to_save", ""): parameter.grad.numpy()
+                for name, parameter in theirs.named_parameters() if parameter.requires_grad}  # fmt: skip
+    expected = {name.replace("magnitude_vector.weight", "magnitude_vector"): grad for name, grad in expected.items()}
+    assert expected.keys() == gradients.keys()
+    largest = max(np.abs(grad).max() for grad in expected.values())
+    for name, grad in expected.items():
+        assert np.abs(np.array(gradients[name]) - grad).max() < 1e-5 * largest, name
+
+
+IDS = [[2, 7, 9, 4, 12, 3], [2, 4, 8, 30, 11, 3]]
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return models(tmp_path_factory.mktemp("adapters"))
+
+
+@pytest.mark.parametrize("options", [{}, {"dora": True, "lora_layers": "all-linear"}, {"rslora": True}], ids=str)
+@pytest.mark.parametrize(
+    ("model", "objective"), [("words", "mlm"), ("bare", "mlm"), ("words", "mlm,nsp"), ("both", "mlm,nsp")]
+)
+def test_peft_computes_the_same_of_pre_training(
+    model: str, objective: str, options: dict[str, Any], pretrained: Path, tmp_path: Path
+) -> None:
+    [*start(pretrained, model, tmp_path / "out", objective=objective, **options)]
+    ours = mlxbert.load(tmp_path / "out", dtype="float32", device="cpu").network
+    kind = transformers.BertForMaskedLM if objective == "mlm" else transformers.BertForPreTraining
+    theirs = peft.PeftModel.from_pretrained(kind.from_pretrained(pretrained / model), tmp_path / "out").eval()
+    with torch.no_grad():
+        found = theirs(input_ids=torch.tensor(IDS))
+    pairs = [("masked_lm", found.logits if objective == "mlm" else found.prediction_logits)]
+    pairs += [] if objective == "mlm" else [("next_sentence", found.seq_relationship_logits)]
+    for head, logits in pairs:
+        np.testing.assert_allclose(np.array(ours.logits(head, Batch(mx.array(IDS)))), logits.numpy(), atol=1e-5)

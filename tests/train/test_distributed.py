@@ -21,6 +21,7 @@ from mlxbert.resumable_folder import LOCK
 from mlxbert.train.loop.distributed import join
 from tests.helpers.program import ENDING, PROGRAM, Outcome, call, environment
 from tests.train.files import TASKS, data_file
+from tests.train.pretraining.files import model_folder, text_file
 from tests.train.test_finetune import rows, write
 
 TIMEOUT = 120  # seconds; nothing is measured
@@ -42,14 +43,8 @@ def finetune(
 ) -> list[str]:
     """The command: 9 updates per epoch, without dropout."""
     given = {"--train": data / train, "--model": data / "tiny", "--output": output, "--epochs": epochs}
-    words = [str(word) for option in given.items() for word in option]
-    return [
-        "finetune",
-        task,
-        *words,
-        *("--validation-fraction", "0.1", "--dropout", "0", "--batch-size", "16", "--lr", "1e-3"),
-        *more,
-    ]
+    given |= {"--validation-fraction": 0.1, "--dropout": 0, "--batch-size": 16, "--lr": 1e-3}
+    return ["finetune", task, *(str(word) for option in given.items() for word in option), *more]
 
 
 @contextmanager
@@ -111,10 +106,6 @@ def metrics(outcome: Outcome) -> list[float]:
     return [number for line in outcome.lines if line["event"] == "evaluated" for number in line["metrics"].values()]
 
 
-def weights(output: Path) -> bytes:
-    return (output / "model.safetensors").read_bytes()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.sampled
@@ -132,6 +123,20 @@ def test_two_processes_train_as_one_does_and_one_talks(data: Path, tmp_path: Pat
     assert not (tmp_path / "two.partial").exists()
     first, second = both(finetune(data, tmp_path / "dry", "--dry-run", **given), tmp_path)
     assert [line["event"] for line in first.lines] == ["started"] and (second.status, second.err) == (0, "")
+
+
+@pytest.mark.slow
+def test_two_processes_pre_train_as_one_does(tmp_path: Path) -> None:
+    text, model = text_file(tmp_path / "text.txt", 400), model_folder(tmp_path / "tiny")
+    command = [
+        *("pretrain", str(text), "--model", str(model), "--objective", "mlm,nsp", "--length", "24", "--steps", "60"),
+        *("--batch-size", "8", "--eval-every", "25", "--dropout", "0", "--lr", "1e-3", "--output"),
+    ]
+    first, second = both([*command, str(tmp_path / "two")], tmp_path)
+    assert (first.status, second.status, second.out, second.err) == (0, 0, "", "")
+    single = alone([*command, str(tmp_path / "one")])
+    assert losses(first) == pytest.approx(losses(single), rel=1e-4) and len(losses(single)) == 60
+    assert (tmp_path / "two" / "config.json").exists() and not (tmp_path / "two.partial").exists()
 
 
 @pytest.mark.slow
@@ -180,7 +185,8 @@ def test_a_lost_process_ends_the_other_and_two_resume_to_the_same_bits(data: Pat
     assert (first.status, second.status) == (0, 0), first.err
     assert first.lines[0]["first_step"] > 0
     assert both(finetune(data, tmp_path / "whole", epochs=6), tmp_path)[0].status == 0
-    assert weights(tmp_path / "out") == weights(tmp_path / "whole")
+    one, other = (tmp_path / name / "model.safetensors" for name in ("out", "whole"))
+    assert one.read_bytes() == other.read_bytes()
 
 
 @pytest.mark.slow
@@ -207,11 +213,7 @@ def test_a_signal_to_all_saves_once(by: signal.Signals, data: Path, tmp_path: Pa
     assert first.status in (1, 128 + by) and second.status in (1, 128 + by)
     assert "the same command resumes" in first.err and "Traceback" not in first.err + second.err
     saved = json.loads((tmp_path / "out.partial/runs/000/state.json").read_text())["step"]
-    assert saved == losses_done(first)
-
-
-def losses_done(outcome: Outcome) -> int:
-    return [line["step"] for line in outcome.lines if line["event"] == "step"][-1]
+    assert saved == [line["step"] for line in first.lines if line["event"] == "step"][-1]
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import mlxbert
@@ -47,7 +48,7 @@ def calls_of(monkeypatch: pytest.MonkeyPatch, work: Any) -> int:
 
 
 @pytest.mark.parametrize(
-    ("sentence", "every"), fast([(MEMORY[0], 2), (MEMORY[0], 1), (OTHER[0], 1), (REFUSED, 1)], (MEMORY[0], 2))
+    ("sentence", "every"), fast([(MEMORY[0], 5), (MEMORY[0], 1), (OTHER[0], 1), (REFUSED, 1)], (MEMORY[0], 5))
 )
 def test_wherever_an_update_fails_the_run_resumes_to_the_same_bits(
     sentence: str, every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -56,8 +57,7 @@ def test_wherever_an_update_fails_the_run_resumes_to_the_same_bits(
     states = {event.step: digest(whole) for event in whole.events() if isinstance(event, Step)}
     count = calls_of(monkeypatch, make_run(epochs=1, data=32).events)
     steps = set()
-    calls = range(count // 2, count // 2 + count // whole.steps + 1, every)  # of an update, and one more
-    for number in calls:
+    for number in {*range(first := count // 2, last := first + count // whole.steps, every), last}:  # of an update
         folder = tmp_path / str(number)
         failed = make_run(folder, epochs=1, data=32)
         with monkeypatch.context() as patched:
@@ -80,7 +80,7 @@ def test_wherever_an_update_fails_the_run_resumes_to_the_same_bits(
 def saved(folder: Path) -> dict[str, dict[str, Any]]:
     """The tensors of all files of a saved state; their order in a file is another one after a run was resumed."""
     files: dict[str, Any] = {path.name: mx.load(str(path)) for path in folder.glob("*.safetensors")}
-    return {name: {key: array.tolist() for key, array in arrays.items()} for name, arrays in files.items()}
+    return {name: {key: bytes(np.array(one)) for key, one in arrays.items()} for name, arrays in files.items()}
 
 
 def test_wherever_an_update_is_stopped_it_is_repeated_once(
@@ -91,7 +91,7 @@ def test_wherever_an_update_is_stopped_it_is_repeated_once(
     losses = [event.loss for event in whole.events() if isinstance(event, Step)]
     expected, resumed_at = saved(tmp_path / "whole"), set()
     count = calls_of(monkeypatch, make_run(**options).events)
-    of_update = range(count // 2, count // 2 + count // whole.steps + 1, 4)
+    of_update = {*range(first := count // 2, last := first + count // whole.steps, 8), last}
     for number in (0, *of_update, count - 1):  # the last is of an evaluation
         caplog.clear()
         run = make_run(tmp_path / f"once {number}", **options)
@@ -114,26 +114,26 @@ def test_wherever_an_update_is_stopped_it_is_repeated_once(
 
 
 @pytest.mark.parametrize("options", fast([{}, {"save_every": 1}, {"evaluate": None}], {}))
-@pytest.mark.parametrize("started", fast([1, 2, 3, 4, 8], 3, 4))
+@pytest.mark.parametrize("started", fast([1, 2, 3, 4], 2, 3))
 def test_updates_that_a_gpu_computed_in_vain_are_repeated(
     started: int, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error comes late: when the results, which are 0 here, are read, and the next update is started on them."""
     with a_gpu(monkeypatch):
-        whole = make_run(tmp_path / "whole", data=32, **options)
+        whole = make_run(tmp_path / "whole", data=16, **options)
         expected = [event.loss for event in whole.events() if isinstance(event, Step)]
     kept = saved(tmp_path / "whole")
     for always in (False, True):
         folder = tmp_path / f"always {always}"
         with monkeypatch.context() as patched:
             stopped_updates(patched, started, always=always)
-            run, found = make_run(folder, data=32, **options), list[float]()
+            run, found = make_run(folder, data=16, **options), list[float]()
             with pytest.raises(StoppedError) if always else nullcontext():
                 found += (event.loss for event in run.events() if isinstance(event, Step))
         step = run.state.progress.step
         assert started - 2 <= step < started if always else step == whole.steps
         with a_gpu(monkeypatch):
-            resumed = make_run(folder, data=32, **options)
+            resumed = make_run(folder, data=16, **options)
             assert resumed.state.progress.step == step
             found += (event.loss for event in resumed.events() if isinstance(event, Step))
         assert found == expected or always
@@ -159,12 +159,20 @@ def stopped_updates(patch: pytest.MonkeyPatch, number: int, *, always: bool) -> 
     patch.setattr(DeviceStep, "__call__", stopped)
 
 
-def test_one_of_several_processes_repeats_nothing_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = make_run(tmp_path, evaluate=None)
-    run.training = replace(run.training, group=ProcessGroup(0, 2))
-    failing_eval(monkeypatch, 60, DISPLAY)
-    with pytest.raises(StoppedError, match="is saved"):
+@pytest.mark.parametrize(("call", "sentence", "processes", "error", "said"), [
+    (0, MEMORY[0], 1, OutOfMemoryError, r"^(?!.*is saved)"),  # a first update leaves nothing
+    (60, DISPLAY, 2, StoppedError, "is saved"),  # one of several processes repeats nothing alone
+    (40, NO_FAULTS[0], 1, RuntimeError, "no Stream"),  # another error is not swallowed
+])  # fmt: skip
+def test_what_a_failure_ends(
+    call: int, sentence: str, processes: int, error: Any, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(tmp_path / "run", evaluate=None)
+    run.training = replace(run.training, group=ProcessGroup(0, processes))
+    failing_eval(monkeypatch, call, sentence)
+    with pytest.raises(error, match=said):
         [*run.events()]
+    assert call or not (tmp_path / "run").exists()
 
 
 def test_a_device_that_fails_is_no_lost_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,21 +180,6 @@ def test_a_device_that_fails_is_no_lost_process(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(mx.distributed, "all_sum", lambda array: array)
     with pytest.raises(OutOfMemoryError):
         ProcessGroup(0, 2).sum({"": mx.zeros(3)})
-
-
-def test_a_first_update_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = make_run(tmp_path / "run")
-    failing_eval(monkeypatch, 0)
-    with pytest.raises(OutOfMemoryError) as problem:
-        [*run.events()]
-    assert "is saved" not in problem.value.message and not (tmp_path / "run").exists()
-
-
-def test_another_error_is_not_swallowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = make_run(tmp_path / "run")
-    failing_eval(monkeypatch, 40, NO_FAULTS[0])
-    with pytest.raises(RuntimeError, match="no Stream"):
-        [*run.events()]
 
 
 def test_a_device_that_fails_while_the_state_is_saved_keeps_the_one_before(
@@ -298,7 +291,7 @@ def failing_call(patch: pytest.MonkeyPatch, owner: Any, name: str, number: int) 
 @pytest.mark.parametrize(
     ("started", "options"),
     fast(
-        [*((number, {}) for number in (1, 2, 3, 4, 8)), (3, {"save_every": 1}), (4, {"evaluate": None})],
+        [*((number, {}) for number in (1, 2, 3, 4)), (3, {"save_every": 1}), (4, {"evaluate": None})],
         (1, {}),
         (2, {}),
         (4, {}),
@@ -311,19 +304,19 @@ def test_the_state_before_an_update_that_was_not_computed_is_saved(
     """And with it all updates that are known to be computed: all but that one and the one before it, at most."""
     with monkeypatch.context() as patched:
         failing_call(patched, DeviceStep, "__call__", started)
-        run = make_run(tmp_path, data=32, **options)
+        run = make_run(tmp_path, data=16, **options)
         with pytest.raises(OutOfMemoryError) as problem:
             [*run.events()]
     kept = run.state.progress.step
     assert max(started - 2, 0) <= kept < started
     assert (f"the state after step {kept} is saved" in problem.value.message) == (kept > 0)
-    resumed = make_run(tmp_path, data=32, **options)
+    resumed = make_run(tmp_path, data=16, **options)
     assert resumed.state.progress.step == kept
     if kept:
         saved: list[RunState] = []
         monkeypatch.setattr("mlxbert.train.loop.saved_run.RunStore.save", lambda store, state: saved.append(state))
         with a_gpu(monkeypatch):  # of an uninterrupted run, which saves after as many updates
-            [*make_run(tmp_path / "whole", data=32, evaluate=None, save_every=kept).events()]
+            [*make_run(tmp_path / "whole", data=16, evaluate=None, save_every=kept).events()]
         assert saved[0].progress.step == kept and digest(resumed) == digest(SimpleNamespace(state=saved[0]))
 
 

@@ -13,21 +13,22 @@ import pytest
 
 from tests.helpers.program import ENDING
 from tests.train.files import TASKS, data_file
+from tests.train.pretraining.files import model_folder, text_file
 
 pytestmark = pytest.mark.slow
 KILLS = int(os.environ.get("MLXBERT_TEST_KILLS", "4"))
 
 
-@pytest.fixture
-def command(base: Path, tmp_path: Path) -> list[str]:
-    return command_of("classify", base, tmp_path)
-
-
 def command_of(task: str, base: Path, folder: Path) -> list[str]:
+    common = sys.executable, "-m", "mlxbert"
+    options = "--quiet", "--batch-size", "8", "--save-every", "5", "--model"
+    if task == "pretrain":
+        text, model = text_file(folder / "text.txt", 400), model_folder(folder / "tiny")
+        words = "--objective", "mlm,nsp", "--whole-words", "--length", "24", "--steps", "200", "--eval-every", "25"
+        return [*common, "pretrain", str(text), *options, str(model), *words]
     return [
-        *(sys.executable, "-m", "mlxbert", "finetune", task, "--train", str(data_file(folder, task, 120)), "--quiet"),
-        *("--model", str(base), "--epochs", "6", "--batch-size", "8", "--seeds", "2", "--save-every", "5"),
-        *(["--crf"] if task == "tag" else []),
+        *(*common, "finetune", task, "--train", str(data_file(folder, task, 120)), *options, str(base)),
+        *("--epochs", "6", "--seeds", "2", *(["--crf"] if task == "tag" else [])),
     ]
 
 
@@ -60,12 +61,14 @@ def _saved(partial: Path) -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in partial.glob("runs/*/state.json")}
 
 
-def check_kills(command: list[str], tmp_path: Path, seed: int) -> None:
-    """Kills a command at random moments, and compares what it ends with to a run that nobody killed."""
-    start = time.monotonic()
+@pytest.mark.parametrize("task", [*TASKS, "pretrain"])
+@pytest.mark.sampled
+def test_killed_at_random_moments(task: str, base: Path, tmp_path: Path) -> None:
+    """What a command ends with is compared to a run that nobody killed."""
+    command, start = command_of(task, base, tmp_path), time.monotonic()
     expected = finished(command, tmp_path / "whole")
     seconds = time.monotonic() - start
-    rng = random.Random(seed)
+    rng = random.Random(5)
     kills: list[signal.Signals] = []
     while len(kills) < KILLS and not (tmp_path / "parts").exists():
         how = rng.choice([signal.SIGKILL, *ENDING])
@@ -79,16 +82,10 @@ def check_kills(command: list[str], tmp_path: Path, seed: int) -> None:
     assert not (tmp_path / "parts.partial").exists()
 
 
-@pytest.mark.parametrize("task", TASKS)
-@pytest.mark.sampled
-def test_killed_at_random_moments(task: str, base: Path, tmp_path: Path) -> None:
-    check_kills(command_of(task, base, tmp_path), tmp_path, seed=5)
-
-
 @pytest.mark.parametrize("by", ENDING)
-def test_a_signal_saves_and_says_how_to_go_on(by: signal.Signals, command: list[str], tmp_path: Path) -> None:
+def test_a_signal_saves_and_says_how_to_go_on(by: signal.Signals, base: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
-    talking = [word for word in command if word != "--quiet"]
+    talking = [word for word in command_of("classify", base, tmp_path) if word != "--quiet"]
     talking[talking.index("--save-every") + 1] = "1000000"
     talking[talking.index("--epochs") + 1] = "100"
     with subprocess.Popen(
@@ -108,13 +105,14 @@ def test_a_signal_saves_and_says_how_to_go_on(by: signal.Signals, command: list[
     assert f"saved at step {saved}; the same command resumes: mlxbert finetune" in errors.decode()
 
 
-NEEDS_DISK = pytest.mark.skipif(
-    not Path("/dev/shm").is_dir() or os.geteuid() != 0, reason="mounts a small disk, which takes root"
-)
-
-
-def check_full_disk(command: list[str], tmp_path: Path, size: int, free: int) -> None:
+@pytest.mark.skipif(not Path("/dev/shm").is_dir() or os.geteuid() != 0, reason="mounts a small disk, which takes root")
+@pytest.mark.parametrize(("task", "size", "free"), [
+    ("classify", 2**21, 400_000),
+    *(("pretrain", 2**22, free) for free in (20_000, 300_000)),  # too little for the corpus, and for the state
+])  # fmt: skip
+def test_a_full_disk(task: str, size: int, free: int, base: Path, tmp_path: Path) -> None:
     """Runs a command with that many bytes left of a disk of that size, and again with room."""
+    command = command_of(task, base, tmp_path)
     expected = finished(command, tmp_path / "whole")
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -131,8 +129,3 @@ def check_full_disk(command: list[str], tmp_path: Path, size: int, free: int) ->
         assert finished(command, disk / "out") == expected
     finally:
         subprocess.run(["umount", str(disk)], check=True)
-
-
-@NEEDS_DISK
-def test_a_full_disk(command: list[str], tmp_path: Path) -> None:
-    check_full_disk(command, tmp_path, 2**21, 400_000)

@@ -1,16 +1,17 @@
 """The loop: what a run computes, and that it resumes to the same bits."""
 
-import functools
+import contextlib
 import itertools
 import json
 import math
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mlxbert.cpu import numpy_layers
@@ -18,9 +19,10 @@ from mlxbert.errors import CheckpointError, MlxbertError
 from mlxbert.machine.device import mx, scalar
 from mlxbert.nn.heads import Network
 from mlxbert.train.loop.distributed import ProcessGroup
-from mlxbert.train.loop.events import Evaluated, Event, Saved, Step
+from mlxbert.train.loop.events import Evaluated, Saved, Step
 from mlxbert.train.loop.saved_run import Progress, RunStore
 from mlxbert.train.loop.trained_parameters import TABLE
+from mlxbert.train.loop.training_run import Run, _after_evaluation
 from mlxbert.train.objectives.objective import TrainBatch
 from tests.helpers.cases import fast
 from tests.train.runs import Parity, digest, make_run, parameters, steps
@@ -39,27 +41,33 @@ def test_events_of_a_run(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("all_cores")
 @pytest.mark.parametrize("stop", fast([3, 4, 5, 8], 3, 4))
 def test_a_resumed_run_has_the_same_bits(tmp_path: Path, stop: int) -> None:
-    whole = make_run(epochs=2)
+    whole = make_run()
     expected = [(step.loss, step.lr, step.gradient_norm) for step in steps(whole.events())]
-    first = make_run(tmp_path)
-    found = []
-    stream = first.events()
-    for event in stream:
-        if isinstance(event, Step):
-            found.append((event.loss, event.lr, event.gradient_norm))
-            if event.step == stop:
-                break
-    stream.close()  # type: ignore[attr-defined]
+    interrupted(make_run(tmp_path), stop)
     second = make_run(tmp_path)
     assert second.state.progress.step == stop
-    found += [(step.loss, step.lr, step.gradient_norm) for step in steps(second.events())]
-    assert found == expected
+    assert [(step.loss, step.lr, step.gradient_norm) for step in steps(second.events())] == expected[stop:]
     assert digest(second) == digest(whole)
     assert second.state.progress.history == whole.state.progress.history
-    assert second.state.progress.losses == whole.state.progress.losses
-    known = [*make_run(tmp_path).state.progress.losses]
-    assert known == [(number, loss) for number, (loss, *_) in enumerate(expected, 1)]
-    assert [(one.step, one.best) for one in make_run(tmp_path).earlier()] == [(4, True), (8, False)]
+    stored = make_run(tmp_path)
+    assert [*stored.state.progress.losses] == [(number, loss) for number, (loss, *_) in enumerate(expected, 1)]
+    assert [(one.step, one.best) for one in stored.earlier()] == [(4, True), (8, False)]
+
+
+@pytest.mark.parametrize("how", [Generator.close, lambda stream: stream.throw(KeyboardInterrupt), None])
+def test_an_interrupt_saves_first(how: Any, tmp_path: Path) -> None:
+    """A killed run, whose stream is neither closed nor ended, resumes from the last saved state."""
+    stream = interrupted(make_run(tmp_path, save_every=3), 5, how)
+    assert stream is not None and make_run(tmp_path).state.progress.step == (4 if how is None else 5)
+
+
+def interrupted(run: Run, step: int, how: Any = Generator.close) -> Any:
+    """Reads the events of a run up to a step, and ends them."""
+    stream = run.events()
+    next(event for event in stream if isinstance(event, Step) and event.step == step)
+    with contextlib.suppress(KeyboardInterrupt):
+        how and how(stream)
+    return stream
 
 
 def test_a_loss_may_be_evaluated_where_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,32 +98,6 @@ def test_the_losses_of_a_run_are_kept_as_means_of_equal_parts(steps: int) -> Non
         assert loss == pytest.approx(sum(map(math.sin, range(start + 1, end + 1))) / (end - start))
         start = end
     assert Progress.from_dict(json.loads(json.dumps(asdict(progress)))) == progress
-
-
-@pytest.mark.slow
-def test_a_killed_run_resumes_from_the_last_saved_state(tmp_path: Path) -> None:
-    whole = make_run()
-    list(whole.events())
-    first = make_run(tmp_path, save_every=4)
-    stream = first.events()
-    for event in stream:
-        if isinstance(event, Step) and event.step == 6:
-            break
-    stored = make_run(tmp_path, save_every=4)  # `stream` is alive: nothing was saved after step 4
-    assert stored.state.progress.step == 4
-    list(stored.events())
-    assert digest(stored) == digest(whole)
-
-
-def test_an_interrupt_saves_first(tmp_path: Path) -> None:
-    run = make_run(tmp_path)
-    stream = run.events()
-    for event in stream:
-        if isinstance(event, Step) and event.step == 5:
-            with pytest.raises(KeyboardInterrupt):
-                stream.throw(KeyboardInterrupt)  # type: ignore[attr-defined]
-            break
-    assert make_run(tmp_path).state.progress.step == 5
 
 
 def test_an_interrupt_within_an_update_waits_for_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,17 +163,15 @@ def test_accumulated_batches_are_one_batch(monkeypatch: pytest.MonkeyPatch) -> N
     three = make_run(rate=0, data=50, batch_size=8, gradient_accumulation=3, epochs=1, weight_decay=0.1)
     assert one.steps == three.steps == 3
     for run in (one, three):  # the same examples, whose order differs: batches are drawn with their size
-        monkeypatch.setattr(run.order, "batches", functools.partial(_fixed, size=24 if run is one else 8))
+        size = run.training.options.batch_size
+        parts = [[[*range(start, min(start + size, 50))] for start in range(first, min(first + 24, 50), size)]
+                 for first in (0, 24, 48)]  # fmt: skip
+        monkeypatch.setattr(run.order, "batches", parts.__getitem__)
     pairs = zip(steps(one.events()), steps(three.events()), strict=True)
     assert all(a.loss == pytest.approx(b.loss, rel=1e-5) for a, b in pairs)
     for name, array in one.state.parameters.items():
         # The gradient of a bias of the keys is 0 but for rounding, which Adam makes large.
         assert "key.bias" in name or scalar(mx.abs(array - three.state.parameters[name]).max()) < 2e-4, name
-
-
-def _fixed(step: int, size: int) -> list[list[int]]:
-    numbers = list(range(24 * step, min(24 * step + 24, 50)))
-    return [numbers[start : start + size] for start in range(0, len(numbers), size)]
 
 
 @pytest.mark.usefixtures("all_cores")
@@ -231,27 +211,31 @@ _HISTORIES: dict[str, tuple[list[float], list[float], int | None, int, int]] = {
 }
 
 
-@pytest.mark.parametrize("resumed", [False, True])
 @pytest.mark.parametrize(("scores", "losses", "patience", "ended", "best"), _HISTORIES.values(), ids=[*_HISTORIES])
 def test_training_ends_when_neither_score_nor_loss_improves(
-    scores: list[float], losses: list[float], patience: int | None, ended: int, best: int, resumed: bool,
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    scores: list[float], losses: list[float], patience: int | None, ended: int, best: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(Parity, "perfect", 1.0)
-    entries = itertools.zip_longest(scores, losses)
-    metrics = iter([{"accuracy": score} | ({} if loss is None else {"loss": loss}) for score, loss in entries])
-    given: dict[str, Any] = {"data": 8, "epochs": 5, "patience": patience, "evaluate": lambda: next(metrics)}
-    run = make_run(tmp_path, **given)
-    if resumed:  # after each evaluation but the last, the run is made anew from its folder
-        for number in range(1, ended):
-            stream = run.events()
-            next(event for event in stream if isinstance(event, Evaluated))
-            stream.close()  # type: ignore[attr-defined]
-            run = make_run(tmp_path, **given)
-            assert len(run.state.progress.history) == number
-    list(run.events())
-    progress = run.state.progress
+    training, progress = make_run(patience=patience).training, Progress()
+    for step, (score, loss) in enumerate(itertools.zip_longest(scores, losses), 1):
+        metrics = {"accuracy": score} | ({} if loss is None else {"loss": loss})
+        progress = _after_evaluation(training, replace(progress, step=step), metrics, step)[0]
+        if progress.stopped:
+            break
     assert (len(progress.history), progress.best_step) == (ended, best)
+
+
+def test_a_resumed_run_remembers_earlier_evaluations(tmp_path: Path) -> None:
+    scores = iter([0.5, 0.9, 0.7, 0.8, 0.95])
+    given: dict[str, Any] = {"data": 8, "epochs": 5, "patience": 2, "evaluate": lambda: {"accuracy": next(scores)}}
+    for number in range(4):  # after each evaluation but the last, the run is made anew from its folder
+        run = make_run(tmp_path, **given)
+        assert len(run.state.progress.history) == number
+        stream = run.events()
+        next(event for event in stream if isinstance(event, Evaluated))
+        list(stream) if number == 3 else stream.close()  # type: ignore[attr-defined]
+    assert (len(run.state.progress.history), run.state.progress.best_step) == (4, 2)
 
 
 def test_all_processes_use_the_metrics_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,27 +249,23 @@ def test_all_processes_use_the_metrics_of_the_first(monkeypatch: pytest.MonkeyPa
     assert {event.metrics["accuracy"] for event in run.events() if isinstance(event, Evaluated)} == {0.25}
 
 
-def test_a_loss_that_is_not_finite_stops_and_names_the_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("done", [0, 3])
+def test_a_loss_that_is_not_finite_stops_and_names_the_batch(
+    done: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = make_run(tmp_path)
     loss = Parity.loss
 
     def broken(self: Any, network: Any, batch: Any) -> Any:
         found, weight = loss(self, network, batch)
-        return (found * math.nan if run.state.progress.step == 3 else found), weight
+        return (found * math.nan if run.state.progress.step == done else found), weight
 
     monkeypatch.setattr(Parity, "loss", broken)
-    with pytest.raises(MlxbertError, match=r"line \d+"):
+    with pytest.raises(MlxbertError, match=rf"step {done + 1}, in the batch of line \d+"):
         list(run.events())
-    monkeypatch.setattr(Parity, "loss", loss)
-    assert make_run(tmp_path).state.progress.step == 3  # nothing is lost
+    assert make_run(tmp_path).state.progress.step == done  # nothing is lost
+    assert done or not list(tmp_path.iterdir())  # other options need no overwrite=True
     assert all(mx.isfinite(array).all().item() for array in run.state.parameters.values())
-
-
-def test_a_first_loss_that_is_not_finite_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Parity, "loss", lambda *_: (mx.array(math.nan), 8.0))
-    with pytest.raises(MlxbertError, match="step 1"):
-        list(make_run(tmp_path).events())
-    assert not list(tmp_path.iterdir())  # other options need no overwrite=True
 
 
 @pytest.mark.parametrize("metrics", [{"accuracy": math.nan}, {"score": 1.0}])
@@ -316,17 +296,13 @@ def test_frozen_parameters_stay(freeze: int) -> None:
     # The gradient of a bias of the keys is 0 but for rounding, and may or may not change it.
     expected = {name for name in before if name.startswith(("encoder.embeddings.", *layers))}
     assert expected <= still and not {name for name in still - expected if "key.bias" not in name}
-    assert run.frozen == sum(_size(before[name]) for name in expected)
+    assert run.trained.frozen_count == sum(np.size(before[name]) for name in expected)
     assert run.training.network.encoder.frozen == freeze
-
-
-def _size(values: Any) -> int:
-    return sum(map(_size, values)) if isinstance(values, list) else 1
 
 
 def test_training_used_rows_is_training_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     used = make_run(weight_decay=0.1)
-    assert used.state.parameters[TABLE].shape[0] < used._trained.whole(used.state.parameters, 1.0)[TABLE].shape[0]
+    assert used.state.parameters[TABLE].shape[0] < used.trained.whole(used.state.parameters, 1.0)[TABLE].shape[0]
     monkeypatch.setattr(Parity, "tokens", lambda self, example: range(46))
     every = make_run(weight_decay=0.1)
     assert every.state.parameters[TABLE].shape[0] > used.state.parameters[TABLE].shape[0]
@@ -359,11 +335,8 @@ def test_a_state_of_another_network_is_refused(change: str, tmp_path: Path) -> N
 
 
 def test_a_full_disk_keeps_the_state_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = make_run(tmp_path, save_every=2)
-    stream: Iterator[Event] = first.events()
-    for event in stream:
-        if isinstance(event, Saved):
-            break
+    stream = make_run(tmp_path, save_every=2).events()
+    next(event for event in stream if isinstance(event, Saved))
 
     def full(file: Any, arrays: Any) -> None:
         file.write(b"some")

@@ -37,7 +37,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def adapter(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A trained adapter; tests that change it copy it."""
     out = tmp_path_factory.mktemp("trained") / "adapter"
-    list(_run(base, out, epochs=6))
+    list(_run(base, out, epochs=5, eval_every=35))
     return out
 
 
@@ -81,11 +81,8 @@ def test_what_is_trained_and_what_is_not(base: Path, tmp_path: Path) -> None:
 def test_it_learns_and_opens_alone_and_with_its_base(base: Path, adapter: Path) -> None:
     labels = ("animal", "place")
     for model in (mlxbert.load(adapter), mlxbert.load(base, adapter=adapter)):
-        assert (
-            model.labels is not None
-            and model.labels.names == labels
-            and [*model.network.heads] == ["sequence_classifier"]
-        )
+        assert model.labels is not None and model.labels.names == labels
+        assert [*model.network.heads] == ["sequence_classifier"]
         assert mlxbert.evaluate("classify", model, data=_records()).score > 0.9
     record = json.loads((adapter / "training.json").read_text(encoding="utf-8"))
     assert record["runs"][0]["score"] == pytest.approx(record["metrics"]["accuracy"])
@@ -149,7 +146,7 @@ def test_ranks_can_be_swept(base: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", fast(["bfloat16", "float16"], "bfloat16"))
 def test_a_quantized_base_is_trained_on(base: Path, tmp_path: Path, dtype: str) -> None:
     mlxbert.convert(base, tmp_path / "small", quantize=4, group_size=32)
-    events = list(_run(tmp_path / "small", tmp_path / "out", dtype=dtype, epochs=8))
+    events = list(_run(tmp_path / "small", tmp_path / "out", dtype=dtype, epochs=5, eval_every=35))
     losses = [event.loss for event in events if isinstance(event, Step)]
     assert sum(losses[-7:]) < 0.7 * sum(losses[:7])
     model = mlxbert.load(tmp_path / "out")
@@ -282,8 +279,5 @@ def test_vectors_are_trained_through_adapters(base: Path, tmp_path: Path) -> Non
         list(_run(base, tmp_path / "out", "embed", train=data, pooling="cls"))
     list(_run(base, tmp_path / "out", "embed", train=data))
     assert not any(name.startswith("base_model.model.bert.") for name in _tensors(tmp_path / "out"))
-    found, plain = (
-        mlxbert.embed(model, "the cat")
-        for model in (mlxbert.load(tmp_path / "out", task="embed"), mlxbert.load(base, task="embed"))
-    )
+    found, plain = (mlxbert.embed(mlxbert.load(path, task="embed"), "the cat") for path in (tmp_path / "out", base))
     assert mx.abs(mx.array(found - plain)).max().item() > 1e-4  # type: ignore[operator]

@@ -1,6 +1,7 @@
 """Losses and their gradients, next to double precision and next to torch."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from numpy.typing import NDArray
 
 from mlxbert.errors import ArgumentError
 from mlxbert.machine.device import mx
-from mlxbert.train.nn.losses import binary_cross_entropy, cross_entropy, mean_squared_error
+from mlxbert.train.nn.losses import binary_cross_entropy, cross_entropy, mean_squared_error, soft_cross_entropies
 
 Array = NDArray[np.float64]
 
@@ -87,19 +88,28 @@ def test_cross_entropy_is_that_of_torch(classes: int, smoothing: float, weighted
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", [(9,), (9, 1), (9, 5)])
+@pytest.mark.parametrize("shape", [(9,), (9, 1), (9, 5), (9, 400)])
 def test_the_other_losses_are_those_of_torch(shape: tuple[int, ...]) -> None:
     torch = pytest.importorskip("torch")
     functional = torch.nn.functional
     logits, targets = _random(*shape), (_random(*shape, scale=1) > 0).astype(np.float32)
     per_row = logits.size / shape[0]
+
+    def divergence(x: Any, y: Any) -> Any:
+        one, other = (scores.reshape(9, -1).log_softmax(-1) for scores in (x, y))
+        return functional.kl_div(one, other, log_target=True, reduction="sum")
+
+    def soft(x: mx.array, y: mx.array) -> mx.array:
+        return soft_cross_entropies(x.reshape(9, -1), y.reshape(9, -1)).sum()
+
     for ours, reference in (
         (binary_cross_entropy, lambda x, y: functional.binary_cross_entropy_with_logits(x, y, reduction="sum")),
         (mean_squared_error, lambda x, y: functional.mse_loss(x, y, reduction="sum") / per_row),
+        (soft, divergence),
     ):
         theirs = torch.tensor(logits, dtype=torch.float64, requires_grad=True)
         expected = reference(theirs, torch.tensor(targets, dtype=torch.float64))
         expected.backward()
         value, gradient = _with_gradient(lambda x, ours=ours: ours(x, mx.array(targets)), logits)  # type: ignore[misc]
-        assert value == pytest.approx(expected.item(), rel=1e-6)
+        assert value == pytest.approx(expected.item(), rel=1e-6, abs=1e-6)
         assert np.abs(gradient - theirs.grad.numpy()).max() < 2e-6

@@ -12,8 +12,10 @@ import pytest
 
 import mlxbert
 from mlxbert.errors import ArgumentError
+from mlxbert.machine.device import mx
 from mlxbert.train.loop import phase_times
 from mlxbert.train.loop.events import Evaluated, Event, Finished, Started, Step
+from mlxbert.train.loop.gradients import Gradients
 from mlxbert.train.loop.phase_times import EARLIER, Times
 from mlxbert.train.loop.run_estimate import Costs
 from mlxbert.train.loop.updater import BatchGradients
@@ -31,6 +33,7 @@ class Clock:
 
     def __init__(self) -> None:
         self.now, self.update, self.asked = 1000.0, 2.0, 0.0
+        self.learns = False  # whether updates have gradients, which take time
 
     def __call__(self) -> float:
         self.now += self.asked
@@ -46,9 +49,13 @@ def short_runs_are_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     found, gradients = Clock(), BatchGradients.__call__
 
-    def slow(*given: Any) -> Any:
+    def slow(made: BatchGradients, parameters: Any, *given: Any) -> Any:
         found.now += found.update
-        return gradients(*given)
+        if found.learns:
+            return gradients(made, parameters, *given)
+        zero, names = mx.array(0.0), made._training.objective.losses
+        arrays = {name: mx.zeros_like(array) for name, array in parameters.items()}
+        return Gradients(zero, mx.array(1.0), arrays, dict.fromkeys(names, zero))
 
     monkeypatch.setattr(phase_times, "clock", found)
     monkeypatch.setattr(BatchGradients, "__call__", slow)
@@ -99,14 +106,13 @@ def test_an_interrupted_run_counts_the_earlier_training(base: Path, tmp_path: Pa
     assert finished.seconds == sum(finished.phases.values())
 
 
-def test_the_estimate_comes_before_training_and_changes_nothing(base: Path, tmp_path: Path, clock: Clock) -> None:
-    with_it = [*start(base, tmp_path / "a", epochs=1)]
-    estimate = one(with_it, Started).estimate
-    assert 26 <= estimate.seconds <= 44 and estimate.memory > 0  # 13 updates, evaluations, frozen vectors
-    assert one([*start(base, tmp_path / "dry", epochs=1, dry_run=True)], Started).estimate.seconds == estimate.seconds
-    assert one([*start(base, tmp_path / "short", epochs=1, batch_size=100)], Started).estimate is None
-    runs = [*start(base, tmp_path / "runs", epochs=1, seeds=2)]
-    assert [event.estimate is None for event in runs if isinstance(event, Started)] == [False, True]
+def test_the_estimate_comes_before_training(base: Path, tmp_path: Path, clock: Clock) -> None:
+    options = {"epochs": 1, "seeds": 2}
+    [dry] = start(base, tmp_path / "dry", dry_run=True, **options)
+    estimates = [event.estimate for event in start(base, tmp_path / "out", **options) if isinstance(event, Started)]
+    assert estimates[1] is None and estimates[0].seconds == dry.estimate.seconds and estimates[0].memory > 0
+    assert 2 * 26 <= dry.estimate.seconds <= 2 * 44  # 13 updates, evaluations, frozen vectors
+    assert next(iter(start(base, tmp_path / "short", epochs=1, batch_size=100))).estimate is None
 
 
 def test_long_updates_are_measured_once_after_the_first(base: Path, tmp_path: Path, clock: Clock) -> None:
@@ -161,6 +167,7 @@ def test_a_run_that_becomes_slower_still_fits(base: Path, tmp_path: Path, clock:
 
 @pytest.mark.slow
 def test_a_timed_run_resumes_to_the_same_bits(base: Path, tmp_path: Path, clock: Clock) -> None:
+    clock.learns = True
     [*start(base, tmp_path / "whole", minutes=1)]
     events = start(base, tmp_path / "parts", minutes=1)
     assert any(isinstance(event, Step) and event.step == 7 for event in events)

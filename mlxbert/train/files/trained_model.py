@@ -31,15 +31,11 @@ def write_trained(
     embedder: Embedder | SparseEmbedder | TokenEmbedder | None = None,
     adapter: WriteWeights | None = None,
 ) -> None:
-    """Writes a trained model into a folder that is moved into place later.
+    """Writes a trained model into an empty folder that is moved into place later.
 
-    Args:
-        partial: The folder to write, which must be empty.
-        describe: Called with the folder once it can be loaded. It returns the content of more files by name,
-            such as the model card and the record of the training.
-        keys: More keys for `config.json`; the value `None` removes a key.
-        embedder: How the model makes vectors, if it was trained for them; otherwise no modules are written.
-        adapter: A function that writes an adapter into the folder; it is called instead of writing all weights.
+    `describe` is called with the folder once it can be loaded, and returns the content of more files by name, such as
+    the model card. `keys` are more keys for `config.json`; the value `None` removes a key. Without an `embedder`, no
+    modules are written. `adapter` is called in place of writing all weights.
     """
     inner = copied_files.place_of_encoder(None, own=has_own_head(model))
     (partial / MARKER).touch()
@@ -78,12 +74,7 @@ _TRANSFORMER, _DENSE = "sentence_transformers.models.Transformer", "pylate.model
 
 
 def write_sparse(embedder: SparseEmbedder, folder: Path, max_length: int, width: int) -> None:
-    """Writes the modules and the prompts of a SPLADE model. The checkpoint is in the same folder.
-
-    Args:
-        max_length: The maximum input length in tokens.
-        width: The number of word embeddings.
-    """
+    """Writes the modules and the prompts of a SPLADE model with `width` word embeddings, next to its checkpoint."""
     config = embedder.config
     limits = {"max_seq_length": max_length, "do_lower_case": config.lower_case}
     output = {"transformer_task": "fill-mask", "modality_config": OUTPUT, "module_output_name": "token_embeddings"}
@@ -95,15 +86,20 @@ def write_sparse(embedder: SparseEmbedder, folder: Path, max_length: int, width:
         "embedding_dimension": width,
     }
     write_json(folder / "1_SpladePooling" / CONFIG, pooling)
-    modules = [
-        {"idx": number, "name": str(number), "path": path, "type": kind}
-        for number, (path, kind) in enumerate(_TYPES.items())
-    ]
-    (folder / MODULES).write_text(json.dumps(modules, indent=2) + "\n", encoding="utf-8")
+    _write_modules(folder, _TYPES)
     prompts = {"prompts": dict(config.prompts), "default_prompt_name": config.default_prompt_name}
     limit = {} if config.top_k is None else {"max_active_dims": config.top_k}
     settings = {"model_type": "SparseEncoder", **prompts, "similarity_fn_name": config.similarity, **limit}
     write_json(folder / SETTINGS, settings)
+
+
+def _write_modules(folder: Path, types: Mapping[str, str]) -> None:
+    """Writes the list of modules, given the type of each path."""
+    modules = [
+        {"idx": number, "name": str(number), "path": path, "type": kind}
+        for number, (path, kind) in enumerate(types.items())
+    ]
+    (folder / MODULES).write_text(json.dumps(modules, indent=2) + "\n", encoding="utf-8")
 
 
 def check_writable(embedder: TokenEmbedder) -> None:
@@ -129,11 +125,7 @@ def check_writable(embedder: TokenEmbedder) -> None:
 
 
 def write_token_embedder(embedder: TokenEmbedder, folder: Path, inner: str = "") -> None:
-    """Writes the modules and the settings of a model that passes `check_writable`.
-
-    Args:
-        inner: The path of the transformer within the folder.
-    """
+    """Writes the modules and the settings of a model that passes `check_writable`; `inner` holds the transformer."""
     check_writable(embedder)
     config, layers = embedder.config, embedder.layers[:-1]
     longest = max(config.query.length or 0, config.document.length or 0)
@@ -144,11 +136,7 @@ def write_token_embedder(embedder: TokenEmbedder, folder: Path, inner: str = "")
     for path, layer in zip(paths, layers, strict=True):
         (folder / path).mkdir()
         write_layer(layer, folder / path)
-    entries = [(inner, _TRANSFORMER), *((path, _DENSE) for path in paths)]
-    modules = [
-        {"idx": number, "name": str(number), "path": path, "type": kind} for number, (path, kind) in enumerate(entries)
-    ]
-    (folder / MODULES).write_text(json.dumps(modules, indent=2) + "\n", encoding="utf-8")
+    _write_modules(folder, {inner: _TRANSFORMER} | dict.fromkeys(paths, _DENSE))
     write_json(
         folder / SETTINGS,
         {

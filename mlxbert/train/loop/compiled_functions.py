@@ -22,9 +22,8 @@ _ARRAY = object()  # stands for an array in a structure
 class Compiled:
     """A function that is compiled once for each shape of its arguments.
 
-    Attributes:
-        function: The function to compile. It takes parameters, keyed by name, and trees that `split` can split; it
-            returns a tree of arrays. It must not depend on anything else that changes.
+    The function takes parameters, keyed by name, and trees that `split` can split; it returns a tree of arrays. It must
+    not depend on anything else that changes.
     """
 
     def __init__(self, function: Callable[..., Any], name: str) -> None:
@@ -76,9 +75,7 @@ class Compiled:
 def split(tree: Any, arrays: list[mx.array]) -> Any:
     """Returns the structure of a tree, which is hashable, and appends the arrays and floats of the tree to `arrays`.
 
-    Args:
-        tree: Nested dataclasses, dictionaries, lists and tuples of arrays, floats and other values. The other
-            values become part of the structure.
+    Other values in the nested dataclasses, dictionaries, lists and tuples become part of the structure.
     """
     if isinstance(tree, mx.array | float):
         arrays.append(tree if isinstance(tree, mx.array) else mx.array(tree, mx.float32))

@@ -43,7 +43,7 @@ _SIZES_ON_GPU = 4  # number of different part sizes on a GPU, which compiles eac
 
 
 def batches(count: int, batch_size: int, seed: int, epoch: int) -> list[list[int]]:
-    """Returns the batches of an epoch, in random order.
+    """Returns the batches of an epoch, in random order, each as a list of example indices.
 
     The order ignores lengths. Batches of examples with similar lengths would save padding, but the model would learn
     worse (measured on WNUT-17). Dividing each batch into `parts` saves padding instead.
@@ -52,9 +52,6 @@ def batches(count: int, batch_size: int, seed: int, epoch: int) -> list[list[int
     of two examples would change the weights as much as a full batch, but with a noisy gradient; and a loss that
     compares examples would be meaningless. (If all batches had nearly equal sizes, a GPU would have to compile more
     shapes.)
-
-    Returns:
-        The indices of the examples in each batch. Each example is in exactly one batch.
     """
     rng = random.Random(f"order {seed} {epoch}")
     order = list(range(count))
@@ -100,17 +97,11 @@ Fits = Callable[[int, int], bool]
 
 
 def parts(lengths: Sequence[int], at_once: int, fits: Fits = lambda count, length: True) -> list[list[int]]:
-    """Divides examples into `at_once` parts, or into a multiple of `at_once` parts if this saves padding.
+    """Divides examples of these lengths into `at_once` parts, or into a multiple of them if this saves padding.
 
-    Args:
-        lengths: The number of tokens of each example.
-        at_once: The number of parts that are computed at the same time. Such parts hold similar numbers of examples,
-            and the examples have similar lengths.
-        fits: A part is halved until it fits, or has one example.
-
-    Returns:
-        The indices of the examples in each part, the shortest example first. Each example is in exactly one part. The
-        largest parts come first, so that the last parts, which occupy only some of the cores, are small.
+    Parts that are computed at the same time hold similar numbers of examples, which have similar lengths. A part is
+    halved until it `fits`, or has one example. Returns the indices of the examples in each part, the shortest example
+    first. The largest parts come first, so that the last parts, which occupy only some of the cores, are small.
     """
     ordered = sorted(range(len(lengths)), key=lambda number: lengths[number])
     cost, step = (_PART_COST_ON_GPU, -(-len(ordered) // _SIZES_ON_GPU)) if on_gpu() else (_PART_COST, 1)
@@ -141,10 +132,9 @@ def _groups(ordered: list[int], lengths: Sequence[int], cost: int, step: int) ->
 
 
 def shares(lengths: Sequence[int], parts: int) -> list[list[int]]:
-    """Divides inputs into parts with similar numbers of tokens. The inputs in each part have similar lengths.
+    """Divides inputs of these lengths into parts with similar numbers of tokens, and of inputs of similar lengths.
 
-    Returns:
-        The indices of the inputs in each part, the shortest input first. Each input is in exactly one part.
+    Returns the indices of the inputs in each part, the shortest input first.
     """
     target = sum(lengths) / parts
     result: list[list[int]] = [[]]
@@ -155,9 +145,6 @@ def shares(lengths: Sequence[int], parts: int) -> list[list[int]]:
         result[-1].append(number)
         tokens += lengths[number]
     return result
-
-
-Evaluate = Callable[[], Mapping[str, float]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +159,8 @@ class Training:
     order: Order  # determines the examples of each update
     options: TrainingOptions
     dtype: mx.Dtype  # the dtype of computation
-    evaluate: Evaluate | None  # computes the metrics of the current network; `None` without validation data
+    # Computes the metrics of the current network; `None` without validation data.
+    evaluate: Callable[[], Mapping[str, float]] | None
     # Makes sample texts with the current network, to be shown with an evaluation.
     show: Callable[[], tuple[str, ...]] = tuple
     # The names of the trained parameters; `None` for all parameters that `freeze` does not exclude.

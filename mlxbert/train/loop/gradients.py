@@ -103,8 +103,7 @@ def dropout_key(*place: int) -> mx.array:
 class BatchFunctions:
     """Computes the loss of a batch with its gradients, or the outputs of a batch, as functions of the parameters.
 
-    Args:
-        dtype: The dtype to compute in; parameters and gradients are float32.
+    Computes in `dtype`; parameters and gradients are float32.
     """
 
     def __init__(self, network: Network, objective: LoopObjective[Any], dtype: mx.Dtype) -> None:
@@ -169,16 +168,13 @@ class Differentiator:
     def __init__(self, network: Network, objective: LoopObjective[Any], dtype: mx.Dtype) -> None:
         self._network, self._objective = network, objective
         # Not bound methods of `self`: a reference cycle would keep the arrays alive until the next garbage collection.
-        self._functions = BatchFunctions(network, objective, dtype)
-        self._gradients: Callable[..., Any] = self._functions.gradients
-        self._outputs: Callable[..., mx.array] = self._functions.outputs
+        functions = BatchFunctions(network, objective, dtype)
+        self.freeze = functions.freeze
+        self._gradients: Callable[..., Any] = functions.gradients
+        self._outputs: Callable[..., mx.array] = functions.outputs
         if on_gpu() and objective.pure:
             self._gradients, self._outputs = Compiled(self._gradients, "gradients"), Compiled(self._outputs, "outputs")
         self._tracing = threading.Lock()  # during a trace, the network holds the tracers of one part
-
-    def freeze(self, parameters: Arrays) -> None:
-        """Sets the values of the parameters that are not trained."""
-        self._functions.freeze(parameters)
 
     def let_go(self, parameters: Arrays) -> None:
         """Replaces parameters in the network with zeros, so that an update can free the memory of these parameters."""
@@ -187,8 +183,7 @@ class Differentiator:
     def __call__(self, parameters: Arrays, parts: Sequence[MicroBatch], scale: Scalar = 1.0) -> Gradients:
         """Computes the gradients, summed over the parts. A CPU evaluates them; a GPU computes them in the background.
 
-        Args:
-            scale: The factor by which the loss is multiplied, which keeps small gradients in the range of float16.
+        The loss is multiplied by `scale`, which keeps small gradients in the range of float16.
         """
         dispatch(parameters)
         jobs = [functools.partial(self._evaluated, parameters, part, scale, None, None) for part in parts]
@@ -240,13 +235,13 @@ class Differentiator:
         A compiled function cannot check token ids, so they are checked before the call. If only the device has the
         token ids, the function is called without being compiled.
         """
-        ids = batch.inputs.ids
-        if not isinstance(function, Compiled):
-            return function(parameters, batch, *arguments)
-        if ids is None:
-            return function.function(parameters, batch, *arguments)
-        ids.check(self._network.encoder.config)
-        return function(parameters, replace(batch, inputs=replace(batch.inputs, ids=_CHECKED)), *arguments)
+        if isinstance(function, Compiled):
+            if batch.inputs.ids is None:
+                function = function.function
+            else:
+                batch.inputs.ids.check(self._network.encoder.config)
+                batch = replace(batch, inputs=replace(batch.inputs, ids=_CHECKED))
+        return function(parameters, batch, *arguments)
 
     def compared(
         self,
@@ -258,13 +253,8 @@ class Differentiator:
     ) -> Gradients:
         """Computes the gradients of a loss that compares the examples of all parts (see also `__call__`).
 
-        Args:
-            parts: Functions that return the batch of a part and the random key for its dropout; `None` for
-                a part that another process computes.
-            batch: The whole batch, with the function that computes the loss from the outputs of all parts.
-
-        Returns:
-            The gradients of the parts of this process, with the loss and the weight of the whole batch.
+        A part is `None` if another process computes it, and has as many inputs as `rows` says. Returns the gradients of
+        the parts of this process, with the loss and the weight of the whole batch.
         """
         dispatch(parameters)
         local = {number: part for number, part in enumerate(parts) if part is not None}

@@ -29,12 +29,16 @@ _GROWTH_INTERVAL = 1000  # number of updates without an overflow, after which th
 _TERMS = 16  # number of terms that one kernel sums up
 
 
-class DeviceStep:
-    """Applies AdamW to the parameters with MLX.
+@functools.cache
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    compiled: Callable[..., Any] = mx.compile(function, shapeless=True)
+    return compiled
 
-    Args:
-        max_norm: The norm to which gradients are clipped; 0 or `None` to disable clipping.
-        scaled: Whether the loss is scaled, as in float16. An update that overflows halves the scale.
+
+class DeviceStep:
+    """Applies AdamW to the parameters with MLX, after clipping gradients to `max_norm` (unless it is 0 or `None`).
+
+    If the loss is `scaled`, as in float16, an update that overflows halves the scale.
     """
 
     def __init__(
@@ -60,12 +64,8 @@ class DeviceStep:
     ) -> tuple[mx.array, Arrays, AdamW, dict[str, Any]]:
         """Builds an update without evaluating it. Arguments that nothing else refers to are freed once used.
 
-        Args:
-            counters: The result of `counters`, or the counters that the previous update returned.
-
-        Returns:
-            An array that holds the loss, its weight, the norm of the mean gradient and the terms of the loss; the
-            parameters, the moments and the counters after the update.
+        Returns an array that holds the loss, its weight, the norm of the mean gradient and the terms of the loss; and
+        the parameters, the moments and the counters after the update.
         """
         weight = mx.where(gradients.weight == 0, 1.0, gradients.weight)  # a batch without targets changes nothing
         divisor = weight * counters["scale"]
@@ -75,7 +75,7 @@ class DeviceStep:
         factor = mx.where(usable, clipping(norm, self._max_norm) / divisor, 0.0)
         scalars = self._scalars(usable, updates, lr)
         updated, means, squares = Arrays(), Arrays(), Arrays()
-        update = _compiled_update() if on_gpu() else _update
+        update = _compiled(_update) if on_gpu() else _update
         for name, parameter in parameters.items():
             arrays = parameter, gradients.arrays[name], optimizer.means[name], optimizer.squares[name]
             updated[name], means[name], squares[name] = update(*arrays, usable, factor, *scalars[self._group_of[name]])
@@ -189,25 +189,14 @@ def _sum(numbers: Sequence[mx.array]) -> mx.array:
     """Returns the sum of scalars. Groups of sixteen scalars are added up first, then their sums."""
     if len(numbers) == 1:
         return numbers[0]
-    filled, add = [*numbers, *[mx.array(0.0)] * (-len(numbers) % _TERMS)], _compiled_sum() if on_gpu() else _balanced
+    filled = [*numbers, *[mx.array(0.0)] * (-len(numbers) % _TERMS)]
+    add = _compiled(_balanced) if on_gpu() else _balanced
     return _sum([add(*filled[start : start + _TERMS]) for start in range(0, len(filled), _TERMS)])
 
 
 def _balanced(*numbers: mx.array) -> mx.array:
     middle = len(numbers) // 2
     return numbers[0] if len(numbers) == 1 else _balanced(*numbers[:middle]) + _balanced(*numbers[middle:])
-
-
-@functools.cache
-def _compiled_sum() -> Callable[..., mx.array]:
-    compiled: Callable[..., mx.array] = mx.compile(_balanced, shapeless=True)
-    return compiled
-
-
-@functools.cache
-def _compiled_update() -> Callable[..., tuple[mx.array, mx.array, mx.array]]:
-    compiled: Callable[..., tuple[mx.array, mx.array, mx.array]] = mx.compile(_update, shapeless=True)
-    return compiled
 
 
 def _update(

@@ -53,10 +53,9 @@ class Costs:
 
 
 def measure(run: Run, evaluated: int, after: int) -> Costs:
-    """Times a few updates of a run. The results of these updates are discarded.
+    """Times a few updates of a run, and discards their results.
 
-    Args:
-        after: The number of tokens that the final evaluation processes.
+    An evaluation processes `evaluated` tokens, and the final evaluation `after` tokens.
     """
     order, unused, own = run.order, devices.unused_memory(), mx.get_active_memory()  # a CPU keeps what updates free
 

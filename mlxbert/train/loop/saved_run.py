@@ -102,10 +102,7 @@ class RunStore:
     """The folder of one run. Its `state.json` names the files that hold the arrays, with their hashes.
 
     Saving a state replaces `state.json` last, so the files that it names are always complete. Any other files are
-    leftovers and are removed.
-
-    Args:
-        owner: A JSON value that identifies the run. A state with another owner is an error.
+    leftovers and are removed. `owner`, a JSON value, identifies the run: a state with another owner is an error.
     """
 
     def __init__(self, folder: Path, owner: object = None) -> None:
@@ -129,8 +126,7 @@ class RunStore:
             for arrays in parts.values():
                 if trained is not None and (mismatches := {*_layout(arrays)} ^ {*_layout(trained)}):
                     raise DamagedError(f"{min(mismatches)[0]} does not fit the network")
-        optimizer = AdamW(parts["means"], parts["squares"])
-        return RunState(progress, parts["parameters"], optimizer)
+        return RunState(progress, parts["parameters"], AdamW(parts["means"], parts["squares"]))
 
     def best(self, step: int) -> Arrays:
         """Reads the parameters of the best evaluation, which took place after update `step`."""
@@ -146,8 +142,7 @@ class RunStore:
         progress = state.progress
         best, path = self._path("best", progress.best_step), self._path("state", progress.step)
         files = {name: digest for name, digest in self._files.items() if name == best.name}
-        optimizer = state.optimizer
-        parts = zip(_PARTS, (state.parameters, optimizer.means, optimizer.squares), strict=True)
+        parts = zip(_PARTS, (state.parameters, state.optimizer.means, state.optimizer.squares), strict=True)
         arrays = {f"{part}:{name}": array for part, values in parts for name, array in values.items()}
         try:
             with writing(self.folder, "the state ", "; the previous one is kept"):

@@ -28,9 +28,7 @@ TABLE = "encoder.embeddings.word.weight"
 class SparseRows:
     """The rows of a table of embeddings that the training data use, renumbered from 0.
 
-    Args:
-        fixed: Ids up to this one, among them the padding id, keep their numbers, because some models compute
-            positions from the padding id.
+    Ids up to `fixed`, among them the padding id, keep their numbers: some models compute positions from the padding id.
     """
 
     def __init__(self, table: mx.array, used: Iterable[int], fixed: int) -> None:
@@ -53,9 +51,7 @@ class SparseRows:
     def whole(self, parameters: Arrays, decay: float) -> Arrays:
         """Returns the parameters with the full table in place of the used rows.
 
-        Args:
-            decay: The factor by which weight decay has shrunk the other rows: the product of the factors of all
-                updates.
+        Weight decay has shrunk the other rows by `decay`, the product of the factors of all updates.
         """
         table = self._table if decay == 1 else self._table * decay
         table = mx.array(table)  # a copy, because rows are assigned

@@ -44,15 +44,17 @@ class Run:
         for module in training.network.modules():
             if isinstance(module, Encoder):
                 module.checkpointing, module.frozen = options.checkpointing, options.freeze
-        self._trained, parameters = split_parameters(training)
+        self.trained, parameters = split_parameters(training)
         say_what_is_built("training")
         with training.group.raise_together():
             stored = store.load(parameters) if store is not None and training.group.rank == 0 else None
-        state = _shared(training, stored or _first_state(training, parameters))
         self._saved, self._repeated = stored is not None, -1  # the step from which an update was repeated last
-        self.updater = Updater(training, self._trained, state)
-        if state.progress.steps is not None:
-            self.order.end_after(state.progress.steps)
+        if stored is None:
+            scale = FIRST_SCALE if training.dtype == mx.float16 else 1.0
+            stored = RunState(Progress(scale=scale), parameters, AdamW.new(parameters))
+        self.updater = Updater(training, self.trained, _shared(training, stored))
+        if self.state.progress.steps is not None:
+            self.order.end_after(self.state.progress.steps)
 
     @property
     def state(self) -> RunState:
@@ -63,16 +65,6 @@ class Run:
     def steps(self) -> int:
         """The total number of updates."""
         return self.order.steps
-
-    @property
-    def parameters(self) -> int:
-        """The number of scalar parameters in the network, trained or not."""
-        return self._trained.count
-
-    @property
-    def frozen(self) -> int:
-        """The number of scalar parameters that are not trained."""
-        return self._trained.frozen_count
 
     @property
     def computed(self) -> float:
@@ -153,8 +145,7 @@ class Run:
             while started and started[0].before is not None:  # an update that was not applied is computed again
                 self._finish(phase_times.clock())
         self.updater.drop()
-        for _ in self._save():
-            pass
+        list(self._save())
 
     def earlier(self) -> Iterator[Evaluated]:
         """Yields the evaluations from before the run was resumed. Only the metrics of these evaluations were stored."""
@@ -197,7 +188,7 @@ class Run:
         """Returns the trained parameters at the best evaluation or, without evaluations, after the last update."""
         progress = self.state.progress
         if progress.best_step < 0 or progress.best_step == progress.step:
-            return self._trained.whole(self.state.parameters, progress.decay)
+            return self.trained.whole(self.state.parameters, progress.decay)
         if self.state.best is not None:
             return self.state.best
         assert self._store is not None
@@ -209,7 +200,7 @@ class Run:
         for module in network.modules():
             if isinstance(module, Encoder):
                 module.checkpointing, module.frozen = False, 0
-        install(network, self._trained.frozen)
+        install(network, self.trained.frozen)
         network.eval()
 
     def _save(self) -> Iterator[Event]:
@@ -234,8 +225,8 @@ class Run:
         training, progress, begun = self.training, self.state.progress, phase_times.clock()
         assert training.evaluate is not None
         state = replace(self.state, optimizer=self.state.optimizer.shared())
-        parameters = self._trained.whole(state.parameters, progress.decay)
-        install(training.network, {**self._trained.frozen, **parameters})
+        parameters = self.trained.whole(state.parameters, progress.decay)
+        install(training.network, {**self.trained.frozen, **parameters})
         with training.times.phase("evaluating"):
             metrics = training.group.broadcast(dict(training.evaluate()))  # last digits differ between machines
         epoch = self.order.epochs(progress.step)
@@ -277,8 +268,8 @@ class Run:
         usable = math.isfinite(length) and math.isfinite(loss)
         if not usable and (not float16 or progress.scale <= 1 or not math.isfinite(loss)):
             updater.drop()
-            for _ in self._save() if progress.step > 0 else ():
-                pass
+            if progress.step > 0:
+                list(self._save())
             raise self._not_finite(loss, update.batches)
         with interrupts.held():  # an update may overwrite the previous state
             state = updater.finish(usable)
@@ -291,9 +282,14 @@ class Run:
         updater.follow()
         if progress.step == self._pace.first_step:
             kernel_cache.move_compiled()
-        self._pace.count(phase_times.clock() - begun, sum(map(self.order.tokens, update.batches)))
-        terms = {name: total / weight for name, total in zip(self.training.objective.losses, term_sums, strict=True)}
-        return self._step_event(loss / weight, terms, update.lr, length)
+        self._pace.recent.append((phase_times.clock() - begun, sum(map(self.order.tokens, update.batches))))
+        step, losses = self.state.progress.step, self.training.objective.losses
+        return Step(
+            run=self.training.run, step=step, epoch=self.order.epochs(step), loss=loss / weight, lr=update.lr,
+            gradient_norm=length, tokens_per_second=self._pace.tokens_per_second, memory=mx.get_peak_memory(),
+            seconds_left=self._pace.seconds_of_a_step(step) * (self.steps - step),
+            terms={name: total / weight for name, total in zip(losses, term_sums, strict=True)},
+        )  # fmt: skip
 
     def try_batches(self, batches: list[list[int]]) -> None:
         """Makes the inputs and targets of an update, so that this work can be timed, and discards them."""
@@ -305,14 +301,6 @@ class Run:
         """Computes an update and discards the result."""
         with device_errors(less_memory(self.training)):
             self.updater.attempt(batches)
-
-    def _step_event(self, loss: float, terms: Mapping[str, float], lr: float, length: float) -> Step:
-        step = self.state.progress.step
-        return Step(
-            run=self.training.run, step=step, epoch=self.order.epochs(step), loss=loss, lr=lr, gradient_norm=length,
-            tokens_per_second=self._pace.tokens_per_second, memory=mx.get_peak_memory(),
-            seconds_left=self._pace.seconds_of_a_step(step) * (self.steps - step), terms=terms,
-        )  # fmt: skip
 
     def _not_finite(self, loss: float, batches: list[list[int]]) -> DivergedError:
         step = self.state.progress.step + 1
@@ -333,16 +321,12 @@ class Pace:
     def __init__(self) -> None:
         self.first_step = 0
         self._began = self._zero = 0.0
-        self._recent: deque[tuple[float, int]] = deque(maxlen=_RATE_WINDOW)  # seconds and tokens of each update
+        self.recent: deque[tuple[float, int]] = deque(maxlen=_RATE_WINDOW)  # seconds and tokens of each update
 
     def begin(self, progress: Progress) -> None:
         """Starts the clock, which includes the time and the updates of earlier processes."""
         self._began, self.first_step = phase_times.clock(), progress.step
         self._zero = self._began - progress.seconds
-
-    def count(self, seconds: float, tokens: int) -> None:
-        """Records the time and the number of tokens of an update."""
-        self._recent.append((seconds, tokens))
 
     @property
     def seconds(self) -> float:
@@ -352,22 +336,17 @@ class Pace:
     @property
     def slowest(self) -> float:
         """The time of the slowest recent update in seconds."""
-        return max((seconds for seconds, _ in self._recent), default=0.0)
+        return max((seconds for seconds, _ in self.recent), default=0.0)
 
     @property
     def tokens_per_second(self) -> float:
         """The number of tokens per second in the recent updates, not counting padding."""
-        seconds, tokens = (sum(values) for values in zip(*self._recent, strict=True))
+        seconds, tokens = (sum(values) for values in zip(*self.recent, strict=True))
         return tokens / seconds
 
     def seconds_of_a_step(self, step: int) -> float:
         """Returns the mean seconds per update, including evaluations, over this process's updates up to a step."""
         return (phase_times.clock() - self._began) / (step - self.first_step)
-
-
-def _first_state(training: Training, parameters: Arrays) -> RunState:
-    scale = FIRST_SCALE if training.dtype == mx.float16 else 1.0
-    return RunState(Progress(scale=scale), parameters, AdamW.new(parameters))
 
 
 def _shared(training: Training, state: RunState) -> RunState:

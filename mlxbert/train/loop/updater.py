@@ -217,17 +217,14 @@ class Updater:
     def finish(self, usable: bool) -> RunState:
         """Removes the oldest update from `started`, and returns the state after this update.
 
-        The caller must count the step in the returned state, and assign it to `state`.
-
-        Args:
-            usable: Whether the numbers of the update are finite. If they are not, the update changes nothing.
+        The caller must count the step in the returned state, and assign it to `state`. An update whose numbers are not
+        finite is not `usable`, and changes nothing.
         """
         lr, progress = self.started.popleft().lr, self.state.progress
         if not usable:
             return self.state
         decay = progress.decay * self._trained.kept_rows(lr)
-        progress = replace(progress, updates=progress.updates + 1, decay=decay)
-        return replace(self.state, progress=progress)
+        return replace(self.state, progress=replace(progress, updates=progress.updates + 1, decay=decay))
 
     def drop(self) -> None:
         """Discards the started updates, which a GPU may not have computed yet, and restores the state before them."""
@@ -253,12 +250,9 @@ def less_memory(training: Training) -> str:
 
 
 def of_part(config: EncoderConfig, texts: int, length: int, layers: int, dtype: mx.Dtype) -> int:
-    """The memory in bytes, besides that of the weights, for the gradients of a batch, or of a part of it.
+    """The memory in bytes, besides that of the weights, for the gradients of texts of a padded length.
 
-    Args:
-        texts: The number of texts.
-        length: The padded length of the texts in tokens.
-        layers: The number of layers whose arrays are kept for the backward pass.
+    `layers` is the number of layers whose arrays are kept for the backward pass.
     """
     kept = of_activations(config, texts, length, layers, dtype)
     return kept if devices.on_gpu() else int(KEPT_ON_CPU * kept)

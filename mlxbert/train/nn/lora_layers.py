@@ -35,12 +35,9 @@ class LoraSettings:
 
 
 class LoraLinear(nn.Module):
-    """A linear layer with an adapter.
+    """A linear layer with an adapter; the parameters of the layer itself, plain or quantized, are not trained.
 
-    Args:
-        base: The layer, plain or quantized; its parameters are not trained.
-        key: The random key for the initial values of A.
-        shared: The layer whose A is shared; `None` if this layer has its own A.
+    `key` determines the initial values of A. `shared` is the layer whose A is shared; `None` if this layer has its own.
     """
 
     def __init__(
@@ -104,14 +101,9 @@ class LoraLinear(nn.Module):
 
 
 def adapt(network: nn.Module, groups: Iterable[Sequence[str]], settings: LoraSettings, seed: int = 0) -> set[str]:
-    """Adapts linear layers of a network in place.
+    """Adapts the linear layers with these paths in place, and returns the names of the new parameters.
 
-    Args:
-        groups: Paths of linear layers; the layers of a group share A.
-        seed: Determines the initial values of A, together with the paths.
-
-    Returns:
-        The names of the new parameters.
+    The layers of a group share A, whose initial values the seed and the paths determine.
     """
     modules = dict(network.named_modules())
     names: set[str] = set()

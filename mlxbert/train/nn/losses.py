@@ -16,13 +16,8 @@ def cross_entropy(
 ) -> mx.array:
     """The sum of `-log softmax(logits)[target]`, like `torch.nn.functional.cross_entropy` with `reduction="sum"`.
 
-    Accurate for rows as long as a vocabulary (see `Backend.log_sum_exp`).
-
-    Args:
-        logits: (N, C).
-        targets: Integers (N,), the right class of each row.
-        weights: (C,), the weight of each class; `None` if all weights are 1.
-        label_smoothing: The share of each target that is spread evenly over all classes, 0 to 1.
+    Takes logits (N, C), classes (N,) and the weight of each class (C,). The share `label_smoothing` of each target is
+    spread evenly over all classes. Accurate for rows as long as a vocabulary (see `Backend.log_sum_exp`).
     """
     losses, wide, log_sum = _cross_entropies(logits, targets)
     if weights is not None:
@@ -35,21 +30,14 @@ def cross_entropy(
 
 
 def cross_entropies(logits: mx.array, targets: mx.array) -> mx.array:
-    """Returns the cross-entropy of each row, float32 (N,) (see `cross_entropy`).
-
-    Args:
-        logits: (N, C).
-        targets: Integers (N,), the right class of each row.
-    """
+    """Returns the cross-entropy of each row, float32 (N,), from logits (N, C) and classes (N,)."""
     return _cross_entropies(logits, targets)[0]
 
 
 def soft_cross_entropies(logits: mx.array, targets: mx.array) -> mx.array:
     """Returns the Kullback-Leibler divergence of each row from its target distribution, float32 (N,).
 
-    Args:
-        logits: (N, C).
-        targets: (N, C), the logits of each row's target distribution; they get no gradient.
+    Both distributions are given by logits (N, C); the targets get no gradient.
     """
     _check_shapes(logits, targets)
     wide, target_logits = logits.astype(mx.float32), mx.stop_gradient(targets.astype(mx.float32))
@@ -71,29 +59,19 @@ def _cross_entropies(logits: mx.array, targets: mx.array) -> tuple[mx.array, mx.
 
 
 def binary_cross_entropy(logits: mx.array, targets: mx.array) -> mx.array:
-    """The cross-entropies of independent labels, summed over all of them (see `binary_cross_entropies`)."""
+    """The sum of `binary_cross_entropies`."""
     return binary_cross_entropies(logits, targets).sum()
 
 
 def binary_cross_entropies(logits: mx.array, targets: mx.array) -> mx.array:
-    """Returns the cross-entropy of each of several independent labels, float32, in the shape of the logits.
-
-    Args:
-        logits: Of any shape.
-        targets: The same shape, 0 to 1.
-    """
+    """Returns the cross-entropies of independent labels, float32; logits and targets (0 to 1) have any equal shape."""
     _check_shapes(logits, targets)
     wide = logits.astype(mx.float32)
     return mx.logaddexp(mx.array(0.0), wide) - wide * targets.astype(mx.float32)
 
 
 def mean_squared_error(logits: mx.array, targets: mx.array) -> mx.array:
-    """Returns the squared differences, averaged within each row and summed over the rows.
-
-    Args:
-        logits: (N,) or (N, C).
-        targets: The same shape as the logits.
-    """
+    """Returns the squared differences, (N,) or (N, C), averaged within each row and summed over the rows."""
     _check_shapes(logits, targets)
     squares = mx.square(logits.astype(mx.float32) - targets.astype(mx.float32))
     return (squares if squares.ndim == 1 else squares.mean(axis=-1)).sum()

@@ -29,15 +29,10 @@ def in_batch_negatives(
 ) -> mx.array:
     """Returns the cross-entropy of each anchor's positive among all candidates of the batch, summed over the anchors.
 
-    Also known as multiple negatives ranking loss (arXiv:1705.00652) and InfoNCE.
-
-    Args:
-        anchors: (B, W).
-        candidates: (B + M, W): the positives in the order of their anchors, then the negatives.
-        excluded: Boolean (B, B + M), true for candidates that are not negatives of an anchor, like its own text.
-        temperature: Divides the cosines.
-        symmetric: Whether each positive must also find its anchor. If so, the loss is the mean of both directions.
-        dots: Whether to compare by dot product instead of by cosine.
+    Also known as multiple negatives ranking loss (arXiv:1705.00652) and InfoNCE. The candidates of anchors (B, W) are
+    the positives in the order of the anchors, then the negatives, (B + M, W). `excluded`, (B, B + M), is true for
+    candidates that are not negatives of an anchor, like its own text. With `symmetric`, each positive must also find
+    its anchor, and the loss is the mean of both directions. `dots` compares by dot product instead of by cosine.
     """
     first, second = (anchors, candidates) if dots else (_unit(anchors), _unit(candidates))
     # An excluded candidate gets a logit far below all others, however large dot products are.
@@ -61,12 +56,8 @@ def late_interaction(
 ) -> mx.array:
     """Returns the cross-entropy of each query's document among all documents, by MaxSim, summed over the queries.
 
-    Args:
-        queries: The token vectors of queries, (B, Q, W).
-        of_queries: Boolean (B, Q), true for tokens that count.
-        documents: The token vectors of documents, (B + M, L, W), the queries' own documents first.
-        of_documents: Boolean (B + M, L), true for tokens that count.
-        temperature: Divides the scores.
+    Takes the token vectors of queries, (B, Q, W), and of documents, (B + M, L, W), the queries' own documents first.
+    `of_queries`, (B, Q), and `of_documents`, (B + M, L), are true for tokens that count.
     """
     (count, tokens, width), (others, length, _) = queries.shape, documents.shape
     products = queries.reshape(-1, width) @ documents.reshape(-1, width).T
@@ -78,25 +69,16 @@ def late_interaction(
 
 
 def cosine_error(first: mx.array, second: mx.array, scores: mx.array) -> mx.array:
-    """Returns the sum, over the pairs, of the squared difference between a pair's cosine and its score.
-
-    Args:
-        first: (B, W).
-        second: (B, W).
-        scores: (B,).
-    """
+    """Returns the sum, over pairs (B, W), of the squared difference between a pair's cosine and its score (B,)."""
     return mean_squared_error(cosines(first, second), scores)
 
 
 def same_class(vectors: mx.array, classes: mx.array) -> mx.array:
-    """Returns the squared error of the cosines of all pairs; the target is 1 within a class and 0 between classes.
+    """Returns the squared error of the cosines of all pairs of vectors (B, W), given the class of each vector (B,).
 
-    Both kinds of pairs have the same weight: the loss is the mean over pairs within classes plus the mean over pairs
-    between classes, because SetFit (arXiv:2209.11055) draws equally many of both.
-
-    Args:
-        vectors: (B, W).
-        classes: Integers (B,).
+    The target is 1 within a class and 0 between classes. Both kinds of pairs have the same weight: the loss is the mean
+    over pairs within classes plus the mean over pairs between classes, because SetFit (arXiv:2209.11055) draws equally
+    many of both.
     """
     units = _unit(vectors)
     alike = (classes[:, None] == classes[None, :]).astype(mx.float32)
@@ -110,13 +92,7 @@ def cosent(first: mx.array, second: mx.array, scores: mx.array, *, temperature: 
     """CoSENT: pairs with a higher score should have a higher cosine; returns one number for the whole batch.
 
     `log(1 + Σ exp((cos(j) - cos(i)) / temperature))` over all pairs i, j with `scores[i] > scores[j]`. See
-    https://kexue.fm/archives/8847.
-
-    Args:
-        first: (B, W).
-        second: (B, W).
-        scores: (B,); only their order matters.
-        temperature: Divides the cosines.
+    https://kexue.fm/archives/8847. Of the scores (B,) of the pairs (B, W), only the order matters.
     """
     logits = cosines(first, second) / temperature
     differences = logits[None, :] - logits[:, None]  # (i, j): cos(j) - cos(i)
@@ -134,20 +110,10 @@ def triplet(anchors: mx.array, positives: mx.array, negatives: mx.array, *, marg
 
 
 def flops(vectors: mx.array) -> mx.array:
-    """Returns the FLOPS regularizer (arXiv:2004.05665): the sum of the squared mean weight of each token.
-
-    Args:
-        vectors: Sparse vectors (T, V).
-    """
+    """Returns the FLOPS regularizer of vectors (T, V): the sum of each token's squared mean (arXiv:2004.05665)."""
     return mx.square(vectors.mean(axis=0)).sum()
 
 
 def matryoshka(loss: Callable[[mx.array], mx.array], vectors: mx.array, sizes: Sequence[int]) -> mx.array:
-    """Returns the sum of a loss over several prefixes of the vectors (arXiv:2205.13147).
-
-    Args:
-        loss: Takes vectors (T, W').
-        vectors: (T, W).
-        sizes: The number of values in each prefix; prefixes are scaled to length 1 again.
-    """
+    """Returns the sum of a loss over prefixes of the vectors (T, W), scaled to length 1 again (arXiv:2205.13147)."""
     return sum((loss(_unit(vectors[:, :size])) for size in sizes), mx.array(0.0))

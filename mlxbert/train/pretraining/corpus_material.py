@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -71,11 +72,7 @@ def make_masking(tokenizer: Tokenizer, settings: Settings, *, all_masked: bool =
 
 
 class ExampleMaker:
-    """Makes the examples of a run.
-
-    Args:
-        pairs: The kind of pairs that the objective needs; `None` for single texts.
-    """
+    """Makes the examples of a run: single texts, or the kind of `pairs` that the objective needs."""
 
     def __init__(
         self, settings: Settings, tokenizer: Tokenizer, pairs: Pairs | None, longest: int, *, all_masked: bool = False
@@ -96,8 +93,7 @@ class ExampleMaker:
         shards = settings.shards
         corpus = self._read(settings.corpus, shards or folder / "corpus", on_read, keyed=shards is not None)
         phases: list[Phase] = []
-        held: Chunks | None = None
-        others: Chunks | None = None  # the source of second texts in evaluation
+        held = others = None  # `others`: the source of second texts in evaluation
         for length in self.lengths:
             chunks = self._chunks(corpus, length, options.seed, folder)
             if not settings.valid:
@@ -165,14 +161,6 @@ class ExampleMaker:
 _NEW_RATE = 5  # factor of the learning rate: new weights need larger steps than trained ones
 
 
-@dataclass(frozen=True)
-class PretrainingLength:
-    """The length of pre-training."""
-
-    steps: int | None  # the number of updates; `None` if `epochs` decides
-    epochs: float  # the number of passes over the corpus
-
-
 def prepare_model(
     base: InitialModel, weights: Mapping[str, float], settings: Settings, options: TrainingOptions
 ) -> tuple[Model, Adapters | None]:
@@ -198,7 +186,8 @@ class CorpusMaterial(Material):
     objective: Pretraining
     settings: Settings
     maker: ExampleMaker
-    length: PretrainingLength
+    steps: int | None  # the number of updates; `None` if `epochs` decides
+    epochs: float  # the number of passes over the corpus
     fill: tuple[str, ...]
     teacher: BaseModel | None
     on_read: OnProgress | None
@@ -220,8 +209,8 @@ class CorpusMaterial(Material):
             **self.base.manifest(),
             "teacher": self.teacher and hash_model(self.teacher.files),
             "options": {**call.options.to_dict(), **self.objective.settings(), **self.settings.to_dict()},
-            "steps": self.length.steps,
-            "passes": self.length.epochs,
+            "steps": self.steps,
+            "passes": self.epochs,
             "variants": [dict(variant) for variant in call.variants],
             "corpus_files": len(self.settings.corpus),
             "sha256": {f"{role}: {path}": hashes[path][0] for role, paths in files.items() for path in paths},
@@ -236,7 +225,7 @@ class CorpusMaterial(Material):
         call.times.begin("reading the corpus")
 
         def make(on_read: OnProgress | None) -> Data:
-            return self.maker.make(folder, call.options, self.length.steps, self.length.epochs, on_read)
+            return self.maker.make(folder, call.options, self.steps, self.epochs, on_read)
 
         with call.group.raise_together():
             data = make(self.on_read) if call.group.rank == 0 else None
@@ -247,15 +236,11 @@ class CorpusMaterial(Material):
         return self.first, self.adapters
 
     def training(self, call: TrainingCall, options: TrainingOptions, model: Model) -> Mapping[str, Any]:
-        data = self._made
+        data, measure = self._made, self.objective.measure
         batch = data.order.phases[0].batch_size
-
-        def evaluate() -> Mapping[str, float]:
-            return self.objective.measure(model.network, data.valid, call.group, batch)
-
         return {
             "objective": self.objective, "examples": data.train, "place": data.train.describe, "order": data.order,
-            "evaluate": evaluate, "show": self.filled,
+            "evaluate": partial(measure, model.network, data.valid, call.group, batch), "show": self.filled,
         }  # fmt: skip
 
     @property
@@ -265,9 +250,11 @@ class CorpusMaterial(Material):
 
     def filled(self) -> tuple[str, ...]:
         """Returns the texts of `fill`, with each mask replaced by the most probable token."""
+        if not self.fill:
+            return ()
         texts = []
-        filling = generator_of(self.first) if isinstance(self.first.network, Electra) and self.fill else self.first
-        for result in fill_mask(filling, [*self.fill], top_k=1) if self.fill else ():
+        filling = generator_of(self.first) if isinstance(self.first.network, Electra) else self.first
+        for result in fill_mask(filling, [*self.fill], top_k=1):
             text = result.text
             for mask in reversed(result.masks):
                 text = text[: mask.start] + mask.fills[0].token.strip() + text[mask.end :]
@@ -278,11 +265,8 @@ class CorpusMaterial(Material):
         return len(self._made.valid) * self._made.order.phases[0].tokens, 0
 
     def facts(self, call: TrainingCall, number: int, loop: Run) -> Mapping[str, Any]:
-        data = self._made
-        return {
-            "examples": len(data.train), "epochs": data.order.epochs(loop.steps), "new_head": None,
-            "corpus": asdict(data.report),
-        }  # fmt: skip
+        data, epochs = self._made, self._made.order.epochs(loop.steps)
+        return {"examples": len(data.train), "epochs": epochs, "new_head": None, "corpus": asdict(data.report)}
 
     def content(self, call: TrainingCall, model: Model, results: Sequence[Mapping[str, Any]]) -> FolderContent:
         data, electra, [result] = self._made, isinstance(model.network, Electra), results
@@ -291,16 +275,12 @@ class CorpusMaterial(Material):
             "validation_examples": len(data.valid),
         }  # fmt: skip
 
-        def complete(folder: Path) -> Mapping[str, Any]:
-            if electra:
-                write_generator(model, folder)
-            return {}
-
         keeps_embedder = "vectors" in [term.name for term in self.objective.weighted] and self.base.files.modules
         return FolderContent(
             model=discriminator_of(model) if electra else model, record=record, card=self._card(data, result),
             scores=Scores("fill-mask" if "masked_lm" in model.network.heads and not electra else None, _best(result)),
-            embedder=model.embedder if keeps_embedder else None, complete=complete,
+            embedder=model.embedder if keeps_embedder else None,
+            complete=partial(write_generator, model) if electra else lambda folder: {},
         )  # fmt: skip
 
     def _card(self, data: Data, result: Mapping[str, Any]) -> list[str]:

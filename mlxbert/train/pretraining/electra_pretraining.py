@@ -150,12 +150,13 @@ def generator_of(model: Model) -> Model:
     return replace(both.described, network=network)
 
 
-def write_generator(model: Model, folder: Path) -> None:
-    """Writes the generator of `model` into the unfinished folder of the discriminator."""
+def write_generator(model: Model, folder: Path) -> dict[str, str]:
+    """Writes the generator of `model` into the unfinished folder of the discriminator, to which it adds no facts."""
     inner = folder / GENERATOR
     inner.mkdir()
     write_trained(generator_of(model), inner, lambda _: {})
     (inner / MARKER).unlink()
+    return {}
 
 
 _BLOCK = 256  # words whose probabilities are added first; a sum over the whole vocabulary would lose small ones
@@ -253,12 +254,9 @@ class ReplacedTokens(Term):
 def sampled(logits: mx.array, draws: mx.array) -> mx.array:
     """Samples a word for each row of logits, (M, V), from its softmax; no gradient flows through the samples.
 
-    Two random numbers decide each word: the first selects a block of the vocabulary, the second a word in this block,
-    each by its position among the cumulative probabilities. Therefore a word depends on its logits and on only two
-    random numbers, rather than V.
-
-    Args:
-        draws: Random numbers in [0, 1), float32 (M, 2).
+    Two random numbers in [0, 1), a row of `draws`, decide each word: the first selects a block of the vocabulary, the
+    second a word in this block, each by its position among the cumulative probabilities. Therefore a word depends on
+    its logits and on only two random numbers, rather than V.
     """
     wide = mx.stop_gradient(logits).astype(mx.float32)
     rows, size = wide.shape

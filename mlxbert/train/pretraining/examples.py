@@ -7,7 +7,7 @@ Shapes: N tokens of an example, M masked tokens.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, overload
+from typing import Literal, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,8 +37,7 @@ class Masking:
     def apply(self, ids: Ids, continues: Flags, usable: Flags, rng: np.random.Generator) -> tuple[Ids, Ids]:
         """Masks some of the `usable` tokens of a text, which are all but the special tokens.
 
-        Returns:
-            The positions of the masked tokens in order, (M,), and the ids of all tokens after masking, (N,).
+        Returns the positions of the masked tokens in order, (M,), and the ids of all tokens after masking, (N,).
         """
         places = self._words(continues, usable, rng) if self.whole_words else self._tokens(usable, rng)
         masked = ids.copy()
@@ -109,8 +108,7 @@ class PretrainingExample:
         return self.clean[self.places]
 
 
-@dataclass(frozen=True)
-class Text:
+class Text(NamedTuple):
     """The token ids of a text without special tokens, (N,), and flags that say which tokens continue a word, (N,)."""
 
     ids: Ids
@@ -132,11 +130,7 @@ class Frame:
         return sum(special is not None for special, _ in self.pair)
 
     def around(self, texts: Sequence[Text]) -> tuple[Ids, Ids, Flags]:
-        """Adds special tokens to one text or to a pair.
-
-        Returns:
-            The token ids, their segments, and flags that say which tokens continue a word, each (N,).
-        """
+        """Adds special tokens to one text or to a pair; returns ids, segments, and flags that continue a word, (N,)."""
         waiting = iter(texts)
         parts: list[tuple[Ids, int, Flags]] = []
         for special, segment in self.single if len(texts) == 1 else self.pair:

@@ -36,15 +36,11 @@ _PAIR_FAMILIES = {"sentence_order": "albert", "discriminator": "electra"}
 class InitialModel(BaseModel):
     """The model that pre-training starts from.
 
-    Attributes:
-        ref: The reference to the model. For a new model, the reference names a size or a configuration file.
-        files: The folder that holds the model. For a new model, the folder that holds its vocabulary.
-        config: The configuration of a new model; `None` for a model that is loaded from the folder.
-        layers: The numbers of the layers to keep, in this order; `None` to keep all.
+    For a new model, `ref` names a size or a configuration file, and `files` is the folder that holds its vocabulary.
     """
 
-    config: dict[str, Any] | None
-    layers: tuple[int, ...] | None = None
+    config: dict[str, Any] | None  # the configuration of a new model; `None` for a model that is loaded from the folder
+    layers: tuple[int, ...] | None = None  # the numbers of the layers to keep, in this order; `None` to keep all
 
     def model(self, heads: Sequence[str], seed: int) -> Model:
         """Loads or creates the model in float32, with the heads that have these names."""
@@ -79,9 +75,8 @@ def with_layers(model: Model, layers: Sequence[int], device: str = "auto") -> Mo
         raise ArgumentError(f"`layers` are {[*layers]!r:.60}, expected increasing numbers from 0 to {count - 1}")
     heads: dict[str, Labels | None] = dict.fromkeys(model.network.heads)
     student = new_model(values | {key: len(layers)}, model.files.path, heads=heads, dtype="float32", device=device)
-    if (
-        student.architecture.family is not model.architecture.family
-    ):  # a family known only from the names of the tensors
+    # The family may be known only from the names of the tensors.
+    if student.architecture.family is not model.architecture.family:
         raise ArgumentError(
             f"{model.source}: config.json does not say which layers the model has, expected _name_or_path"
         )

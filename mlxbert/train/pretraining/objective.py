@@ -142,9 +142,8 @@ class Pretraining(LoopObjective[Any]):
     def measure(self, network: Network, examples: Examples, group: ProcessGroup, batch_size: int) -> dict[str, float]:
         """Computes the metrics on examples that are not used for training; the batches are divided among the processes.
 
-        Returns:
-            `loss`, the loss of each term, `accuracy` and `pseudo_perplexity` of masked tokens, and the accuracies of
-            the other heads.
+        They are `loss`, the loss of each term, `accuracy` and `pseudo_perplexity` of masked tokens, and the accuracies
+        of the other heads.
         """
         sums = {f"{kind} {term.name}": 0.0 for term in self.weighted for kind in ("loss", "right", "total")}
         sums |= {f"{kind} {name}": 0.0 for term in self.weighted for name in term.shares for kind in ("some", "of")}
@@ -163,9 +162,9 @@ class Pretraining(LoopObjective[Any]):
         inputs = self._inputs(network, batch)
         values: dict[str, mx.array] = {}
         for term in self.weighted:
-            right = term.right(inputs)
-            values |= {f"loss {term.name}": term.loss(inputs)}
-            values |= {} if right is None else {f"right {term.name}": right}
+            if (right := term.right(inputs)) is not None:
+                values[f"right {term.name}"] = right
+            values[f"loss {term.name}"] = term.loss(inputs)
             for name, (numerator, denominator) in term.counted(inputs).items():
                 values |= {f"some {name}": numerator, f"of {name}": denominator}
         mx.eval(values)

@@ -89,9 +89,8 @@ class Phases:
         return phase, self._ends[phase - 1] if phase else 0
 
     def _number(self, place: ExamplePosition) -> int:
-        return (place.epoch * max(len(phase.chunks) for phase in self.phases) + place.chunk) * len(
-            self.phases
-        ) + place.phase
+        per_epoch = max(len(phase.chunks) for phase in self.phases)
+        return (place.epoch * per_epoch + place.chunk) * len(self.phases) + place.phase
 
     def place(self, number: int) -> ExamplePosition:
         """Converts the number of an example to its position in the schedule."""

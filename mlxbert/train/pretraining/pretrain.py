@@ -16,7 +16,7 @@ from mlxbert.train.loop.events import TrainingEvents
 from mlxbert.train.loop.phase_times import LOADING, OnPhase, Times
 from mlxbert.train.lora_adapters import refuse_adapter
 from mlxbert.train.options.loop_options import TrainingOptions
-from mlxbert.train.pretraining.corpus_material import CorpusMaterial, ExampleMaker, PretrainingLength, prepare_model
+from mlxbert.train.pretraining.corpus_material import CorpusMaterial, ExampleMaker, prepare_model
 from mlxbert.train.pretraining.electra_pretraining import Electra
 from mlxbert.train.pretraining.initial_model import EVERY_OTHER, InitialModel, find_initial, find_teacher, load_teacher
 from mlxbert.train.pretraining.objective import (
@@ -127,7 +127,7 @@ def pretrain(
     times = Times(on_phase)
     times.begin(LOADING)
     loop = TrainingOptions(**{name: chosen[name] for name in _LOOP & chosen.keys()})
-    length = PretrainingLength(steps, _passes(steps, epochs, loop.minutes))
+    epochs = _passes(steps, epochs, loop.minutes)
     _check_electra(weights, loop)
     ref = ModelRef(_initial_source(model, config), adapter, revision, offline, dtype, device)
     with claimed(output, ref, loop, overwrite=overwrite) as (target, group):
@@ -142,7 +142,7 @@ def pretrain(
         masked = isinstance(first.network, Electra)
         material = CorpusMaterial(
             base=base, objective=Pretraining(make_terms(weights, temperature), taught), settings=settings,
-            length=length, teacher=source, first=first, adapters=adapters, on_read=on_read,
+            steps=steps, epochs=epochs, teacher=source, first=first, adapters=adapters, on_read=on_read,
             maker=ExampleMaker(settings, first.tokenizer, pairs, first.config.max_length, all_masked=masked),
             fill=(fill,) if isinstance(fill, str) else tuple(fill),
         )  # fmt: skip
@@ -184,10 +184,7 @@ def _passes(steps: int | None, epochs: float | None, minutes: float | None) -> f
     lengths = {"steps": steps, "epochs": epochs, "minutes": minutes}
     if len(names := [f"`{name}`" for name, value in lengths.items() if value is not None]) > 1:
         raise ArgumentError(f"{' and '.join(names)} cannot be combined")
-    if epochs is None:
-        return 1.0
-    epochs = bounds_of(TrainingOptions, "epochs").check_number("epochs", epochs)
-    return epochs
+    return 1.0 if epochs is None else bounds_of(TrainingOptions, "epochs").check_number("epochs", epochs)
 
 
 def _check_electra(weights: Mapping[str, float], options: TrainingOptions) -> None:
@@ -251,9 +248,7 @@ def distill(
     if student is not None:
         if layers is not None:
             raise ArgumentError("`student` and `layers` cannot be combined, because layers are taken from the teacher")
-        return pretrain(
-            corpus, output=output, model=student, teacher=teacher, objective=objective, **options
-        )  # fmt: skip
+        return pretrain(corpus, output=output, model=student, teacher=teacher, objective=objective, **options)
     check_source(teacher, "teacher")
     chosen = EVERY_OTHER if layers is None else layers
     return pretrain(

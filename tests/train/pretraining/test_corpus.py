@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,15 +26,26 @@ from mlxbert.train.pretraining.corpus.documents import CorpusPosition, DocumentR
 from mlxbert.train.pretraining.corpus.token_store import Corpus, read_corpus
 from mlxbert.train.pretraining.vocabulary import vocabulary
 from mlxbert.weights.model_source import ModelRef
+from tests.helpers.tiny import save
 from tests.helpers.vocabularies import put, trained
 
 FILES = ("ids.bin", "sentences.bin", "documents.bin")
+SIZES = {
+    **{"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8},
+    **{"max_position_embeddings": 20, "pad_token_id": 1},
+}
 TEXT = "The cat sat.\nThe dogs sat on mats.\n\n\nTokyo, Paris!\n"
 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
     return load_tokenizer_of(ModelRef("builtin"))[1]
+
+
+@pytest.fixture(scope="module")
+def few_words(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    """A tokenizer of a small vocabulary, whose size each block asks for."""
+    return load_tokenizer_of(ModelRef(save(tmp_path_factory.mktemp("tiny"))))[1]
 
 
 def write(path: Path, content: str | bytes) -> Path:
@@ -180,14 +190,9 @@ def test_special_tokens_spelled_out_are_text(tmp_path: Path, tokenizer: Tokenize
     corpus = read_corpus([path], tmp_path / "c", tokenizer)
     special = {tokenizer.token_id(token) for token in tokenizer.special.values()}
     assert not special & {*corpus.tokens(0, corpus.report.tokens).tolist()}
-    config: dict[str, Any] = {"model_type": "xlm-roberta", "vocab_size": 100, "hidden_size": 8, "num_hidden_layers": 1}
-    config |= {"num_attention_heads": 1, "intermediate_size": 8, "max_position_embeddings": 20, "pad_token_id": 1}
+    config = {"model_type": "xlm-roberta", "vocab_size": 100, **SIZES}
     settings = {"tokenizer_class": "XLMRobertaTokenizer"}
-    files: dict[str, Any] = {
-        "sentencepiece.bpe.model": trained(),
-        "config.json": config,
-        "tokenizer_config.json": settings,
-    }
+    files = {"sentencepiece.bpe.model": trained(), "config.json": config, "tokenizer_config.json": settings}
     pieces = load_tokenizer_of(ModelRef(put(tmp_path / "v", files)))[1]
     corpus = read_corpus([path], tmp_path / "d", pieces)  # of <mask> this vocabulary makes the mask token
     assert pieces.token_id("<mask>") not in corpus.tokens(0, corpus.report.tokens)
@@ -207,28 +212,24 @@ def many(folder: Path) -> list[Path]:
 
 
 def test_an_interrupted_run_ends_with_the_same_bytes(
-    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, few_words: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = many(tmp_path)
-    whole = read_corpus(paths, tmp_path / "whole", tokenizer)
+    whole = read_corpus(paths, tmp_path / "whole", few_words)
     monkeypatch.setattr(token_writer, "BLOCK", 50)
     monkeypatch.setattr(token_writer, "BATCH_SENTENCES", 3)
     monkeypatch.setattr(reading, "MAX_PART", 60)
-    append = token_writer.TokenWriter._append
-    calls, interruptions = 0, 0
+    append, calls, found, interruptions = token_writer.TokenWriter._append, itertools.count(1), None, 0
 
     def interrupted(self: Any, parts: Any) -> None:
-        nonlocal calls
         append(self, parts)
-        calls += 1
-        if calls % 17 == 0:
+        if next(calls) % 17 == 0:
             raise KeyboardInterrupt
 
     with mock.patch.object(token_writer.TokenWriter, "_append", interrupted):
-        while True:
+        while found is None:
             try:
-                found = read_corpus(paths, tmp_path / "c", tokenizer)
-                break
+                found = read_corpus(paths, tmp_path / "c", few_words)
             except KeyboardInterrupt:
                 interruptions += 1
     assert interruptions > 2
@@ -238,17 +239,17 @@ def test_an_interrupted_run_ends_with_the_same_bytes(
 
 
 def test_a_finished_corpus_is_opened_and_a_changed_one_read_again(
-    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, few_words: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(tmp_path / "a.txt", TEXT)
-    read_corpus([path], tmp_path / "c", tokenizer)
+    read_corpus([path], tmp_path / "c", few_words)
     with mock.patch.object(token_writer.TokenWriter, "write", side_effect=AssertionError):
-        assert read_corpus([path], tmp_path / "c", tokenizer).report.documents == 2
-    assert read_corpus([path], tmp_path / "c", tokenizer, documents="line").report.documents == 3
+        assert read_corpus([path], tmp_path / "c", few_words).report.documents == 2
+    assert read_corpus([path], tmp_path / "c", few_words, documents="line").report.documents == 3
     write(path, TEXT + "\nAnother one.\n")
-    assert read_corpus([path], tmp_path / "c", tokenizer).report.documents == 3
+    assert read_corpus([path], tmp_path / "c", few_words).report.documents == 3
     (tmp_path / "c" / "ids.bin").write_bytes(b"")
-    assert read_corpus([path], tmp_path / "c", tokenizer).report.tokens > 10
+    assert read_corpus([path], tmp_path / "c", few_words).report.tokens > 10
 
 
 def test_a_corpus_of_single_tokens_is_refused(tmp_path: Path, tokenizer: Tokenizer) -> None:
@@ -260,28 +261,25 @@ def test_a_corpus_of_single_tokens_is_refused(tmp_path: Path, tokenizer: Tokeniz
 
 
 def test_a_full_disk_keeps_what_is_committed(
-    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, few_words: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = many(tmp_path)
     monkeypatch.setattr(token_writer, "BLOCK", 50)
     monkeypatch.setattr(token_writer, "BATCH_SENTENCES", 30)
-    sync: Callable[[int], None] = os.fsync
-    calls = 0
+    sync, calls = os.fsync, itertools.count(1)
 
     def full(descriptor: int) -> None:
-        nonlocal calls
-        calls += 1
-        if calls > 12:
+        if next(calls) > 12:
             raise OSError(28, "No space left on device")
         sync(descriptor)
 
     with mock.patch.object(os, "fsync", full), pytest.raises(MlxbertError, match="No space") as caught:
-        read_corpus(paths, tmp_path / "c", tokenizer)
+        read_corpus(paths, tmp_path / "c", few_words)
     assert caught.value.hint
     committed = json.loads((tmp_path / "c" / "corpus.json").read_bytes())
     assert committed["tokens"] > 50 and not committed["complete"]
-    read_corpus(paths, tmp_path / "c", tokenizer)
-    read_corpus(paths, tmp_path / "whole", tokenizer)
+    read_corpus(paths, tmp_path / "c", few_words)
+    read_corpus(paths, tmp_path / "whole", few_words)
     assert content(tmp_path / "c") == content(tmp_path / "whole")
 
 
@@ -328,9 +326,7 @@ def test_sentences_within_a_document_follow_a_space(tmp_path: Path) -> None:
     files = vocabulary(
         [write(tmp_path / "text.txt", "the cat sat. The dog sat. " * 40)], tmp_path / "bpe", kind="bpe", size=300
     )
-    sizes = {"model_type": "roberta", "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
-    sizes |= {"intermediate_size": 8, "max_position_embeddings": 20, "vocab_size": files.size, "pad_token_id": 1}
-    tokenizer = new_model(sizes, files.folder).tokenizer
+    tokenizer = new_model({"model_type": "roberta", "vocab_size": files.size, **SIZES}, files.folder).tokenizer
     path = write(tmp_path / "two.txt", "the cat sat. The dog.\nThe end.\n\nThe cat.\n")
     found = read_corpus([path], tmp_path / "corpus", tokenizer)
     ends = [0, *found.sentences[:].tolist()]

@@ -28,7 +28,7 @@ from mlxbert.weights.model_source import ModelRef
 from tests.helpers.tiny import CONFIG, tiny_config
 from tests.train.pretraining.electras import Folder, examples, objective, with_draws
 
-DRAWS = 20_000
+DRAWS = 5_000
 LAST = float(np.nextafter(np.float32(1), np.float32(0)))
 WORD = "encoder.embeddings.word.weight"
 
@@ -161,23 +161,6 @@ def test_the_metrics_while_it_runs(folder: Folder) -> None:
     assert last.metrics["loss"] == pytest.approx(last.metrics["mlm_loss"] + 50 * last.metrics["replaced_loss"])
     (step, _) = [event for event in events if isinstance(event, Step)]
     assert step.loss == pytest.approx(step.terms["mlm"] + step.terms["replaced"])
-
-
-def _bytes(folder: Path) -> list[bytes]:
-    return [(folder / inner / "model.safetensors").read_bytes() for inner in ("", GENERATOR)]
-
-
-@pytest.mark.slow
-def test_a_resumed_run_has_the_same_bits(folder: Folder) -> None:
-    expected = _bytes(folder.train("whole"))
-    stream = folder.run("cut")
-    for event in stream:
-        if isinstance(event, Step) and event.step == 2:
-            stream.close()  # type: ignore[attr-defined]
-            break
-    events = list(folder.run("cut"))
-    assert [event.step for event in events if isinstance(event, Step)] == [3, 4, 5]
-    assert _bytes(folder.folder / "cut") == expected
 
 
 def test_the_folder_is_two_models(folder: Folder) -> None:

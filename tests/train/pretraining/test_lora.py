@@ -12,7 +12,6 @@ from mlxbert.errors import ArgumentError
 from mlxbert.machine.device import mx
 from mlxbert.weights.build import parameters
 from tests.helpers.cases import fast
-from tests.helpers.program import call
 from tests.helpers.tiny import CONFIG
 from tests.train.pretraining.files import model_folder, text_file
 
@@ -40,12 +39,6 @@ def start(folder: Path, model: str, output: Path, **changes: Any) -> Iterator[ml
     return mlxbert.pretrain(folder / "text.txt", model=folder / model, output=output, **{**OPTIONS, **changes})
 
 
-def tensors(folder: Path) -> dict[str, mx.array]:
-    found = mx.load(str(folder / "adapter_model.safetensors"))
-    assert isinstance(found, dict)
-    return found
-
-
 CASES: dict[str, tuple[str, str, list[str] | None, set[str]]] = {
     "words": ("words", "mlm", None, {"masked_lm"}),
     "sentences": ("words", "mlm,nsp", ["cls.seq_relationship", "pooler.dense"], {"masked_lm", "next_sentence"}),
@@ -55,8 +48,11 @@ CASES: dict[str, tuple[str, str, list[str] | None, set[str]]] = {
 }
 
 
-@pytest.mark.parametrize("case", fast(CASES, "sentences", "vectors"))
-@pytest.mark.parametrize("options", [{}, {"dora": True, "lora_layers": "all-linear", "lora_dropout": 0.1}], ids=str)
+DORA = {"dora": True, "lora_layers": "all-linear", "lora_dropout": 0.1}
+EVERY: list[tuple[str, dict[str, Any]]] = [(case, options) for case in CASES for options in ({}, DORA)]
+
+
+@pytest.mark.parametrize(("case", "options"), fast(EVERY, ("sentences", DORA), ("vectors", {})), ids=str)
 def test_what_is_trained_and_what_is_not(case: str, options: dict[str, Any], folder: Path, tmp_path: Path) -> None:
     model, objective, saved, heads = CASES[case]
     events = [*start(folder, model, tmp_path / "out", objective=objective, **options)]
@@ -80,6 +76,8 @@ def test_the_numbers_of_training_are_those_of_the_folder(base: str, folder: Path
     finished = events[-1]
     assert isinstance(finished, mlxbert.Finished)
     [best] = [event for event in events if isinstance(event, mlxbert.Evaluated) and event.step == finished.step]
+    with pytest.raises(ArgumentError, match="is an adapter"):
+        start(folder, base, tmp_path / "other", adapter=tmp_path / "out")
     mlxbert.convert(folder / base, tmp_path / "merged", adapter=tmp_path / "out")
     for model in (
         mlxbert.load(tmp_path / "out"), mlxbert.load(folder / base, adapter=tmp_path / "out"),
@@ -89,41 +87,3 @@ def test_the_numbers_of_training_are_those_of_the_folder(base: str, folder: Path
         assert found.metrics == pytest.approx(best.metrics, rel=1e-4)
         filled = mlxbert.fill_mask(model, TEXT, top_k=1)
         assert TEXT.replace("[MASK]", filled.masks[0].fills[0].token) == best.filled[0]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("steps", [1, 4])
-def test_an_interrupted_run_ends_with_the_same_bits(folder: Path, tmp_path: Path, steps: int) -> None:
-    given: dict[str, Any] = {"objective": "mlm,nsp", "lora_dropout": 0.2, "dropout": 0.1}
-    [*start(folder, "words", tmp_path / "whole", **given)]
-    stream = start(folder, "words", tmp_path / "parts", **given)
-    next(event for event in stream if isinstance(event, mlxbert.Step) and event.step == steps)
-    stream.close()  # type: ignore[attr-defined]
-    with pytest.raises(ArgumentError, match="unfinished"):
-        [*start(folder, "words", tmp_path / "parts", **given | {"lora": 5})]
-    [started, *_] = start(folder, "words", tmp_path / "parts", **given)
-    assert isinstance(started, mlxbert.Started) and started.first_step == steps
-    whole, parts = tensors(tmp_path / "whole"), tensors(tmp_path / "parts")
-    assert whole.keys() == parts.keys()
-    assert all(mx.array_equal(whole[name], parts[name]).item() for name in whole)
-
-
-def test_the_command_line_trains_and_takes_adapters(folder: Path, tmp_path: Path) -> None:
-    text, base, out = (str(path) for path in (folder / "text.txt", folder / "words", tmp_path / "out"))
-    more = ("--length", "24", "--steps", "2", "--batch-size", "8", "--lora", "4", "--lora-layers", "all-linear")
-    assert call("pretrain", text, "--model", base, "--output", out, *more, "--rslora", "--lr", "0.01").status == 0
-    for command in (("fill-mask", TEXT), ("evaluate", "mlm", "--data", text, "--length", "24"), ("embed", "the cat")):
-        wheres = (("--model", base, "--adapter", out), ("--model", out), ("--model", base))
-        outcomes = [call(*command, "--json", *where) for where in wheres]
-        assert [outcome.status for outcome in outcomes] == [0, 0, 0], [outcome.err for outcome in outcomes]
-        values = [_numbers(json.loads(outcome.out)) for outcome in outcomes]
-        assert values[0] == values[1] != values[2]
-    outcome = call("pretrain", text, "--model", base, "--adapter", out, "--output", f"{out}2", *more)
-    assert outcome.status == 2 and "is an adapter" in outcome.err
-
-
-def _numbers(value: Any) -> list[float]:
-    """All numbers in a JSON value."""
-    if isinstance(value, dict | list):
-        return [number for one in (value.values() if isinstance(value, dict) else value) for number in _numbers(one)]
-    return [value] if isinstance(value, float) else []

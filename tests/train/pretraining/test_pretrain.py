@@ -12,7 +12,6 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.train.pretraining.objective import read_terms
-from tests.helpers.cases import fast
 from tests.train.pretraining.files import model_folder, text_file
 
 OPTIONS: dict[str, Any] = {"length": "24", "batch_size": 8, "steps": 6, "eval_every": 3}
@@ -60,23 +59,6 @@ def test_a_model_is_continued(folder: Path, tmp_path: Path) -> None:
         mlxbert.evaluate_words(model, folder / "text.txt", batch_tokens=0)
 
 
-@pytest.mark.parametrize("steps", fast([1, 4], 4))
-def test_an_interrupted_run_ends_with_the_same_bits(folder: Path, tmp_path: Path, steps: int) -> None:
-    run(folder, tmp_path / "whole", objective="mlm,nsp", whole_words=True)
-    stream = start(folder, tmp_path / "parts", objective="mlm,nsp", whole_words=True)
-    for event in stream:
-        if isinstance(event, mlxbert.Step) and event.step == steps:
-            stream.close()  # type: ignore[attr-defined]
-            break
-    [started, *_] = run(folder, tmp_path / "parts", objective="mlm,nsp", whole_words=True)
-    assert isinstance(started, mlxbert.Started) and started.first_step == steps
-    assert _weights(tmp_path / "parts") == _weights(tmp_path / "whole")
-
-
-def _weights(folder: Path) -> bytes:
-    return (folder / "model.safetensors").read_bytes()
-
-
 def test_a_new_model_begins_with_a_size_or_a_file(folder: Path, tmp_path: Path) -> None:
     sizes = {"model_type": "bert", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     sizes |= {"intermediate_size": 32, "max_position_embeddings": 40}
@@ -113,44 +95,22 @@ def test_token_ids_are_kept_for_other_runs(folder: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "changes",
     [
-        {"objective": "mlm,other"},
-        {"objective": "mlm,mlm"},
-        {"objective": "mlm:0"},
-        {"objective": "nsp,sop"},
+        {"objective": "mlm,other"}, {"objective": "mlm,mlm"}, {"objective": "mlm:0"}, {"objective": "nsp,sop"},
         {"objective": "mlm,sop"},  # BERT has no such head
-        {"steps": 0},
-        {"steps": None, "epochs": -1},
-        {"steps": None, "epochs": True},
-        {"steps": 3, "epochs": 2},
-        {"valid": "other.txt", "validation_fraction": 0.1},
-        {"length": "1000"},
-        {"mask_probability": 1.5},
-        {"masks": 0},
-        {"documents": "page"},
-        {"config": "tiny"},
-        {"vocabulary": "builtin"},
-        {"model": None, "config": "huge", "vocabulary": "builtin"},
-        {"model": None, "config": "tiny"},
-        {"corpus": []},
-        {"freeze": 5},
-        {"model": None, "config": "tiny", "vocabulary": "builtin", "layers": [0]},
-        {"model": None, "config": "tiny", "vocabulary": "builtin", "adapter": "x"},
-        {"corpus": [3]},
-        {"lora": 0},
-        {"lora": 8, "model": None, "config": "tiny", "vocabulary": "builtin"},
-        {"lora": 8, "layers": [0]},
-        {"lora": 8, "lora_layers": "keys"},
-        {"lora": 8, "objective": "electra"},
-        {"lora": 8, "freeze": 1},
-        {"dora": True},
-        {"patience": 3},
-        {"objective": "electra", "freeze": 1},
-        {"objective": "electra", "layer_decay": 0.9},
-        {"unknown": 1},
+        {"steps": 0}, {"steps": None, "epochs": -1}, {"steps": None, "epochs": True}, {"steps": 3, "epochs": 2},
+        {"valid": "other.txt", "validation_fraction": 0.1}, {"length": "1000"}, {"mask_probability": 1.5},
+        {"masks": 0}, {"documents": "page"}, {"config": "tiny"}, {"vocabulary": "builtin"},
+        {"model": None, "config": "huge", "vocabulary": "builtin"}, {"model": None, "config": "tiny"},
+        {"corpus": []}, {"freeze": 5}, {"model": None, "config": "tiny", "vocabulary": "builtin", "layers": [0]},
+        {"model": None, "config": "tiny", "vocabulary": "builtin", "adapter": "x"}, {"corpus": [3]}, {"lora": 0},
+        {"lora": 8, "model": None, "config": "tiny", "vocabulary": "builtin"}, {"lora": 8, "layers": [0]},
+        {"lora": 8, "lora_layers": "keys"}, {"lora": 8, "objective": "electra"}, {"lora": 8, "freeze": 1},
+        {"dora": True}, {"patience": 3}, {"objective": "electra", "freeze": 1},
+        {"objective": "electra", "layer_decay": 0.9}, {"unknown": 1},
         {"across_documents": True, "objective": "mlm,nsp"},
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_arguments_that_are_refused(folder: Path, tmp_path: Path, changes: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError):
         start(folder, tmp_path / "out", **changes)

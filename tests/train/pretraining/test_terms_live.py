@@ -1,8 +1,9 @@
-"""The first step next to transformers in double precision: the loss and every gradient."""
+"""The first step next to transformers in double precision: the loss and every gradient; and the folders of a run."""
 
 import json
 import random
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,21 @@ import pytest
 import mlxbert
 from mlxbert.goldens.golden_outputs import load_network
 from mlxbert.machine.device import mx, scalar
+from mlxbert.train.files.trained_model import write_trained
 from mlxbert.train.loop.gradients import Differentiator, dropout_key
 from mlxbert.train.objectives.objective import TrainBatch
 from mlxbert.train.pretraining.chunks import full_sentences, sentence_pairs
+from mlxbert.train.pretraining.electra_pretraining import (
+    GENERATOR,
+    ElectraInputs,
+    discriminator_of,
+    generator_of,
+    write_generator,
+)  # fmt: skip
 from mlxbert.train.pretraining.objective import TERMS, Pretraining, read_terms
 from mlxbert.weights.build import parameters
-from tests.helpers.gradients import assert_same_gradients, their_gradients
+from tests.helpers.gradients import arrays_of, assert_same_gradients, our_step, their_gradients
+from tests.train.pretraining import electras
 from tests.train.pretraining.corpora import WORDS, examples, random_corpus
 from tests.train.pretraining.files import model_folder, text_file
 
@@ -120,3 +130,112 @@ def test_what_is_written_opens_in_transformers(case: str, tmp_path: Path) -> Non
     logits = output.logits if objective == "mlm" else output.prediction_logits
     mine = np.array(ours.network.logits("masked_lm", ours.network(mx.array(ids))))
     assert np.abs(mine - logits.detach().numpy()).max() < 1e-4
+
+
+BOUND = 2e-5
+KINDS = {"": "ElectraForPreTraining", GENERATOR: "ElectraForMaskedLM"}
+
+
+def opened(folder: Path, kind: str) -> Any:
+    """A model of transformers with nothing missing and nothing left."""
+    model, report = getattr(transformers, kind).from_pretrained(
+        folder, output_loading_info=True, attn_implementation="eager"
+    )
+    assert {name: list(problems) for name, problems in report.items() if problems} == {}
+    return model
+
+
+def _their_models(folder: Path) -> tuple[Any, Any]:
+    """Discriminator and generator in double precision, with the same embeddings."""
+    found, writes = (opened(folder / inner, kind).double().train() for inner, kind in KINDS.items())
+    for name in ("word_embeddings", "position_embeddings", "token_type_embeddings", "LayerNorm"):
+        setattr(writes.electra.embeddings, name, getattr(found.electra.embeddings, name))
+    # A sample may be the token of padding: torch leaves its row without a gradient, the authors' code does not.
+    found.electra.embeddings.word_embeddings.padding_idx = None
+    writes.generator_lm_head.weight = found.electra.embeddings.word_embeddings.weight
+    return found, writes
+
+
+def _loss_of_electra(found: Any, writes: Any, batch: TrainBatch, ids: Any) -> Any:
+    """The loss as in the authors' code, for the samples of ours."""
+    inputs, targets = batch.inputs, batch.targets
+    mask, segments, replaced, clean, rows, columns, originals = (
+        torch.tensor(np.array(array)).long()
+        for array in (
+            *(inputs.attention_mask, inputs.token_type_ids, ids, targets.clean),
+            *(targets.rows, targets.columns, targets.originals),
+        )
+    )
+    hidden = torch.tensor(np.array(targets.counted)) > 0
+    given = {"attention_mask": mask, "token_type_ids": segments}
+    words = writes(torch.tensor(np.array(inputs.input_ids)).long(), **given).logits[rows, columns][hidden]
+    scores = found(replaced, **given).logits
+    labels = (replaced != clean).double()
+    binary = torch.nn.functional.binary_cross_entropy_with_logits(scores, labels, reduction="none")
+    return torch.nn.functional.cross_entropy(words, originals[hidden]) + 50 * (binary * mask).sum() / mask.sum()
+
+
+def _their_gradients(models: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The gradients by our names: they are saved in the place of the weights and loaded as such."""
+    gradients: dict[str, Any] = {}
+    for model in models.values():
+        for parameter in model.parameters():
+            parameter.data = parameter.grad.to(parameter.dtype)
+    for inner, model in models.items():
+        model.float().save_pretrained(folder / inner)
+        prefix = "generator." if inner else ""
+        found = arrays_of(load_network(folder / inner).parameters())
+        gradients |= {prefix + name: array for name, array in found.items()}
+    return gradients
+
+
+@pytest.mark.parametrize("width", [16, 24, 8])  # with both projections, and with that of one network alone
+def test_the_first_step_of_electra_is_that_of_torch(width: int, tmp_path: Path) -> None:
+    rates = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    model, out = electras.Folder(tmp_path).model(embedding_size=width, **rates), tmp_path / "out"
+    out.mkdir()
+    write_trained(discriminator_of(model), out, partial(write_generator, model))
+    network, texts = model.network, electras.examples((9, 32, 14, 21))
+    task = electras.objective(network)
+    batch = replace(task.collate(texts, random.Random(0)), totals=task.totals(texts))
+    network.train()
+    ids = ElectraInputs(network, batch.inputs, batch.targets).ids
+    found, writes = _their_models(out)
+    loss = _loss_of_electra(found, writes, batch, ids)
+    loss.backward()
+    theirs = _their_gradients({"": found, GENERATOR: writes}, tmp_path / "gradients")
+
+    def ours(network: Any) -> mx.array:
+        return mx.stack([*task.terms(network, batch)[0].values()]).sum()
+
+    value, gradients = our_step(network, ours)
+    assert value == pytest.approx(loss.item(), rel=1e-6)
+    assert gradients.keys() <= theirs.keys()
+    shared = theirs.keys() - gradients.keys()  # each once in ours
+    assert {name.removeprefix("generator.") for name in shared} < gradients.keys() and len(shared) == 5
+    assert_same_gradients(gradients, {name: theirs[name] for name in gradients}, BOUND)
+
+
+def test_transformers_opens_both_models(tmp_path: Path) -> None:
+    out = electras.Folder(tmp_path).train("out", steps=12)
+    tokenizer = transformers.BertTokenizerFast(vocab_file=str(out / "vocab.txt"))
+    for inner, kind in KINDS.items():
+        theirs, ours = opened(out / inner, kind).eval(), mlxbert.load(out / inner, dtype="float32")
+        (head,) = ours.network.heads
+        given = tokenizer("the cat sat on [MASK] in paris", return_tensors="pt")
+        with torch.no_grad():
+            wanted = theirs(**given).logits[0].numpy()
+        found = np.array(ours.network.encoder(mx.array(given["input_ids"].numpy())).last_hidden_state)
+        assert np.isfinite(found).all()
+        logits = ours.network.logits(head, ours.network(mx.array(given["input_ids"].numpy())))
+        assert np.array(logits[0]) == pytest.approx(wanted, abs=1e-5, rel=1e-5)
+
+
+def test_the_generator_alone_is_the_one_that_is_trained(tmp_path: Path) -> None:
+    network = (model := electras.Folder(tmp_path).model()).network
+    network.eval()
+    task = electras.objective(network)
+    batch = task.collate(electras.examples(), random.Random(0))
+    inputs = ElectraInputs(network, batch.inputs, batch.targets)
+    alone = generator_of(model).network.logits("masked_lm", batch.inputs)[batch.targets.rows, batch.targets.columns]
+    assert mx.allclose(alone, inputs.words, rtol=1e-6, atol=1e-6)
