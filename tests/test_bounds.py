@@ -148,7 +148,7 @@ def test_numbers_of_thousands_of_digits_are_named_in_errors(tiny: mlxbert.Model)
 @needs("train")
 def test_lists_have_bounds() -> None:
     from mlxbert.train.objectives.vector_objective import VectorLoss
-    from mlxbert.train.pretraining.phases import read_lengths
+    from mlxbert.train.pretraining.chunks import read_lengths
 
     more = MAX_LISTED + 1
     calls: list[tuple[str, Callable[[], object]]] = [

@@ -65,26 +65,26 @@ def examples(count: int, seed: int = 0) -> list[Example]:
     return [example([2, *rng.choices(range(5, 40), k=rng.randint(1, 9)), 3]) for _ in range(count)]
 
 
-def network(rate: float = 0.1) -> Network:
-    config = tiny_config(pooler=True)
+def network(rate: float = 0.1, layers: int = 1) -> Network:
+    config = tiny_config(pooler=True, layer_schedule=tuple(range(layers)))
     dropout = replace(config.dropout, embeddings=rate, attention=rate, attention_output=rate, feed_forward=rate)
     heads = {HEAD: replace(config.heads[HEAD], dropout=rate)}
     found = Network(replace(config, dropout=dropout, heads=heads), (HEAD,))
-    found.update(_weights())
+    found.update(_weights(layers))
     found.eval()
     return found
 
 
 @functools.cache
-def _weights() -> Any:
-    return random_network(tiny_config(pooler=True), (HEAD,)).parameters()
+def _weights(layers: int) -> Any:
+    return random_network(tiny_config(pooler=True, layer_schedule=tuple(range(layers))), (HEAD,)).parameters()
 
 
-def make_run(folder: Path | None = None, *, rate: float = 0.1, data: int = 26, **changes: Any) -> Run:
+def make_run(folder: Path | None = None, *, rate: float = 0.1, data: int = 26, layers: int = 1, **changes: Any) -> Run:
     """A run of two epochs of 4 updates; options of `Training` and of `TrainingOptions` by name."""
     of_training = {name: changes.pop(name) for name in ("dtype", "streams", "evaluate", "group") if name in changes}
     options = TrainingOptions(**{"epochs": 2, "lr": 1e-3, "batch_size": 8} | changes)
-    net = network(rate=rate)
+    net = network(rate, layers)
     objective, found, valid = Parity(net), examples(data), examples(20, seed=1)
 
     def evaluate() -> Mapping[str, float]:

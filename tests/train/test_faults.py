@@ -48,7 +48,7 @@ def calls_of(monkeypatch: pytest.MonkeyPatch, work: Any) -> int:
 
 
 @pytest.mark.parametrize(
-    ("sentence", "every"), fast([(MEMORY[0], 5), (MEMORY[0], 1), (OTHER[0], 1), (REFUSED, 1)], (MEMORY[0], 5))
+    ("sentence", "every"), fast([(MEMORY[0], 8), (MEMORY[0], 1), (OTHER[0], 1), (REFUSED, 1)], (MEMORY[0], 8))
 )
 def test_wherever_an_update_fails_the_run_resumes_to_the_same_bits(
     sentence: str, every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -91,7 +91,7 @@ def test_wherever_an_update_is_stopped_it_is_repeated_once(
     losses = [event.loss for event in whole.events() if isinstance(event, Step)]
     expected, resumed_at = saved(tmp_path / "whole"), set()
     count = calls_of(monkeypatch, make_run(**options).events)
-    of_update = {*range(first := count // 2, last := first + count // whole.steps, 8), last}
+    of_update = {*range(first := count // 2, last := first + count // whole.steps, 13), last}
     for number in (0, *of_update, count - 1):  # the last is of an evaluation
         caplog.clear()
         run = make_run(tmp_path / f"once {number}", **options)
@@ -227,7 +227,7 @@ KINDS = ("finetune", "pretrain", "distill")
 def test_the_same_call_resumes(kind: str, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text_file(tmp_path / "text.txt")
     corpus: dict[str, Any] = {"length": "24", "batch_size": 8, "steps": 6, "eval_every": 3}
-    data = [{"text": text, "label": label} for text, label in test_finetune.rows(40)]
+    data = [{"text": text, "label": label} for text, label in test_finetune.rows(32)]
 
     def start(name: str) -> Iterator[mlxbert.Event]:
         output = tmp_path / name

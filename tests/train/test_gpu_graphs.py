@@ -24,7 +24,6 @@ from tests.helpers.sparse_folder import save_splade
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
 from tests.helpers.static_folders import model2vec
 from tests.helpers.tiny import save
-from tests.train import test_finetune
 from tests.train.files import data_file
 from tests.train.pretraining import electras
 from tests.train.pretraining.files import model_folder, text_file
@@ -100,32 +99,19 @@ def searching(patch: pytest.MonkeyPatch) -> Iterator[Search]:
         yield Search(within)
 
 
-def classify(base: Path, folder: Path, **options: Any) -> Any:
-    data = [{"text": text, "label": label} for text, label in test_finetune.rows(24)]
-    return mlxbert.finetune(
-        "classify", train=data, model=base, output=folder / "out", epochs=1, batch_size=8, **options
-    )
-
-
-def task(name: str, base: Path, folder: Path, **options: Any) -> Any:
-    data = data_file(folder, name, 24)
-    return mlxbert.finetune(name, train=data, model=base, output=folder / "out", epochs=1, batch_size=8, **options)
-
-
-def vectors(base: Path, folder: Path, **options: Any) -> Any:
-    return mlxbert.finetune(
-        "embed", train=PAIRS, model=base, output=folder / "out", epochs=1, batch_size=8, **options
-    )  # fmt: skip
+def task(name: str, base: Path, folder: Path, data: Any = None, **options: Any) -> Any:
+    given = {"train": data or data_file(folder, name, 24), "model": base, "output": folder / "out"}
+    return mlxbert.finetune(name, **given, epochs=1, batch_size=8, **options)
 
 
 def few(base: Path, folder: Path) -> Any:
     start = save_st(folder / "start", pooling("mean", old=True), NORMALIZE)
-    return classify(start, folder, few_shot=True)
+    return task("classify", start, folder, few_shot=True)
 
 
 def taught(base: Path, folder: Path) -> Any:
-    [*classify(base, folder / "teacher")]
-    return classify(base, folder, teacher=folder / "teacher" / "out")
+    [*task("classify", base, folder / "teacher")]
+    return task("classify", base, folder, teacher=folder / "teacher" / "out")
 
 
 def pretrain(folder: Path, call: Callable[..., Any], **options: Any) -> Any:
@@ -134,21 +120,21 @@ def pretrain(folder: Path, call: Callable[..., Any], **options: Any) -> Any:
 
 
 CALLS: dict[str, Callable[[Path, Path], Any]] = {
-    "classify, LoRA": lambda base, folder: classify(base, folder, lora=4),
-    "classify, float16": lambda base, folder: classify(base, folder, dtype="float16", checkpointing=True),
+    "classify, LoRA": lambda base, folder: task("classify", base, folder, lora=4),
+    "classify, float16": lambda base, folder: task("classify", base, folder, dtype="float16", checkpointing=True),
     "classify, few labels": few,
     "classify, a teacher": taught,
     "tag": lambda base, folder: task("tag", base, folder),
     "answer": lambda base, folder: task("answer", base, folder),
     "embed": lambda base, folder: task("embed", base, folder),
     "embed, in chunks": lambda base, folder: task("embed", base, folder, chunk=3),
-    "embed, sparse": lambda base, folder: vectors(
-        save(folder / "model"), folder, vectors="sparse", query_flops=1e-3, document_flops=1e-3
+    "embed, sparse": lambda base, folder: task(
+        "embed", save(folder / "model"), folder, PAIRS, vectors="sparse", query_flops=1e-3, document_flops=1e-3
     ),
-    "embed, tokens": lambda base, folder: vectors(base, folder, vectors="tokens", dimensions=(16,), max_length=20),
-    "tag, open": lambda base, folder: mlxbert.finetune(
-        "tag", train=open_tags(16), model=GLINER / "bert", output=folder / "out", open=True, epochs=1, batch_size=8
+    "embed, tokens": lambda base, folder: task(
+        "embed", base, folder, PAIRS, vectors="tokens", dimensions=(16,), max_length=20
     ),
+    "tag, open": lambda base, folder: task("tag", GLINER / "bert", folder, open_tags(16), open=True),
     "masked words": lambda base, folder: pretrain(
         folder, mlxbert.pretrain, model=model_folder(folder / "tiny"), objective="mlm,nsp"
     ),

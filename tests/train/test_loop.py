@@ -51,7 +51,8 @@ def test_a_resumed_run_has_the_same_bits(tmp_path: Path, stop: int) -> None:
     assert second.state.progress.history == whole.state.progress.history
     stored = make_run(tmp_path)
     assert [*stored.state.progress.losses] == [(number, loss) for number, (loss, *_) in enumerate(expected, 1)]
-    assert [(one.step, one.best) for one in stored.earlier()] == [(4, True), (8, False)]
+    best = whole.state.progress.best_step
+    assert [(one.step, one.best) for one in stored.earlier()] == [(step, step == best) for step in (4, 8)]
 
 
 @pytest.mark.parametrize("how", [Generator.close, lambda stream: stream.throw(KeyboardInterrupt), None])
@@ -286,7 +287,7 @@ def test_float16_scales_the_loss_and_skips_overflows() -> None:
 
 @pytest.mark.parametrize("freeze", [1, 2])
 def test_frozen_parameters_stay(freeze: int) -> None:
-    run = make_run(freeze=freeze, epochs=1)
+    run = make_run(freeze=freeze, epochs=1, layers=2)
     before = {name: array.tolist() for name, array in parameters(run.training.network).items()}
     list(run.events())
     assert run.best().keys() == run.state.parameters.keys()

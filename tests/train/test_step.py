@@ -109,7 +109,7 @@ OPTIONS: list[dict[str, Any]] = [
     {},
     {"gradient_accumulation": 2, "max_grad_norm": 0.5},
     {"checkpointing": True, "max_grad_norm": 0.0},
-    {"weight_decay": 0.1, "layer_decay": 0.7, "freeze": 1},
+    {"weight_decay": 0.1, "layer_decay": 0.7, "freeze": 1, "layers": 2},
     {"dtype": mx.float16},
 ]
 
@@ -149,7 +149,7 @@ def test_every_family_is_traced(family: str, tmp_path: Path, monkeypatch: pytest
     path = golden_outputs.write_model(family, CLASSIFIERS[family], tmp_path)
     usual = Compiled._compiled
 
-    def network(rate: float) -> Network:
+    def network(rate: float, layers: int) -> Network:
         made = golden_outputs.load_network(path)
         mx.eval(made.parameters())
         return made
@@ -296,7 +296,7 @@ def test_a_batch_that_does_not_fit_is_divided_and_has_the_same_gradients(
     streams: int, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a GPU, or on two cores."""
-    run = make_run(rate=0.0, data=32, **options)
+    run = make_run(rate=0.0, data=32, layers=2, **options)
     trained, kept = sum(array.size for array in run.state.parameters.values()), 1 if options else 2
 
     def needed(texts: int, length: int) -> int:
@@ -306,7 +306,7 @@ def test_a_batch_that_does_not_fit_is_divided_and_has_the_same_gradients(
     def computed(memory: int | None) -> tuple[list[tuple[int, int]], Gradients]:
         """The numbers of texts and tokens of each part of a batch, and the gradients."""
         monkeypatch.setattr(device, "available_memory", lambda: memory)
-        run, parts = make_run(rate=0.0, data=32, streams=streams, **options), []
+        run, parts = make_run(rate=0.0, data=32, layers=2, streams=streams, **options), []
         objective, collate = run.training.objective, run.training.objective.collate
 
         def recorded(examples: Sequence[Any], rng: random.Random) -> Any:

@@ -19,7 +19,7 @@ from mlxbert.train.loop.gradients import Gradients
 from mlxbert.train.loop.phase_times import EARLIER, Times
 from mlxbert.train.loop.run_estimate import Costs
 from mlxbert.train.loop.updater import BatchGradients
-from mlxbert.train.pretraining.phases import Phases
+from mlxbert.train.pretraining.chunks import Phases
 from tests.helpers.cases import fast
 from tests.train.pretraining.files import model_folder, text_file
 from tests.train.test_finetune import one, rows

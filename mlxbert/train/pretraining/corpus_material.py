@@ -20,7 +20,17 @@ from mlxbert.train.base_model import BaseModel
 from mlxbert.train.loop.training_run import Run
 from mlxbert.train.lora_adapters import Adapters, adapt_model
 from mlxbert.train.options.loop_options import TrainingOptions
-from mlxbert.train.pretraining.chunks import Chunks, full_sentences, held_out, sentence_pairs, without_overlap
+from mlxbert.train.pretraining.chunks import (
+    Chunks,
+    Length,
+    Phase,
+    Phases,
+    full_sentences,
+    held_out,
+    read_lengths,
+    sentence_pairs,
+    without_overlap,
+)
 from mlxbert.train.pretraining.corpus.token_store import Corpus, CorpusReport, read_corpus
 from mlxbert.train.pretraining.electra_pretraining import (
     Electra,
@@ -32,7 +42,6 @@ from mlxbert.train.pretraining.electra_pretraining import (
 from mlxbert.train.pretraining.examples import Examples, Frame, Masking, Pairs
 from mlxbert.train.pretraining.initial_model import InitialModel
 from mlxbert.train.pretraining.objective import ELECTRA, Pretraining, heads_of
-from mlxbert.train.pretraining.phases import Length, Phase, Phases, read_lengths
 from mlxbert.train.pretraining.pretraining_settings import Settings
 from mlxbert.train.training_call import Material, TrainingCall, usual_rate
 from mlxbert.train.training_folders import FolderContent, metrics_table

@@ -7,16 +7,15 @@ Shapes: N tokens of an example, M masked tokens.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, overload
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mlxbert.errors import InputError
 from mlxbert.text.encoding import Template
-from mlxbert.train.pretraining.chunks import Chunks, CorpusChunk
+from mlxbert.train.pretraining.chunks import Chunks, CorpusChunk, Phases
 from mlxbert.train.pretraining.corpus.token_store import Corpus
-from mlxbert.train.pretraining.phases import Phases
 
 Ids = NDArray[np.int32]
 Flags = NDArray[np.bool_]
@@ -144,7 +143,7 @@ class Frame:
         return np.concatenate(ids), np.repeat(np.array(segments, np.int32), sizes), np.concatenate(continues)
 
 
-class Examples(Sequence[PretrainingExample]):
+class Examples:
     """The examples of a corpus. An example is made when it is accessed by its number (see `Phases.place`).
 
     Half of the pairs are negative: if `pairs` is `next`, the second text comes from another document; if it is `order`,
@@ -178,14 +177,8 @@ class Examples(Sequence[PretrainingExample]):
     def __len__(self) -> int:
         return sum(len(phase.chunks) for phase in self.order.phases)
 
-    @overload
-    def __getitem__(self, number: int) -> PretrainingExample: ...
-    @overload
-    def __getitem__(self, number: slice) -> "list[PretrainingExample]": ...
-    def __getitem__(self, number: int | slice) -> "PretrainingExample | list[PretrainingExample]":
+    def __getitem__(self, number: int) -> PretrainingExample:
         """Returns an example, whose masks and pairing are seeded by its number."""
-        if isinstance(number, slice):
-            return [self[item] for item in range(*number.indices(len(self)))]
         place = self.order.place(number)
         chunk = self.order.phases[place.phase].chunks[place.chunk]
         copy = place.epoch if self._copies is None else place.epoch % self._copies

@@ -143,14 +143,16 @@ class MaskedWords(Term):
 class PairTerm(Term):
     """The cross-entropy of a head that classifies pairs."""
 
-    def loss(self, inputs: TermInputs) -> mx.array:
+    def _pairs(self, inputs: TermInputs) -> tuple[mx.array, mx.array]:
         assert self.head is not None and inputs.targets.labels is not None
-        return cross_entropy(inputs.network.logits(self.head, inputs.output), inputs.targets.labels)
+        return inputs.network.logits(self.head, inputs.output), inputs.targets.labels
+
+    def loss(self, inputs: TermInputs) -> mx.array:
+        return cross_entropy(*self._pairs(inputs))
 
     def right(self, inputs: TermInputs) -> mx.array:
-        assert self.head is not None and inputs.targets.labels is not None
-        predicted = inputs.network.logits(self.head, inputs.output).argmax(axis=-1)
-        return (predicted == inputs.targets.labels).sum().astype(mx.float32)
+        logits, labels = self._pairs(inputs)
+        return (logits.argmax(axis=-1) == labels).sum().astype(mx.float32)
 
 
 class NextSentenceTerm(PairTerm):

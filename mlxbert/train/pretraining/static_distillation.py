@@ -27,7 +27,7 @@ from mlxbert.loading import load
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder, EmbeddingConfig
-from mlxbert.option_declarations import COUNT
+from mlxbert.option_declarations import COUNT, Bounds
 from mlxbert.other_libraries import not_one_of
 from mlxbert.progress import OnProgress
 from mlxbert.readers.text_lines import UTF8
@@ -128,8 +128,7 @@ def distill_static(
         raise not_one_of("dtype", dtype, _DTYPES)
     words = COUNT.check_whole("words", words)
     dimensions = COUNT.check_whole("dimensions", dimensions)
-    if isinstance(rarity, bool) or not isinstance(rarity, int | float) or not 0 <= rarity <= 1:
-        raise ArgumentError(f"`rarity` is {rarity!r:.60}, expected a number from 0 to 1")
+    rarity = Bounds(0, 1).check_number("rarity", rarity)
     paths = check_files(texts, text_field, "line") if texts else ()
     target = atomic_folder.check_target(output, None, overwrite)
     model = load(teacher, task="embed", device=device, revision=revision, offline=offline)
@@ -269,13 +268,9 @@ def _weights(vocabulary: _StaticVocabulary, counts: Counter[str], rarity: float)
 
 
 def _write(
-    folder: Path,
-    model: Model,
-    vocabulary: _StaticVocabulary,
-    table: NDArray[Any],
-    settings: Mapping[str, Any],
+    folder: Path, model: Model, vocabulary: _StaticVocabulary, table: NDArray[Any], settings: Mapping[str, Any],
     title: str,
-) -> None:
+) -> None:  # fmt: skip
     """Writes the files of model2vec, the modules of sentence-transformers, the licenses and the model card."""
     write_file(folder / SINGLE, {TABLE: mx.array(table)}, {"format": "pt"})
     tokenizer = Plain.from_str(json.dumps(vocabulary.file))

@@ -22,6 +22,7 @@ from mlxbert.train.pretraining import subword_training
 from mlxbert.train.pretraining.corpus.documents import DocumentReader, check_files
 from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.model_folder import ModelFolder
+from mlxbert.weights.save import write_json
 from mlxbert.weights.tokenizers.tokenizer_files import TOKENIZER_JSON, read_tokenizer
 
 _LOG = logging.getLogger("mlxbert")
@@ -187,13 +188,9 @@ def _write(folder: Path, kind: _Kind, trained: subword_training.Subwords, cased:
     else:
         mask = {"content": "<mask>", "lstrip": True, "normalized": False, "rstrip": False, "single_word": False}
         settings |= {"mask_token": {"__type": "AddedToken", **mask}}
-    _put(folder / "tokenizer_config.json", settings)
+    write_json(folder / "tokenizer_config.json", settings)
     config = {"model_type": kind.model_type, "vocab_size": trained.size} | _BASE | dict(kind.config)
     unfinished = ModelFolder(folder, described_by=ConfigJson(folder / "config.json", config))
     tokenizer = read_tokenizer(unfinished).tokenizer
     (folder / TOKENIZER_JSON).write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
-    _put(folder / "config.json", config)
-
-
-def _put(path: Path, values: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_json(folder / "config.json", config)

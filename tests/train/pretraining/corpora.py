@@ -5,10 +5,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from mlxbert.train.pretraining.chunks import Chunks, CorpusChunk
+from mlxbert.train.pretraining.chunks import Chunks, CorpusChunk, Phase, Phases
 from mlxbert.train.pretraining.corpus.token_store import Corpus, CorpusReport
 from mlxbert.train.pretraining.examples import Examples, Frame, Masking, Pairs
-from mlxbert.train.pretraining.phases import Phase, Phases
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 WORDS = 1000  # ids of the vocabulary

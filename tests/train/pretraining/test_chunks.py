@@ -15,15 +15,17 @@ from mlxbert.train.options.loop_options import TrainingOptions
 from mlxbert.train.pretraining.chunks import (
     CorpusChunk,
     FeistelPermutation,
+    Phase,
+    Phases,
     full_sentences,
     held_out,
+    read_lengths,
     sentence_pairs,
     without_overlap,
 )
 from mlxbert.train.pretraining.corpus import token_store
 from mlxbert.train.pretraining.corpus.token_store import Corpus
 from mlxbert.train.pretraining.corpus_material import ExampleMaker
-from mlxbert.train.pretraining.phases import Phase, Phases, read_lengths
 from mlxbert.train.pretraining.pretraining_settings import Settings
 from tests.train.pretraining.corpora import corpus, in_memory, random_corpus
 from tests.train.pretraining.files import model_folder, text_file

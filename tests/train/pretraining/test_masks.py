@@ -37,7 +37,7 @@ def _shares(given: list[PretrainingExample]) -> tuple[float, Counter[str]]:
 @pytest.mark.parametrize("whole_words", [False, True])
 def test_shares_of_hidden_tokens(whole_words: bool) -> None:
     found, _ = examples(documents(), full_sentences(documents(), 60), whole_words=whole_words)
-    share, kinds = _shares(found[:])
+    share, kinds = _shares([*found])
     assert share == pytest.approx(0.15, abs=0.005)
     for kind, part in (("masked", 0.8), ("other", 0.1), ("same", 0.1)):
         assert kinds[kind] / kinds.total() == pytest.approx(part, abs=0.015), kind
@@ -47,7 +47,7 @@ def test_whole_words_are_hidden_whole() -> None:
     chunks = [*full_sentences(documents(), 60)]
     found, _ = examples(documents(), chunks, whole_words=True)
     split = 0
-    for number, one in enumerate(found[:]):
+    for number, one in enumerate(found):
         continues = documents().continues(*chunks[number][:2])
         hidden = np.zeros(len(one), bool)
         hidden[one.places] = True
@@ -82,7 +82,7 @@ def test_static_masks_repeat() -> None:
 def test_half_of_the_second_texts_are_from_another_document() -> None:
     chunks = [*sentence_pairs(documents(), 60, seed=0)]
     found, _ = examples(documents(), chunks, pairs="next")
-    labels = [one.label == 1 for one in found[:]]
+    labels = [one.label == 1 for one in found]
     assert np.mean(labels) == pytest.approx(0.5, abs=0.04)
     for number in range(300):
         one = found[number]
@@ -99,7 +99,7 @@ def test_half_of_the_second_texts_are_from_another_document() -> None:
 def test_half_of_the_pairs_are_swapped() -> None:
     chunks = [*sentence_pairs(documents(), 60, seed=0)]
     found, _ = examples(documents(), chunks, pairs="order")
-    assert np.mean([one.label == 1 for one in found[:]]) == pytest.approx(0.5, abs=0.04)
+    assert np.mean([one.label == 1 for one in found]) == pytest.approx(0.5, abs=0.04)
     for number in range(300):
         one = found[number]
         first, second = (part.tolist() for part in np.split(one.clean[1:-1], np.flatnonzero(one.clean[1:-1] == SEP)))

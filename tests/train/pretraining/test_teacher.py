@@ -33,7 +33,7 @@ def _inputs() -> tuple[TermInputs, Pretraining, Any]:
     student, teacher = random_network(config, ("masked_lm",), seed=1), random_network(config, ("masked_lm",), seed=2)
     embedder = Embedder(EmbeddingConfig(("mean",)), config.hidden_size)
     found = random_corpus(40)
-    some = examples(found, full_sentences(found, 26))[0][:7]
+    some = [*examples(found, full_sentences(found, 26))[0]][:7]
     objective = Pretraining(make_terms(read_terms("soft,hidden,vectors"), 3.0), Teacher(teacher, embedder))
     objective.use(config)
     batch = objective.collate(some, random.Random(0))

@@ -71,7 +71,7 @@ def test_the_first_step_is_that_of_transformers(case: str, tmp_path: Path) -> No
     found = random_corpus(60)
     pairs: Any = {"mlm": None, "mlm,nsp": "next", "mlm,sop": "order"}[objective]
     chunks = full_sentences(found, 60) if pairs is None else sentence_pairs(found, 60, 0)
-    some = examples(found, chunks, pairs=pairs)[0][:12]
+    some = [*examples(found, chunks, pairs=pairs)[0]][:12]
     network = load_network(tmp_path / "start")
     network.train()
     ours = Pretraining({TERMS[name](): weight for name, weight in read_terms(objective).items()})
