@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from runs import use_cores
@@ -66,7 +66,7 @@ class Both:
         self.device = "cuda" if args.gpu else "cpu"
         self.run = Run(
             Training(
-                network=self.model.network, objective=self.objective, examples=self.data.train,
+                network=self.model.network, objective=self.objective, examples=cast(Any, self.data.train),
                 place=self.data.train.describe, order=self.data.order, options=options,
                 dtype=getattr(mx, args.dtype), evaluate=None, streams=max(backend().workers(), 1),
             ),

@@ -40,21 +40,13 @@ Rate = Callable[[str], float]
 
 @dataclass(frozen=True)
 class Case:
-    """What is trained, and how.
+    """What is trained, and how."""
 
-    Attributes:
-        family: A name in `FAMILIES`.
-        task: The task.
-        objective: Options of the objective.
-        options: Options of the loop.
-        count: Training examples.
-    """
-
-    family: str
+    family: str  # a name in `FAMILIES`
     task: str = "classify"
-    objective: dict[str, Any] = field(default_factory=dict)
-    options: dict[str, Any] = field(default_factory=dict)
-    count: int = 40
+    objective: dict[str, Any] = field(default_factory=dict)  # options of the objective
+    options: dict[str, Any] = field(default_factory=dict)  # options of the loop
+    count: int = 40  # training examples
 
     @property
     def loop(self) -> TrainingOptions:
@@ -64,12 +56,7 @@ class Case:
 
 
 class Pair:
-    """A model of transformers, and a run of the same weights on the same examples.
-
-    Args:
-        case: What is trained.
-        folder: An empty folder.
-    """
+    """A model of transformers, and a run of the same weights on the same examples; they are stored in a folder."""
 
     def __init__(self, case: Case, folder: Path) -> None:
         self._case, self._folder = case, folder
@@ -94,9 +81,7 @@ class Pair:
     def theirs(self, dtype: Any = torch.float32, rate: Rate = lambda name: 1.0) -> list[float]:
         """The losses of torch, which takes the examples of an update as one batch.
 
-        Args:
-            dtype: The precision.
-            rate: The factor of the learning rate by the name of a parameter; 0 leaves the parameter as it is.
+        `rate` gives the factor of the learning rate by the name of a parameter; 0 leaves the parameter as it is.
         """
         options, steps = self._case.loop, self.run.steps
         model = self.model.to(dtype).train()
@@ -117,12 +102,8 @@ class Pair:
 
     def _loss(self, numbers: list[int], dtype: Any) -> Any:
         batch = self.objective.collate([self.examples[number] for number in numbers], random.Random())
-        given = {"input_ids": batch.inputs.input_ids}
-        if batch.inputs.attention_mask is not None:
-            given["attention_mask"] = batch.inputs.attention_mask
-        if batch.inputs.token_type_ids is not None:
-            given["token_type_ids"] = batch.inputs.token_type_ids
-        inputs = {name: torch.tensor(np.array(array)).long() for name, array in given.items()}
+        given = {name: getattr(batch.inputs, name) for name in ("input_ids", "attention_mask", "token_type_ids")}
+        inputs = {name: torch.tensor(np.array(array)).long() for name, array in given.items() if array is not None}
         targets = torch.tensor(np.array(batch.targets))
         targets = targets.long() if self._case.task == "classify" else targets.to(dtype)
         if not self._case.objective:
@@ -181,25 +162,17 @@ def _optimizer(model: Any, options: TrainingOptions, rate: Rate) -> Any:
         parameter.requires_grad_(rate(name) > 0)
         key = rate(name), options.weight_decay if name in decayed else 0.0
         groups.setdefault(key, []).append(parameter)
-    return torch.optim.AdamW(
-        [
-            {"params": members, "lr": options.lr * factor, "weight_decay": decay}
-            for (factor, decay), members in groups.items()
-            if factor
-        ],
-        betas=(0.9, 0.999), eps=1e-8,
-    )  # fmt: skip
+    settings = [{"params": members, "lr": options.lr * factor, "weight_decay": decay}
+                for (factor, decay), members in groups.items() if factor]  # fmt: skip
+    return torch.optim.AdamW(settings, betas=(0.9, 0.999), eps=1e-8)
 
 
 def depth(name: str, layers: int) -> int:
     """0 for embeddings, the number of a layer of transformers from 1, and one more for everything above."""
     if found := re.search(r"\.(?:layer|layers|albert_layer_groups|transformer_encoder)\.(\d+)\.", name):
         return int(found[1]) + 1
-    return (
-        0
-        if re.search(r"embed|emb_ln|^model\.encoder\.|relative_attention_bias|deberta\.encoder\.", name)
-        else layers + 1
-    )
+    below = re.search(r"embed|emb_ln|^model\.encoder\.|relative_attention_bias|deberta\.encoder\.", name)
+    return 0 if below else layers + 1
 
 
 def deviation(ours: list[float], theirs: list[float]) -> float:

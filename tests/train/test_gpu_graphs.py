@@ -36,16 +36,11 @@ TEXTS = ["the cat sat on the mat .", "milk", "the dog went to the store in paris
 
 
 class Search:
-    """Searches graphs.
-
-    Attributes:
-        seen: How many graphs of each kind it was given.
-        found: What MLX gets wrong in them.
-    """
+    """Searches graphs."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.seen: dict[str, int] = {}
-        self.found: set[str] = set()
+        self.seen: dict[str, int] = {}  # how many graphs of each kind it was given
+        self.found: set[str] = set()  # what MLX gets wrong in them
         self._fused = Fused(patch)
         self._traced(patch, Compiled, "_compiled", "gradients", lambda given: None)
         self._traced(patch, DeviceStep, "__call__", "updates", lambda given: mx.eval(given[2].arrays))
@@ -100,7 +95,7 @@ def searching(patch: pytest.MonkeyPatch) -> Iterator[Search]:
 
 
 def task(name: str, base: Path, folder: Path, data: Any = None, **options: Any) -> Any:
-    given = {"train": data or data_file(folder, name, 24), "model": base, "output": folder / "out"}
+    given: dict[str, Any] = {"train": data or data_file(folder, name, 24), "model": base, "output": folder / "out"}
     return mlxbert.finetune(name, **given, epochs=1, batch_size=8, **options)
 
 

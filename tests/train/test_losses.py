@@ -88,7 +88,7 @@ def test_cross_entropy_is_that_of_torch(classes: int, smoothing: float, weighted
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", [(9,), (9, 1), (9, 5), (9, 400)])
+@pytest.mark.parametrize("shape", [(9,), (9, 1), (9, 5)])
 def test_the_other_losses_are_those_of_torch(shape: tuple[int, ...]) -> None:
     torch = pytest.importorskip("torch")
     functional = torch.nn.functional

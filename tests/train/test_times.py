@@ -109,7 +109,9 @@ def test_an_interrupted_run_counts_the_earlier_training(base: Path, tmp_path: Pa
 def test_the_estimate_comes_before_training(base: Path, tmp_path: Path, clock: Clock) -> None:
     options = {"epochs": 1, "seeds": 2}
     [dry] = start(base, tmp_path / "dry", dry_run=True, **options)
-    estimates = [event.estimate for event in start(base, tmp_path / "out", **options) if isinstance(event, Started)]
+    estimates: list[Any] = [
+        event.estimate for event in start(base, tmp_path / "out", **options) if isinstance(event, Started)
+    ]
     assert estimates[1] is None and estimates[0].seconds == dry.estimate.seconds and estimates[0].memory > 0
     assert 2 * 26 <= dry.estimate.seconds <= 2 * 44  # 13 updates, evaluations, frozen vectors
     assert next(iter(start(base, tmp_path / "short", epochs=1, batch_size=100))).estimate is None

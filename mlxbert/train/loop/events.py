@@ -196,7 +196,7 @@ class Finished(Event):
     phases: Mapping[str, float] = field(default_factory=dict)
     runs: tuple[Mapping[str, Any], ...] = ()
     evaluation: Evaluation | None = None
-    summary: Summary | None = field(default=None)
+    summary: Summary | None = None
     check: float | None = None
     opens: str = ""
 

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from mlxbert.machine.device import mx
 from mlxbert.nn.embedder import Embedder
@@ -49,7 +49,8 @@ class TermInputs:
     def __init__(
         self, network: Network, batch: Batch, targets: PretrainingTargets, teacher: Teacher | None = None
     ) -> None:
-        self.network, self.batch, self.targets, self._teacher = network, batch, targets, teacher
+        self.network, self.batch, self.targets = network, batch, targets
+        self.teacher = cast(Teacher, teacher)  # only terms that learn from a teacher ask for it
 
     @cached_property
     def output(self) -> EncoderOutput:
@@ -59,12 +60,6 @@ class TermInputs:
     def words(self) -> mx.array:
         """The logits over the vocabulary at the masked positions, (M, V)."""
         return self.network.logits("masked_lm", self.output.select(self.targets.rows, self.targets.columns))
-
-    @property
-    def teacher(self) -> Teacher:
-        """The teacher, which must be present."""
-        assert self._teacher is not None
-        return self._teacher
 
     @cached_property
     def teacher_output(self) -> EncoderOutput:

@@ -9,7 +9,7 @@ Shapes: V tokens, D size of the teacher's vectors, K size of the static vectors.
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -259,9 +259,8 @@ def _weights(vocabulary: _StaticVocabulary, counts: Counter[str], rarity: float)
     if counts:
         shares = np.zeros(size)
         tokenizer = Plain.from_str(json.dumps(vocabulary.file))
-        encode: Callable[[str], list[int]] = lambda word: tokenizer.encode(word, add_special_tokens=False).ids  # noqa: E731
         for word, count in counts.items():
-            np.add.at(shares, encode(word), count)
+            np.add.at(shares, tokenizer.encode(word, add_special_tokens=False).ids, count)
     else:
         shares = 1 / np.arange(2, size + 2)
     return rarity / (rarity + shares / shares.sum())

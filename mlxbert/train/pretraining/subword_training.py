@@ -73,7 +73,8 @@ def word_piece(texts: Texts, characters: Characters, size: int, *, cased: bool) 
         for normal in normalizer.normalize_str(character):
             if not normal.isspace() and normal != _START:
                 counts[normal] += count
-    alphabet = sorted(_most_common(counts)[:MAX_ALPHABET])
+    # The most frequent characters; ties are ordered by code point.
+    alphabet = sorted(sorted(counts, key=lambda character: (-counts[character], character))[:MAX_ALPHABET])
     _check_size(
         size,
         len(_BERT) + 2 * len(alphabet),
@@ -89,7 +90,7 @@ def word_piece(texts: Texts, characters: Characters, size: int, *, cased: bool) 
     _train(trainer, texts, vocab_size=limit, max_token_length=MAX_CHARACTERS + 1)
     allowed = set(alphabet)
     merged = []
-    for token in _in_order(trainer.get_vocab()):
+    for token in _tokens(trainer):
         text = token.removeprefix(_START)
         if len(text) > 1 and allowed.issuperset(text):
             merged.append(text if token.startswith(_START) else f"##{text}")
@@ -110,7 +111,7 @@ def byte_pairs(texts: Texts, characters: Characters, size: int, *, cased: bool) 
         trainer, texts, vocab_size=size - 1, max_token_length=MAX_CHARACTERS,
         initial_alphabet=alphabet, special_tokens=list(_ROBERTA),
     )  # fmt: skip
-    tokens = [*_in_order(trainer.get_vocab()), _MASK]
+    tokens = [*_tokens(trainer), _MASK]
     merges = json.loads(trainer.to_str())["model"]["merges"]
     vocab = {token: number for number, token in enumerate(tokens)}
     files = {
@@ -188,13 +189,9 @@ def _in_thread(train: Callable[[Iterator[str]], object], texts: Iterable[str]) -
         raise problems[0]
 
 
-def _in_order(vocab: dict[str, int]) -> Iterator[str]:
-    return iter(sorted(vocab, key=vocab.__getitem__))
-
-
-def _most_common(counts: Counter[str]) -> list[str]:
-    """Returns the characters from the most to the least frequent; ties are ordered by code point."""
-    return sorted(counts, key=lambda character: (-counts[character], character))
+def _tokens(trained: Tokenizer) -> list[str]:
+    vocab = trained.get_vocab()
+    return sorted(vocab, key=vocab.__getitem__)
 
 
 def _first_words(tokens: Iterable[str], begins: Callable[[str], bool]) -> tuple[str, ...]:

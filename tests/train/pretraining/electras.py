@@ -25,11 +25,7 @@ SENTENCES = ("the cat sat on the mat.", "the dog is in paris, tokyo is a city!",
 
 
 class Folder:
-    """A vocabulary, a configuration and a corpus of sixty documents.
-
-    Args:
-        folder: Where they are written.
-    """
+    """A vocabulary, a configuration and a corpus of sixty documents, in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.config, self.corpus = folder, folder / "electra.json", folder / "corpus.txt"

@@ -192,7 +192,11 @@ def test_special_tokens_spelled_out_are_text(tmp_path: Path, tokenizer: Tokenize
     assert not special & {*corpus.tokens(0, corpus.report.tokens).tolist()}
     config = {"model_type": "xlm-roberta", "vocab_size": 100, **SIZES}
     settings = {"tokenizer_class": "XLMRobertaTokenizer"}
-    files = {"sentencepiece.bpe.model": trained(), "config.json": config, "tokenizer_config.json": settings}
+    files: dict[str, Any] = {
+        "sentencepiece.bpe.model": trained(),
+        "config.json": config,
+        "tokenizer_config.json": settings,
+    }
     pieces = load_tokenizer_of(ModelRef(put(tmp_path / "v", files)))[1]
     corpus = read_corpus([path], tmp_path / "d", pieces)  # of <mask> this vocabulary makes the mask token
     assert pieces.token_id("<mask>") not in corpus.tokens(0, corpus.report.tokens)

@@ -71,8 +71,8 @@ def test_what_is_trained_and_what_is_not(case: str, options: dict[str, Any], fol
 
 @pytest.mark.parametrize("base", fast(["words", "bare"], "bare"))
 def test_the_numbers_of_training_are_those_of_the_folder(base: str, folder: Path, tmp_path: Path) -> None:
-    text_file(tmp_path / "other.txt", seed=9)
-    events = [*start(folder, base, tmp_path / "out", objective="mlm,nsp", valid=tmp_path / "other.txt", fill=TEXT)]
+    given: dict[str, Any] = {"objective": "mlm,nsp", "valid": text_file(tmp_path / "other.txt", 20, seed=9)}
+    events = [*start(folder, base, tmp_path / "out", fill=TEXT, steps=4, **given)]
     finished = events[-1]
     assert isinstance(finished, mlxbert.Finished)
     [best] = [event for event in events if isinstance(event, mlxbert.Evaluated) and event.step == finished.step]
