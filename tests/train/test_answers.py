@@ -1,8 +1,4 @@
-"""Exact match and F1 of answers next to a second reading of SQuAD's rules; the threshold next to all thresholds."""
-
-import random
-import re
-from collections.abc import Sequence
+"""Exact match and F1 of answers by SQuAD's rules; the threshold next to all thresholds."""
 
 import numpy as np
 import pytest
@@ -21,52 +17,6 @@ from mlxbert.train.scores.answer_scores import (
     tune_threshold,
 )
 
-PUNCTUATION = set("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
-
-
-def words_of(text: str) -> list[str]:
-    """The rule of the SQuAD paper: small letters, no punctuation, no articles, whitespace alike; and DRCD's for Han."""
-    if "東" in text:
-        text = text.replace("—", "").replace("東", " 東 ").replace("京", " 京 ")
-    kept = "".join(letter for letter in text.lower() if letter not in PUNCTUATION)
-    return [word for word in re.sub(r"\b(a|an|the)\b", " ", kept).split()]
-
-
-def second_f1(text: str, answers: Sequence[str]) -> float:
-    """F1 from precision and recall over the words in common, each as often as both have it."""
-    best = 0.0
-    for answer in [one for one in answers if words_of(one)] or [""]:
-        found, right = words_of(text), words_of(answer)
-        if not found or not right:
-            best = max(best, float(found == right))
-            continue
-        rest, common = list(right), 0
-        for word in found:
-            if word in rest:
-                rest.remove(word)
-                common += 1
-        if common:
-            precision, recall = common / len(found), common / len(right)
-            best = max(best, 2 * precision * recall / (precision + recall))
-    return best
-
-
-def made_up(rng: random.Random) -> str:
-    parts = (
-        "the", "The", "a", "cat", "Cat's", "dog", "1,000", "—", "U.S.", "in", "An", "", "東京", "é", "'", "the-end",
-    )  # fmt: skip
-    return rng.choice((" ", "  ", "\n")).join(rng.choice(parts) for _ in range(rng.randint(0, 5)))
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_scores_are_those_of_a_second_reading_of_the_rules(seed: int) -> None:
-    rng = random.Random(seed)
-    for _ in range(300):
-        text, answers = made_up(rng), [made_up(rng) for _ in range(rng.randint(0, 3))]
-        assert f1(text, answers) == pytest.approx(second_f1(text, answers), abs=1e-12)
-        kept = [one for one in answers if words_of(one)] or [""]
-        assert exact_match(text, answers) == any(words_of(text) == words_of(one) for one in kept)
-
 
 @pytest.mark.parametrize(
     ("text", "answers", "exact", "overlap"),
@@ -80,6 +30,9 @@ def test_scores_are_those_of_a_second_reading_of_the_rules(seed: int) -> None:
         ("", ["Denver"], 0, 0),
         ("the", [], 1, 1),
         ("10th", ["tenth"], 0, 0),
+        ("cat dog cat", ["cat dog"], 0, 4 / 5),  # a word counts as often as both have it
+        ("cat cat", ["dog", "the", "cat dog cat"], 0, 4 / 5),  # of the best answer; one without words does not count
+        ("An U.S. cat's", ["us cats"], 1, 1),
         ("a theatre", ["theatre"], 1, 1),
         ("北京。", ["北京"], 1, 1),
         ("在北京", ["北京"], 0, 4 / 5),

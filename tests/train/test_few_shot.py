@@ -148,28 +148,22 @@ def test_training_makes_texts_of_a_class_similar(folder: Path, tmp_path: Path) -
     assert gap(tmp_path / "out") > 10 * abs(gap(folder))
 
 
-def test_what_is_written(folder: Path, tmp_path: Path) -> None:
-    finished = train(folder, records(2, 8), tmp_path / "out")[-1]
+def test_what_is_written(tmp_path: Path) -> None:
+    start = save_st(tmp_path / "start", pooling("cls", old=True), NORMALIZE)  # the model's own pooling is kept
+    finished = train(start, records(2, 8), tmp_path / "out")[-1]
     assert "few_shot=False" in finished.opens
     out = tmp_path / "out"
     config = read_config(out / "encoder")
-    assert (config["architectures"], config["vector_classifier"]["pooling"]) == (["BertModel"], "mean")
+    assert (config["architectures"], config["vector_classifier"]["pooling"]) == (["BertModel"], "cls")
     assert config["vector_classifier"]["labels"] == ["class 00", "class 01"]
     assert not {"id2label", "label2id", "problem_type"} & config.keys()
     assert {path.name for path in out.iterdir()} & {"config.json", "model.safetensors", "vocab.txt"} == set()
     embedder = read_embedder(mlxbert.load(out).files, config["hidden_size"])
-    assert (embedder.config.poolings, embedder.config.stated, embedder.unit) == (("mean",), True, True)
+    assert (embedder.config.poolings, embedder.config.stated, embedder.unit) == (("cls",), True, True)
     card = (out / "README.md").read_text()
     assert VECTOR_CLASSIFIER in card and "library_name: mlxbert\n" in card
     assert VECTOR_CLASSIFIER in json.loads((out / "saved.json").read_text())["note"]
     assert json.loads((out / "training.json").read_text())["options"]["few_shot"] is True
-
-
-def test_the_models_own_pooling_is_kept(tmp_path: Path) -> None:
-    start = save_st(tmp_path / "start", pooling("cls", old=True), NORMALIZE)
-    train(start, records(2, 8), tmp_path / "out")
-    assert read_config(tmp_path / "out/encoder")["vector_classifier"]["pooling"] == "cls"
-    assert mlxbert.load(tmp_path / "out").embedder.config.poolings == ("cls",)
 
 
 @pytest.mark.parametrize(("max_length", "longest"), [(None, 10), (8, 10), (12, 12)])

@@ -256,18 +256,6 @@ def test_licenses_go_with_the_weights_and_the_command_names_the_folder_from_here
 
 
 @pytest.mark.slow
-def test_an_existing_folder_is_not_replaced(base: Path, train: Path, tmp_path: Path) -> None:
-    run("classify", train=train, model=base, output=tmp_path / "out", epochs=1)
-    with pytest.raises(ArgumentError, match="already exists"):
-        run("classify", train=train, model=base, output=tmp_path / "out", epochs=1)
-    run("classify", train=train, model=base, output=tmp_path / "out", epochs=1, overwrite=True)
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine/thesis.txt").write_text("years of work")
-    with pytest.raises(ArgumentError):
-        run("classify", train=train, model=base, output=tmp_path / "mine", epochs=1, overwrite=True)
-
-
-@pytest.mark.slow
 def test_seeds_and_values_are_tried_and_the_best_is_kept(base: Path, train: Path, tmp_path: Path) -> None:
     events = run("classify", train=train, model=base, output=tmp_path / "out", seeds=2, sweep={"lr": [1e-6, 2e-6]})
     finished = one(events, Finished)
@@ -566,6 +554,9 @@ def test_numbers_of_labels_get_names(base: Path, tmp_path: Path, caplog: pytest.
     objective = make_objective("multilabel", label_names="place, animal")
     found = objective.read(read_rows([{"text": "a", "label": "1,0"}, {"text": "b", "label": "0"}]))
     assert [one.label for one in found] == [("animal", "place"), ("place",)]
+    objective = make_objective("classify", label_names=["place", "animal"])  # the names that the labels have already
+    found = objective.read(read_rows([{"text": text, "label": label} for text, label in rows(4)]))
+    assert objective.heads(found)["sequence_classifier"].names == ("place", "animal")  # type: ignore[union-attr]
 
 
 def test_a_head_is_kept_if_the_data_lack_some_of_its_labels(base: Path, tmp_path: Path) -> None:
@@ -596,12 +587,6 @@ def test_names_that_do_not_fit_the_labels_are_refused(
     with pytest.raises(ArgumentError, match=said):
         run(task, train=train, model=base, output=tmp_path / "out", label_names=names)
     assert not [*tmp_path.glob("out*")]
-
-
-def test_labels_that_have_the_names_already_keep_them(base: Path, train: Path, tmp_path: Path) -> None:
-    run("classify", train=train, model=base, output=tmp_path / "out", epochs=1, label_names=["place", "animal"])
-    model = mlxbert.load(tmp_path / "out")
-    assert model.labels is not None and model.labels.names == ("place", "animal")
 
 
 def test_another_encoding_does_not_resume(base: Path, train: Path, tmp_path: Path) -> None:

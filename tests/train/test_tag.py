@@ -203,16 +203,6 @@ def test_a_file_becomes_a_tagger(training: tuple[Path, list[Any]], tmp_path: Pat
     assert found.score == pytest.approx(2 * right / (predicted + expected))
 
 
-@pytest.mark.slow
-def test_another_scheme_is_evaluated_in_that_of_the_model(trained: Path, tmp_path: Path) -> None:
-    model = mlxbert.load(trained, task="tag")
-    scores = [
-        mlxbert.evaluate("tag", model, data=write(tmp_path / f"{scheme}.conll", 20, scheme, 5)).metrics
-        for scheme in ("iob2", "bioes")
-    ]
-    assert scores[0] == scores[1]
-
-
 def test_a_model_that_knows_the_entities_goes_on_in_its_own_scheme(trained: Path, tmp_path: Path) -> None:
     data = write(tmp_path / "more.conll", 30, "bioes", seed=3)
     events = run("tag", train=data, model=trained, output=tmp_path / "out", epochs=1, lr=1e-6)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +18,8 @@ from tests.cli.test_terminal import CODES, plain
 from tests.helpers import events
 from tests.helpers.program import call, terminal
 
-TYPED = ("finetune", "classify", "--train", "train.csv", "--output", "model", "--model", "some/model")
+MODEL = ("--model", "some/model")
+TYPED = ("finetune", "classify", "--train", "train.csv", "--output", "model", *MODEL)
 
 
 class Library:
@@ -450,3 +451,39 @@ def test_an_evaluation_at_a_terminal_is_drawn(library: Library, tmp_path: Path) 
     assert (
         text.index("worst mistakes") < text.index("confusion") < text.index("labels\n") < text.index("accuracy 0.964")
     )
+
+
+def test_pairs_are_evaluated_with_the_classifier(library: Library, tmp_path: Path) -> None:
+    data = tmp_path / "pairs.csv"
+    data.touch()
+    outcome = call("evaluate", "rerank", "--data", str(data), *MODEL, "--max-score", "5")
+    assert outcome.status == 0 and outcome.lines == json.loads(json.dumps([events.evaluation().to_dict()]))
+    assert (library.given["task"], library.given["model"]) == ("rerank", "classify of some/model")
+    assert library.given["max_score"] == 5.0 and "top_k" not in library.given
+
+
+def test_an_embedder_makes_it_retrieval(library: Library, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seen: dict[str, Any] = {}
+
+    def evaluate_reranking(model: object, embedder: object, **given: Any) -> object:
+        seen.update(given, model=model, embedder=embedder)
+        return events.evaluation()
+
+    module = SimpleNamespace(evaluate_reranking=evaluate_reranking)
+    monkeypatch.setitem(sys.modules, "mlxbert.train.scores.search_evaluation", module)
+    typed = (
+        *("evaluate", "rerank", "--data", str(tmp_path), *MODEL, "--embedder", "builtin", "--top-k", "7"),
+        *("--split", "dev"),
+    )
+    assert call(*typed, "--metric", "map").status == 0
+    assert (seen["model"], seen["embedder"]) == ("classify of some/model", "embed of builtin")
+    assert (seen["data"], seen["top_k"], seen["split"], seen["metric"]) == (str(tmp_path), 7, "dev", "map")
+    for option in (("--max-score", "5"), ("--query-column", "q"), ("--max-length", "9"), ("--data", "other")):
+        outcome = call(*typed, *option)
+        assert outcome.status == 2 and option[0] in outcome.err
+    assert call("evaluate", "rerank", "--data", "pairs.csv", *MODEL, "--top-k", "0").status == 2
+
+
+def test_a_folder_needs_an_embedder(library: Library, tmp_path: Path) -> None:
+    outcome = call("evaluate", "rerank", "--data", str(tmp_path), *MODEL)
+    assert outcome.status == 2 and "--embedder" in outcome.err

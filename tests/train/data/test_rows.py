@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import io
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -140,7 +139,6 @@ def test_a_folder_needs_labels_and_utf8(tmp_path: Path) -> None:
     [
         ("a.csv", b"text,label\na,b\nc\n", ", line 3: ", "the row has 1 column, but the header has 2"),
         ("a.csv", b'text,label\n"a\nb",c\nd,e,f\n', ", line 4: ", "3 columns"),
-        ("a.csv", b"text,label\na,b\nd,e,f\n", ", line 3: ", "quotes"),
         ("a.csv", b"text,label\na,b\nc\n", ", line 3: ", "quotes"),
         ("a.csv", b'text,label\na,b\nc,"d\ne,f\n', ", line 3: ", "the row is not valid csv"),
         ("a.csv", b'text,label\n"a\nb",c\nd,\xe9\n', ", line 4: ", "byte 0xe9"),
@@ -197,12 +195,6 @@ def test_two_columns_of_one_name_in_a_parquet(tmp_path: Path) -> None:
         pa.table([pa.array([1]), pa.array(["a"]), pa.array([2])], ["id", "text", "id"]), tmp_path / "a.parquet"
     )
     assert values(read_rows(tmp_path / "a.parquet")) == [{"id": 1, "text": "a", "id_2": 2}]
-
-
-def test_a_long_text_is_read_whole(tmp_path: Path) -> None:
-    text = "word " * 20_000
-    for name, content in (("a.csv", f'text,label\n"{text}",a\n'), ("a.jsonl", json.dumps({"text": text}))):
-        assert read_rows(write(tmp_path / name, content.encode()))[0].values["text"] == text
 
 
 def test_several_files_follow_each_other(tmp_path: Path) -> None:
