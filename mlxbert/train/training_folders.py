@@ -101,10 +101,7 @@ def clean_up(output: str | Path) -> None:
     """Removes the partial folder of a call that was killed after moving its result to `output`.
 
     The partial folder is removed only if its manifest is also part of the result. Unfinished work is kept, and so is a
-    folder that another process uses.
-
-    Args:
-        output: The folder of the model. An invalid value is ignored here, because a later check reports it.
+    folder that another process uses. An invalid value of `output` is ignored, because a later check reports it.
     """
     try:
         target = to_path(output, "output").resolve()
@@ -148,13 +145,9 @@ def write_folder(
     line: str | None,
     adapters: Adapters | None,
 ) -> Mapping[str, Any]:
-    """Writes the model and everything that belongs to it into an empty folder.
+    """Writes the model and everything that belongs to it into an empty folder; returns what `complete` returns.
 
-    Args:
-        adapters: The trained adapters, which are written instead of all weights; `None` if there are none.
-
-    Returns:
-        The result of `FolderContent.complete`.
+    Trained adapters are written instead of all weights.
     """
     facts: Mapping[str, Any] = {}
 

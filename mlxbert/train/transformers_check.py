@@ -59,10 +59,7 @@ def require_counterpart(heads: Mapping[str, Labels | None], config_json: ConfigJ
 def check(folder: Path, network: Network, examples: Sequence[Example], head: str) -> float:
     """Returns the largest absolute difference between the logits of mlxbert and transformers.
 
-    Both compute in float32 on the CPU.
-
-    Args:
-        examples: Validation examples, of which the first 32 are compared.
+    Both compute the first 32 examples in float32 on the CPU.
     """
     encodings = [example.encoding for example in examples[:_MAX_EXAMPLES]]
     with evaluation_mode(network), on_cpu():

@@ -155,11 +155,7 @@ class Search:
         return tuple(role for role in _ORDER if role in self.found and role not in self._named)
 
     def take(self, role: str, columns: Sequence[str] | None = None) -> bool:
-        """Gives a role to the column that has one of its usual names; returns whether there is such a column.
-
-        Args:
-            columns: The candidates; `None` for all columns without a role.
-        """
+        """Gives a role to the column that has one of its usual names; returns whether there is such a column."""
         columns = self.rest if columns is None else columns
         for group in self.usual.roles[role]:
             fitting = [column for column in columns if plain_name(column) in group.split()]
@@ -171,10 +167,8 @@ class Search:
     def take_pair(self, first: str, second: str, *, any_name: bool = False) -> bool:
         """Gives roles to two columns with the usual names of a pair; returns whether there are such columns.
 
-        If the user named one of the two columns, the other one must have the name that usually goes with it.
-
-        Args:
-            any_name: Whether a column named by the user may have an unusual name.
+        If the user named one of the two columns, the other one must have the name that usually goes with it, unless
+        `any_name` is true.
         """
         named_a, named_b = self.found.get(first), self.found.get(second)
         names = {plain_name(column): column for column in [*self.rest, named_a, named_b] if column is not None}
@@ -228,8 +222,7 @@ class Search:
     def check_header(self, columns: Iterable[str] | None = None) -> None:
         """Raises InputError if a table probably lacks a header, so that its first record was read as the header.
 
-        Args:
-            columns: The columns whose names are checked; by default the guessed ones.
+        By default, the names of the guessed columns are checked.
         """
         tables = all(uncompressed_name(name).endswith((".csv", ".tsv")) for name in self.rows.files)
         numbers = [*map(str, range(1, len(self.rows.columns) + 1))]  # the columns of a table without a header
@@ -259,10 +252,6 @@ def find_columns(rows: LabelledRows, *, labels: bool = True, **named: str | None
     """Finds the columns of labelled texts by their usual names, or by their types if only one column fits.
 
     A second text is looked for only if the user named neither `text_column` nor `pair_column`.
-
-    Args:
-        labels: Whether the data must have labels.
-        **named: The columns named by the user: `text_column`, `pair_column` and `label_column`.
     """
     search = Search(rows, "classify", named)
     try:
@@ -288,9 +277,6 @@ def find_usual_columns(rows: LabelledRows, task: str, **named: str | None) -> Co
     """Finds the columns of the task `answer` (question, context, answers) or `tag` (words, tags) by their usual names.
 
     If the columns are numbered (.conll), the first one holds the words and the last one holds the tags.
-
-    Args:
-        **named: The columns named by the user: `text_column` and so on.
     """
     search = Search(rows, task, named)
     if task == "tag" and len(rows.columns) == 1:

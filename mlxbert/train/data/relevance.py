@@ -79,8 +79,7 @@ def find_relevance_columns(rows: LabelledRows, **named: str | None) -> Relevance
 def read_judged(rows: Sequence[Record], columns: RelevanceColumns, max_score: float = 1.0) -> list[JudgedPair]:
     """Reads the pairs of rows. A query group yields a pair for each positive (label 1) and each negative (label 0).
 
-    Args:
-        max_score: The largest possible label; all labels are divided by it.
+    All labels are divided by `max_score`, the largest possible one.
     """
     if columns.label is not None:
         rows = labelled_rows(rows, columns.label)

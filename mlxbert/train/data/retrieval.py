@@ -19,11 +19,7 @@ Judgement = tuple[str, str, float]  # query, document, grade of relevance
 
 
 def read_beir(folder: Path, split: str) -> tuple[dict[str, str], dict[str, str], list[Judgement], tuple[str, ...]]:
-    """Reads the documents (title and text, joined by a space), the queries and the judgements of a BEIR folder.
-
-    Returns:
-        The documents and the queries by their identifiers, the judgements, and the paths of the files.
-    """
+    """Reads the documents and the queries of a BEIR folder by their identifiers, the judgements, and the paths."""
     qrels = folder / QRELS / f"{split}.tsv"
     if not qrels.is_file():
         splits = sorted(path.stem for path in (folder / QRELS).glob("*.tsv") if not is_system_file(path.name))

@@ -41,11 +41,7 @@ def split(
     once is not in the validation data. Records with the same key stay together. The result depends only on the
     arguments.
 
-    Args:
-        records: Labelled texts, or other records that `key` and `names` accept; at least two different ones.
-        share: The share of the validation data, between 0 and 1. At least one record and at most `MOST` records are
-            chosen.
-        key: Returns what identifies a record's input; by default its text and pair.
+    At least one record and at most `MOST` records are chosen. `key` returns what identifies a record's input.
     """
     check_fraction(None, share)
     size = min(max(round(share * len(records)), 1), MOST)

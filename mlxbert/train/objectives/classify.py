@@ -12,13 +12,13 @@ from mlxbert.errors import InputError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.nn.heads import Network, probabilities
-from mlxbert.train.base_model import BaseModel
 from mlxbert.train.data import data_report
 from mlxbert.train.data.data_report import SplitReport
 from mlxbert.train.data.labelled_texts import LabelledText
 from mlxbert.train.nn.losses import binary_cross_entropy, cross_entropy, mean_squared_error
 from mlxbert.train.objectives.distillation_losses import TeacherTargets, divergence, independent_divergence
 from mlxbert.train.objectives.objective import Example, Predictions, Split, TrainBatch
+from mlxbert.train.objectives.task_objective import Origin
 from mlxbert.train.objectives.text_objective import HEAD, TextObjective
 from mlxbert.train.options.training_tasks import ClassLearning
 from mlxbert.train.scores import labelled_scores, metrics
@@ -49,7 +49,7 @@ class Classify(TextObjective):
         yield from super().warnings(train, records)
         yield from data_report.other_than_classes(train.labels)
 
-    def usual_variant(self, records: Sequence[LabelledText], source: BaseModel) -> str | None:
+    def usual_variant(self, records: Sequence[LabelledText], source: Origin) -> str | None:
         repeated = 2 * len({record.label for record in records}) < len(records)  # even after the validation split
         suitable = self.learning.few_shot is None and repeated and source.embeds()
         return "few_shot" if suitable and self.few_shot_hint(records) else None

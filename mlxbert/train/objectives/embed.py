@@ -20,14 +20,13 @@ from mlxbert.nn.heads import Network
 from mlxbert.nn.vector_settings import VectorSettings
 from mlxbert.tasks.prompt_kinds import KINDS, own_prompt
 from mlxbert.text.encoding import Encoding
-from mlxbert.train.base_model import BaseModel
 from mlxbert.train.data.columns import ColumnNames
 from mlxbert.train.data.labelled_rows import LabelledRows
 from mlxbert.train.data.related_texts import Related, find_related_columns, read_related
 from mlxbert.train.objectives.distillation_losses import VectorDistillation
 from mlxbert.train.objectives.objective import ContrastiveObjective, Predictions, Split
 from mlxbert.train.objectives.predictions import predict
-from mlxbert.train.objectives.task_objective import TaskObjective
+from mlxbert.train.objectives.task_objective import Origin, TaskObjective
 from mlxbert.train.objectives.vector_objective import KIND_NAMES, TextGroup, VectorLoss
 from mlxbert.train.options.loop_options import TeacherOptions
 from mlxbert.train.options.training_tasks import SPARSE, TOKENS, VectorLearning
@@ -112,7 +111,7 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
             "The model has no dropout, so the two views of each text are the same unless the option dropout is set.",
         )
 
-    def usual_variant(self, records: Sequence[Related], source: BaseModel) -> str | None:
+    def usual_variant(self, records: Sequence[Related], source: Origin) -> str | None:
         return self._variant_for(source.vectors())
 
     def variant_of(self, model: Model) -> str | None:

@@ -19,12 +19,12 @@ from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder, EmbeddingConfig, parse_poolings
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
-from mlxbert.train.base_model import BaseModel
 from mlxbert.train.data.labelled_texts import LabelledText
 from mlxbert.train.nn.vector_losses import same_class
 from mlxbert.train.objectives.classify import Classify
 from mlxbert.train.objectives.objective import ContrastiveObjective, Example, Share
 from mlxbert.train.objectives.predictions import compute
+from mlxbert.train.objectives.task_objective import Origin
 from mlxbert.train.objectives.text_objective import HEAD
 from mlxbert.train.scores.linear_models import fit_linear
 from mlxbert.weights.sentence_transformers import read_embedder
@@ -51,7 +51,7 @@ class FewShot(ContrastiveObjective[Example], Classify):
     def settings(self) -> dict[str, Any]:
         return super().settings() | {"few_shot": True}
 
-    def start(self, source: BaseModel) -> None:
+    def start(self, source: Origin) -> None:
         self._pooling = source.pooling()
 
     def check(self, records: Sequence[LabelledText]) -> None:

@@ -26,11 +26,11 @@ from mlxbert.text.batch import make_batch
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.labelled_words import LabelledWordEncoder, words_of
 from mlxbert.text.words import Span
-from mlxbert.train.base_model import BaseModel
 from mlxbert.train.data.tag_schemes import encode
 from mlxbert.train.data.tagged_sentences import TaggedSentence
 from mlxbert.train.objectives.objective import Example, Predictions, Split, TrainBatch
 from mlxbert.train.objectives.tag import Tag
+from mlxbert.train.objectives.task_objective import Origin
 from mlxbert.train.scores.tag_scores import Prediction, tag_metrics, tally
 from mlxbert.weights.families.registry import family_of
 from mlxbert.weights.formats.config_json import GLINER, GLINER_TOKENS, ConfigJson
@@ -118,7 +118,7 @@ class OpenTag(Tag):
     def check_teacher(self) -> None:
         raise ArgumentError("`teacher` cannot be combined with `open`, which trains spans of words")
 
-    def start(self, source: BaseModel) -> None:
+    def start(self, source: Origin) -> None:
         """See `TaskObjective.start`."""
 
     def read(self, rows: Any) -> list[TaggedSentence]:

@@ -22,7 +22,6 @@ from mlxbert.text.batch import make_batch
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.window_stitching import best_windows
 from mlxbert.text.words import Span, words_of_tokens
-from mlxbert.train.base_model import BaseModel
 from mlxbert.train.data.columns import ColumnNames, find_usual_columns
 from mlxbert.train.data.data_report import check_labels
 from mlxbert.train.data.labelled_rows import LabelledRows
@@ -39,7 +38,7 @@ from mlxbert.train.data.tagged_sentences import (
 from mlxbert.train.nn import losses
 from mlxbert.train.objectives.distillation_losses import Scores, TeacherTargets, divergence
 from mlxbert.train.objectives.objective import Example, Predictions, Split, TrainBatch
-from mlxbert.train.objectives.task_objective import TaskObjective
+from mlxbert.train.objectives.task_objective import Origin, TaskObjective
 from mlxbert.train.options.training_tasks import TagLearning, WordData
 from mlxbert.train.scores.evaluation_summary import Evaluation
 from mlxbert.train.scores.metrics import cross_entropies
@@ -100,11 +99,7 @@ class TagExample(Example):
 
 
 class Tag(TaskObjective[TagExample]):
-    """Tagging, trained with the cross-entropy of each word's tag or, with a CRF, the likelihood of all tags together.
-
-    Attributes:
-        scheme: The tagging scheme of the records; known after the first `read`.
-    """
+    """Tagging, trained with the cross-entropy of each word's tag or, with a CRF, the likelihood of all tags."""
 
     name = "tag"
     data: WordData
@@ -126,7 +121,7 @@ class Tag(TaskObjective[TagExample]):
         """The tagging scheme; `plain` before the first `read`."""
         return self._reader.scheme or "plain"
 
-    def start(self, source: BaseModel) -> None:
+    def start(self, source: Origin) -> None:
         self._reader.source_labels = source.labels(self.head)
 
     def read(self, rows: LabelledRows) -> list[TaggedSentence]:

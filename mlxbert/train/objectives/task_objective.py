@@ -4,7 +4,7 @@ import copy
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from mlxbert.nn.heads import HEADS, Network
 from mlxbert.option_declarations import check_fields
 from mlxbert.other_libraries import no_argument, not_one_of
 from mlxbert.tasks.training_record import trained_columns
-from mlxbert.train.base_model import BaseModel
 from mlxbert.train.data import data_report
 from mlxbert.train.data.columns import TaskColumns
 from mlxbert.train.data.data_report import SplitReport
@@ -33,6 +32,15 @@ from mlxbert.train.objectives.objective import AnyExample, Objective, Prediction
 from mlxbert.train.options.loop_options import TeacherOptions
 from mlxbert.train.options.training_tasks import TASKS, TaskSpec
 from mlxbert.train.scores.evaluation_summary import Evaluation
+
+
+class Origin(Protocol):
+    """The model that training starts from, as objectives know it (see `BaseModel`)."""
+
+    def labels(self, head: str) -> Labels | None: ...
+    def pooling(self) -> str: ...
+    def embeds(self) -> bool: ...
+    def vectors(self) -> tuple[str, ...]: ...
 
 
 class TaskObjective(Objective[AnyExample]):
@@ -112,7 +120,7 @@ class TaskObjective(Objective[AnyExample]):
         if model.labels is not None:
             self.labels = model.labels
 
-    def start(self, source: BaseModel) -> None:
+    def start(self, source: Origin) -> None:
         """Stores facts about the model that training starts from, before any data are read."""
 
     def facts(self) -> dict[str, str]:
@@ -127,7 +135,7 @@ class TaskObjective(Objective[AnyExample]):
         """Returns advice to train with `few_shot` if each label has few examples; otherwise `None`."""
         return None
 
-    def usual_variant(self, records: Sequence[Any], source: BaseModel) -> str | None:
+    def usual_variant(self, records: Sequence[Any], source: Origin) -> str | None:
         """Returns the option of `TaskSpec.variants` that suits the training records, if the user chose none."""
         return None
 

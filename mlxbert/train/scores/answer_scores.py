@@ -116,9 +116,6 @@ def answer_metrics(judged: JudgedAnswers, threshold: float) -> dict[str, float]:
 
     If only some questions have an answer, the result also has both metrics on these questions, and the accuracy on the
     other questions.
-
-    Args:
-        threshold: The share of "no answer" above which no answer is given.
     """
     scores = judged.scores(threshold)
     metrics = {name: float(values.mean()) for name, values in scores.items()}

@@ -165,11 +165,9 @@ def multilabel_losses(expected: Bools, probabilities: Numbers) -> Floats:
 
 
 def classify_metrics(expected: Ints, probabilities: Numbers) -> dict[str, float]:
-    """Returns the metrics of predictions of one label per example.
+    """Returns the metrics of predictions of one label per example, from label numbers (N,) and probabilities (N, C).
 
-    Args:
-        expected: Label numbers, (N,).
-        probabilities: The probability of every label, (N, C). Of equally probable labels, the first is predicted.
+    Of equally probable labels, the first is predicted.
     """
     confusion = confusion_matrix(expected, probabilities.argmax(1), probabilities.shape[1])
     scores = {name: metric(confusion) for name, metric in OF_CONFUSION.items()}
@@ -179,12 +177,9 @@ def classify_metrics(expected: Ints, probabilities: Numbers) -> dict[str, float]
 def multilabel_metrics(
     expected: Bools, probabilities: Numbers, thresholds: Sequence[float] | Floats
 ) -> dict[str, float]:
-    """Returns the metrics of predictions of any number of labels per example.
+    """Returns the metrics of predictions of any number of labels per example, from arrays (N, C).
 
-    Args:
-        expected: Whether an example has a label, (N, C).
-        probabilities: The probability of every label, (N, C).
-        thresholds: The lowest probability at which a label is predicted: (C,), or (N, C) from `cross_thresholds`.
+    The thresholds, the lowest probabilities at which labels are predicted, are (C,), or (N, C) from `cross_thresholds`.
     """
     predicted = above(probabilities, thresholds)
     counts = Counts.of_matrices(expected, predicted)
@@ -311,9 +306,8 @@ def retrieval_scores(
 ) -> RetrievalScores:
     """Scores rankings.
 
-    Args:
-        judgements: The grades of documents, by query. A grade above 0 means that the document is relevant. A query that
-            has relevant documents but no ranking scores 0, as with trec_eval's `-c`.
+    The `judgements` are grades of documents, by query. A grade above 0 means that the document is relevant. A query
+    that has relevant documents but no ranking scores 0, as with trec_eval's `-c`.
     """
     grades = {
         query: {document: grade for document, grade in judged.items() if grade > 0}
@@ -352,10 +346,8 @@ def _discounted(gains: Floats, depth: int) -> float:
 def bootstrap(metric: Callable[[Ints], float], examples: int, *, seed: int = 0) -> tuple[float, float]:
     """Returns the 95 % interval of a metric, from random resamples of the examples (percentile bootstrap).
 
-    The interval reflects only the mistakes that occur: without any mistakes, its width is 0.
-
-    Args:
-        metric: Computes the metric from the indices of examples, (N,). Some indices are repeated.
+    The interval reflects only the mistakes that occur: without any mistakes, its width is 0. `metric` computes the
+    metric from the indices of examples, (N,), of which some are repeated.
     """
     rng = np.random.default_rng(seed)
     values = [metric(rng.integers(examples, size=examples)) for _ in range(RESAMPLES)]
@@ -390,13 +382,18 @@ def multilabel_interval(metric: str, expected: Bools, predicted: Bools, probabil
         return wilson(float(right.mean()), len(right))
     if metric == "log_loss":
         return _mean_interval(multilabel_losses(expected, probabilities))
-    compute, examples = OF_COUNTS[metric], len(expected)
+    return resampled_counts(OF_COUNTS[metric], expected & predicted, predicted, expected)
+
+
+def resampled_counts(metric: Callable[[Counts], float], *counts: NDArray[np.bool_] | Floats) -> tuple[float, float]:
+    """Returns the 95 % interval of a function of `Counts`, whose three counts are sums over N examples, (N, C) each."""
+    examples = len(counts[0])
     # A product of matrices instead of sums over the rows of each resample: ten times faster.
-    cells = np.concatenate([expected & predicted, predicted, expected], axis=1).astype(np.float32)
+    cells = np.concatenate(counts, axis=1).astype(np.float64)
 
     def resampled(rows: Ints) -> float:
-        times = np.bincount(rows, minlength=examples).astype(np.float32)
-        return compute(Counts(*np.split((times @ cells).astype(np.float64), 3)))
+        times = np.bincount(rows, minlength=examples).astype(np.float64)
+        return metric(Counts(*np.split(times @ cells, 3)))
 
     return bootstrap(resampled, examples)
 

@@ -18,7 +18,16 @@ from mlxbert.train.data.tagged_sentences import TaggedSentence
 from mlxbert.train.options.training_tasks import TASKS
 from mlxbert.train.scores.evaluation_summary import Evaluation, Mistake
 from mlxbert.train.scores.labelled_scores import MISTAKES, label_scores
-from mlxbert.train.scores.metrics import Counts, Floats, Ints, bootstrap, confusion_matrix, macro_f1, ratio, weighted_f1
+from mlxbert.train.scores.metrics import (
+    OF_COUNTS,
+    Counts,
+    Floats,
+    Ints,
+    bootstrap,
+    confusion_matrix,
+    ratio,
+    resampled_counts,
+)
 
 _ENTITIES = ("f1", "precision", "recall")  # metrics that plain tags do not have
 _MAX_TEXT, _CONTEXT = 300, 120  # maximum characters of a mistake's sentence, and before its wrong word
@@ -50,11 +59,8 @@ class Tally:
 
 # Metrics that are functions of the counts of types.
 _OF_COUNTS: Mapping[str, Callable[[Counts], float]] = {
-    "f1": lambda counts: float(counts.sum().f1[0]),
-    "precision": lambda counts: float(counts.sum().precision[0]),
-    "recall": lambda counts: float(counts.sum().recall[0]),
-    "macro_f1": macro_f1,
-    "weighted_f1": weighted_f1,
+    **OF_COUNTS,
+    **{name: OF_COUNTS[f"micro_{name}"] for name in _ENTITIES},
     "macro_precision": lambda counts: _mean(counts.occurring().precision),
     "macro_recall": lambda counts: _mean(counts.occurring().recall),
 }
@@ -82,8 +88,7 @@ def tally(
 ) -> Tally:
     """Counts the entities (or words with plain tags) that are expected, predicted, and right.
 
-    Args:
-        names: Types or tags that get a column even if they do not occur.
+    The `names` get a column even if they do not occur.
     """
     pairs = [(units(gold, scheme), units(guess, scheme)) for gold, guess in zip(expected, predicted, strict=True)]
     occurring = {kind for pair in pairs for side in pair for kind, _, _ in side}
@@ -111,16 +116,10 @@ def tag_interval(metric: str, tallied: Tally) -> tuple[float, float]:
 
     Words are not resampled, because the words of a sentence are not independent.
     """
-    sentences, right_words, words = len(tallied.words), tallied.right_words, tallied.words
+    right_words, words = tallied.right_words, tallied.words
     if metric == "accuracy":
-        return bootstrap(lambda rows: float(ratio(right_words[rows].sum(), words[rows].sum())), sentences)
-    cells = np.concatenate([tallied.right, tallied.predicted, tallied.expected], axis=1)
-
-    def resampled(rows: Ints) -> float:
-        times = np.bincount(rows, minlength=sentences).astype(np.float64)
-        return _OF_COUNTS[metric](Counts(*np.split(times @ cells, 3)))
-
-    return bootstrap(resampled, sentences)
+        return bootstrap(lambda rows: float(ratio(right_words[rows].sum(), words[rows].sum())), len(words))
+    return resampled_counts(_OF_COUNTS[metric], tallied.right, tallied.predicted, tallied.expected)
 
 
 def tagging(

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any
 from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.option_spelling import to_options
 from mlxbert.cli.views.table import Cell, Column, Indented, PlainTable
-from mlxbert.train.loop.events import Evaluated, Started, Step
+from mlxbert.train.loop.events import Estimate, Evaluated, Started, Step
 from mlxbert.train.options.training_tasks import TASKS
 from mlxbert.train.views import value_texts
 
 if TYPE_CHECKING:
     from mlxbert.train.data.data_report import DataReport, SplitReport
-    from mlxbert.train.loop.events import Estimate, Started
     from mlxbert.train.pretraining.vocabulary import Vocabulary
 
 

@@ -12,7 +12,6 @@ from mlxbert.train.loop.events import Finished
 from mlxbert.train.views import value_texts
 
 if TYPE_CHECKING:
-    from mlxbert.train.loop.events import Finished
     from mlxbert.train.options.training_tasks import TaskSpec
     from mlxbert.train.scores.evaluation_summary import Summary
 
