@@ -170,7 +170,7 @@ def test_what_is_written(tmp_path: Path) -> None:
 def test_the_limits_that_the_model_states_are_kept(tmp_path: Path, max_length: int | None, longest: int) -> None:
     stated = {"max_seq_length": 10, "do_lower_case": True}
     start = save_st(tmp_path / "start", pooling("mean", old=True), NORMALIZE, transformer=stated)
-    data = [{"text": f"{one['text']} " * 3, "label": one["label"]} for one in records(2, 8)]
+    data = [{"text": f"{one['text']} " * 3, "label": one["label"]} for one in records(2, 4)]
     started = train(start, data, tmp_path / "out", max_length=max_length)[0]
     assert started.report.max_length == (max_length or 10)
     written = json.loads((tmp_path / "out/encoder/sentence_bert_config.json").read_text())

@@ -373,11 +373,11 @@ def test_a_dry_run_writes_nothing(base: Path, train: Path, tmp_path: Path) -> No
 
 def test_a_classifier_is_trained_on(tmp_path: Path, train: Path) -> None:
     same = save_classifier(tmp_path / "same", mlxbert.Labels(("place", "animal"), "single_label_classification"))
+    run("classify", train=train, model=same, output=tmp_path / "out", epochs=1)
+    labels = mlxbert.load(tmp_path / "out").labels
+    assert labels is not None and labels.names == ("place", "animal")
     other = save_classifier(tmp_path / "other", mlxbert.Labels(("a", "b", "c")))
-    for model, names in ((same, ("place", "animal")), (other, ("animal", "place"))):
-        run("classify", train=train, model=model, output=tmp_path / f"{model.name}-out", epochs=1)
-        labels = mlxbert.load(tmp_path / f"{model.name}-out").labels
-        assert labels is not None and labels.names == names
+    assert begun("classify", train=train, model=other, output=tmp_path / "new").new_head
 
 
 @pytest.mark.parametrize(
@@ -409,12 +409,10 @@ def test_a_label_unknown_at_validation_is_refused(base: Path, train: Path, tmp_p
 @pytest.mark.parametrize(
     "options",
     [
-        {"label_smoothing": 1.0}, {"class_weights": "heavy"}, {"metric": "spearman"}, {"max_length": 2}, {"seeds": 0},
-        {"validation_fraction": 0}, {"validation_fraction": 1.5}, {"text_column": "nothing"}, {"sweep": {"lr": [0]}},
-        {"sweep": {"lr": 3}},
-        {"max_length": 9999}, {"sweep": {"freeze": [1, 7]}}, {"label_smoothing": "a lot"}, {"freeze": 7},
-        {"unknown": 1}, {"dtype": "float64"}, {"epochs": "3"}, {"model": "no/such folder"},
-        {"task": "regress", "label_smoothing": 0.1},
+        {"class_weights": "heavy"}, {"metric": "spearman"}, {"seeds": 0}, {"text_column": "nothing"}, {"freeze": 7},
+        {"sweep": {"lr": [0]}}, {"sweep": {"lr": 3}}, {"sweep": {"freeze": [1, 7]}}, {"dtype": "float64"},
+        {"label_smoothing": "a lot"}, {"model": "no/such folder"}, {"task": "regress", "label_smoothing": 0.1},
+        {"max_length": 9999},
     ],
 )  # fmt: skip
 def test_bad_options_are_refused_before_any_work(base: Path, train: Path, tmp_path: Path, options: Any) -> None:

@@ -121,14 +121,6 @@ def test_a_model_that_answers_computes_the_same_in_transformers(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("family", some(CLASSIFIERS))
-def test_a_classifier_is_trained_on_with_other_labels(family: str, tmp_path: Path) -> None:
-    source = saved(make_model(FAMILIES[family], HEAD), tmp_path / "source")  # labels A to D
-    model = train("classify", source, tmp_path / "out")
-    assert_labels(tmp_path / "out", model, EXPECTED["classify"])
-    assert_same_logits(tmp_path / "out", family, model)
-
-
-@pytest.mark.parametrize("family", some(CLASSIFIERS))
 def test_a_classifier_with_the_same_labels_keeps_its_head(family: str, tmp_path: Path) -> None:
     config = make_config(FAMILIES[family], HEAD)
     names = EXPECTED["classify"].names[::-1]

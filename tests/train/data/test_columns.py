@@ -8,7 +8,7 @@ import pytest
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.train.data.columns import ColumnNames, find_columns
 from mlxbert.train.data.labelled_rows import LabelledRows, read_rows
-from tests.helpers.rooms import needs
+from mlxbert.train.data.related_texts import find_related_columns
 
 LONG = "a sentence that is longer than the name of any label"
 
@@ -145,10 +145,7 @@ def test_columns_of_a_table_without_a_header_are_numbers(tmp_path: Path, labels:
     assert caught.value.hint and "no_header=True" in caught.value.hint
 
 
-@needs("train")
 def test_an_error_does_not_list_the_same_columns_twice() -> None:
-    from mlxbert.train.data.related_texts import find_related_columns
-
     for find, columns in ((find_related_columns, ("headline", "summary")), (find_columns, ("title", "summary"))):
         with pytest.raises(InputError) as caught:
             find(rows(**dict.fromkeys(columns, LONG)))

@@ -1,7 +1,6 @@
 """Schemes of tags: entities as seqeval finds them, conversions without loss, what a scheme allows."""
 
 import random
-from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
@@ -134,24 +133,3 @@ def test_a_tag_of_another_scheme_is_refused(tag: str) -> None:
 def test_plain_tags_have_no_scheme_to_convert_to() -> None:
     with pytest.raises(ArgumentError):
         convert(["NOUN"], "plain", "iob2")
-
-
-def _seqeval(tags: Sequence[str]) -> list[Entity]:
-    from seqeval.metrics.sequence_labeling import get_entities
-
-    return [(kind, start, end + 1) for kind, start, end in get_entities([*tags])]
-
-
-@pytest.mark.parametrize("scheme", ENTITY_SCHEMES)
-def test_entities_are_those_of_seqeval(scheme: str) -> None:
-    pytest.importorskip("seqeval")
-    rng = random.Random(scheme)
-    broken = 0
-    for _ in range(300):
-        tags = random_tags(rng, scheme)
-        broken += breaks(tags, scheme) > 0
-        # seqeval's default mode knows the letters of BIOES only.
-        theirs = [tag.translate(str.maketrans("LU", "ES")) if scheme == "bilou" and tag != "O" else tag for tag in tags]
-        theirs = [f"{tag[0]}{ours[1:]}" for tag, ours in zip(theirs, tags, strict=True)]
-        assert decode(tags, scheme) == _seqeval(theirs), tags
-    assert broken > 90
