@@ -67,33 +67,21 @@ def test_the_loss_is_that_of_sentence_transformers() -> None:
     assert found == pytest.approx(float(expected), rel=1e-5)
 
 
-def test_training_writes_a_splade_model(tmp_path: Path) -> None:
-    events = [
-        *mlxbert.finetune(
-            "embed", model=save(tmp_path / "m"), train=PAIRS, output=tmp_path / "out", vectors="sparse", **QUICK
-        )
-    ]
-    evaluated = [event for event in events if isinstance(event, mlxbert.Evaluated)]
-    assert evaluated and all(0 <= event.metrics[ACTIVE] <= CONFIG["vocab_size"] for event in evaluated)
-    model = mlxbert.load(tmp_path / "out", task="embed", device="cpu")
-    assert model.vectors == ("sparse",) and len(mlxbert.embed_sparse(model, TEXTS[0]).ids)
-    settings = json.loads((tmp_path / "out" / "config_sentence_transformers.json").read_text(encoding="utf-8"))
-    assert settings["model_type"] == "SparseEncoder"
-    assert "masked_lm" in mlxbert.load(tmp_path / "out", device="cpu").network.heads
-
-
-def test_regularizers_make_vectors_sparser(tmp_path: Path) -> None:
+def test_training_writes_a_splade_model_and_regularizers_make_vectors_sparser(tmp_path: Path) -> None:
     found = []
     for weight in (0.0, 10.0):
         options = QUICK | {"query_flops": weight, "document_flops": weight, "epochs": 5, "patience": 5, "lr": 0.03}
         out = tmp_path / f"out-{weight}"
-        for _ in mlxbert.finetune(
-            "embed", model=save(tmp_path / "m"), train=PAIRS, output=out, vectors="sparse", **options
-        ):
-            pass
+        given: dict[str, Any] = {"model": save(tmp_path / "m"), "train": PAIRS, "output": out, "vectors": "sparse"}
+        events = [*mlxbert.finetune("embed", **given, **options)]
+        evaluated = [event for event in events if isinstance(event, mlxbert.Evaluated)]
+        assert evaluated and all(0 <= event.metrics[ACTIVE] <= CONFIG["vocab_size"] for event in evaluated)
         model = mlxbert.load(out, task="embed", device="cpu")
         found.append(sum(float(result.values.sum()) for result in mlxbert.embed_sparse(model, TEXTS[:3])))
-    assert found[1] < found[0] / 2
+    assert found[1] < found[0] / 2 and model.vectors == ("sparse",)
+    settings = json.loads((out / "config_sentence_transformers.json").read_text(encoding="utf-8"))
+    assert settings["model_type"] == "SparseEncoder"
+    assert "masked_lm" in mlxbert.load(out, device="cpu").network.heads
 
 
 def test_a_sparse_model_stays_sparse_and_is_evaluated(tmp_path: Path) -> None:
