@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.explore.results import Attention
+from mlxbert.lazy_numpy import np
 from mlxbert.machine.device import mx
 from mlxbert.machine.device_errors import device_errors
 from mlxbert.model import Model
@@ -65,8 +66,6 @@ def attention(
     encoding = model.tokenizer.encode(text, options.pair, overflow=options.overflow)
     batch, length = make_batch([encoding], config), len(encoding)
     _check_size(len(config.layer_schedule) if rollout else len(layer_ids), 1 if rollout else len(head_ids), length)
-    import numpy as np
-
     with device_errors(), evaluation_mode(model.network):
         attentions = model.network.encoder(
             batch.input_ids, batch.attention_mask, batch.token_type_ids, output_attentions=True

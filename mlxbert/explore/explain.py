@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, cast
 from mlxbert.errors import ArgumentError, InputError, MissingHeadError
 from mlxbert.explore.options import ExplainOptions
 from mlxbert.explore.results import SIMILARITY, Explanation, Share
+from mlxbert.lazy_numpy import np
 from mlxbert.machine.device import mx, nn
 from mlxbert.machine.device_errors import device_errors
 from mlxbert.model import Model
@@ -33,7 +34,6 @@ from mlxbert.text.encoding import Encoding
 from mlxbert.text.words import Span, split_words, trimmed, words_of_tokens
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Array = NDArray[np.float32]
@@ -348,8 +348,6 @@ def _scores(model: Model, explained: _Explained, vectors: mx.array) -> list[floa
 
 def _integrated(model: Model, explained: _Explained, here: mx.array, there: mx.array, steps: int) -> "Array":
     """Integrates the gradients on the line between the word vectors (1, L, E) of the baseline and of the text."""
-    import numpy as np
-
     points, weights = np.polynomial.legendre.leggauss(steps)
     points, weights = (1 + points) / 2, weights / 2
     rows = max(_ROWS_TOKENS // here.shape[1], 1)
@@ -370,8 +368,6 @@ def _integrated(model: Model, explained: _Explained, here: mx.array, there: mx.a
 
 def _occluded(model: Model, explained: _Explained, here: mx.array, there: mx.array, steps: int) -> "Array":
     """Replaces each word by neutral tokens, and shares the fall of the score among the tokens of the word."""
-    import numpy as np
-
     words = explained.words
     shares = np.zeros(here.shape[1], np.float32)
     if not words:

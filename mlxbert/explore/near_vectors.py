@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.lazy_numpy import np
 from mlxbert.model import Model
 from mlxbert.nn.unit_vectors import unit_length
 from mlxbert.progress import OnProgress, progress
 from mlxbert.tasks.argument_checks import check_inputs, check_model
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Vectors = NDArray[np.float32]
@@ -54,8 +54,6 @@ def unit_vectors(
         ArgumentError: There is no model, or `vectors` are not one vector per text.
         InputError: A vector has a value that is not finite, or a text is unusable.
     """
-    import numpy as np
-
     if vectors is None:
         check_model(model)
         from mlxbert.tasks.embed import EmbedTask, stacked
@@ -114,8 +112,6 @@ def find_leaders(vectors: "Vectors", threshold: float, *, all_pairs: bool = Fals
     Returns:
         The index of the leader of each vector, (N,), and the cosine with it; a leader leads itself, with a cosine of 1.
     """
-    import numpy as np
-
     count = len(vectors)
     leaders, scores = np.arange(count), np.ones(count, np.float32)
     leads = np.ones(count, bool)
@@ -148,8 +144,6 @@ def find_leaders(vectors: "Vectors", threshold: float, *, all_pairs: bool = Fals
 
 def _nearest(block: "Vectors", vectors: "Vectors", places: "Numbers") -> "tuple[Vectors, Numbers]":
     """Returns the largest cosine of each vector of a block with the vectors at `places`, and the place of that one."""
-    import numpy as np
-
     best, near = np.full(len(block), -np.inf, np.float32), np.zeros(len(block), np.int64)
     for start in range(0, len(places), _TOGETHER):
         some = places[start : start + _TOGETHER]
@@ -169,8 +163,6 @@ class _Cells:
     """
 
     def __init__(self, vectors: "Vectors") -> None:
-        import numpy as np
-
         self._vectors = vectors
         count = int(len(vectors) ** 0.5)
         random = np.random.default_rng(0)
@@ -182,8 +174,6 @@ class _Cells:
 
     def add(self, places: "Numbers") -> None:
         """Adds vectors that were looked up before, each to its nearest cell."""
-        import numpy as np
-
         cells = self._cells[places]
         order = np.argsort(cells, kind="stable")
         for part in np.split(order, np.flatnonzero(np.diff(cells[order])) + 1):
@@ -192,8 +182,6 @@ class _Cells:
 
     def nearest(self, start: int, end: int) -> "tuple[Vectors, Numbers]":
         """Returns the largest cosine of each vector from `start` to `end` with one in a near cell, and its place."""
-        import numpy as np
-
         block = self._vectors[start:end]
         products = block @ self._centres.T
         self._cells[start:end] = products.argmax(1)
@@ -222,8 +210,6 @@ def similar_pairs(vectors: "Vectors", least: float, most: int) -> "tuple[Numbers
     Returns:
         The smaller index of each pair, the larger index, and the cosine.
     """
-    import numpy as np
-
     pairs: list[tuple[Numbers, Numbers, Vectors]] = []
     waiting, floor = 0, least - _ROUNDING
 
@@ -257,8 +243,6 @@ def nearest_of_each(vectors: "Vectors", count: int) -> "tuple[Numbers, Vectors]"
     Returns:
         The indices of the near vectors, nearest first, and the cosines with them: (N, C).
     """
-    import numpy as np
-
     count = max(min(count, len(vectors) - 1), 0)
     near, scores = np.zeros((len(vectors), count), np.int64), np.zeros((len(vectors), count), np.float32)
     for start in range(0, len(vectors) if count else 0, _PAIRS):
@@ -284,8 +268,6 @@ def spherical_kmeans(
     Returns:
         The centers, (K, W).
     """
-    import numpy as np
-
     groups = np.full(len(vectors), -1)
     for _ in range(rounds):
         before, groups = groups, (vectors @ centers.T).argmax(1)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mlxbert.errors import MlxbertError
 from mlxbert.explore.near_vectors import checked_texts, unit_vectors
 from mlxbert.explore.options import MapOptions
+from mlxbert.lazy_numpy import np
 from mlxbert.model import Model
 from mlxbert.other_libraries import install_command
 from mlxbert.progress import OnProgress
@@ -19,7 +20,6 @@ from mlxbert.tasks.keywords import takes_keywords
 from mlxbert.tasks.options import TaskOptions
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Vectors = NDArray[np.float32]
@@ -61,8 +61,6 @@ def project(
         InputError: A text is unusable.
         MlxbertError: The package of the method is not installed.
     """
-    import numpy as np
-
     listed, method = checked_texts(texts), chosen_method(options.method)
     if not listed:
         return np.zeros((0, 2), np.float32)
@@ -91,8 +89,6 @@ def coordinates_of(vectors: "Vectors", method: str, seed: int, exaggeration: flo
         method: `pca` or `tsne`. Few vectors, and vectors that are all the same, are placed by `pca`.
         exaggeration: How much more strongly than usual t-SNE pulls similar vectors together, which makes groups denser.
     """
-    import numpy as np
-
     if not len(vectors) or float(vectors.std(0).max()) < _FLAT:
         return np.zeros((len(vectors), 2), np.float32)
     if method_for(vectors, method) == "pca":
@@ -108,8 +104,6 @@ def coordinates_of(vectors: "Vectors", method: str, seed: int, exaggeration: flo
 
 def _main_directions(vectors: "Vectors") -> "Vectors":
     """Places vectors along the two directions in which they differ most (PCA); a direction that is missing is 0."""
-    import numpy as np
-
     centred = vectors - vectors.mean(0)
     _, directions = np.linalg.eigh(centred.T @ centred)
     directions = directions[:, ::-1][:, :2]

@@ -18,6 +18,7 @@ from mlxbert.errors import ArgumentError, InputError
 from mlxbert.explore.near_vectors import spherical_kmeans
 from mlxbert.explore.options import SensesOptions
 from mlxbert.explore.results import Occurrence, Sense, Senses, Substitute, TypicalLine
+from mlxbert.lazy_numpy import np
 from mlxbert.model import Model
 from mlxbert.nn.unit_vectors import unit_length
 from mlxbert.results.embed import Words, WordVector
@@ -30,7 +31,6 @@ from mlxbert.tasks.options import EmbedWordsOptions, FillMaskOptions
 from mlxbert.tasks.token_task import TokenJob
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from mlxbert.tasks.token_task import Scores
@@ -82,8 +82,6 @@ class _PlacesTask(EmbedWordsTask):
         self.pattern = pattern
 
     def result(self, job: TokenJob, outputs: Sequence["Scores"]) -> Words:
-        import numpy as np
-
         places = [(*match.span(), list["Scores"]()) for match in self.pattern.finditer(job.text)]
         first = 0  # a text may have many places: those before the current token are done
         for token in self.tokens(job, outputs):
@@ -125,8 +123,6 @@ def senses(
         InputError: A text is unusable, or the word occurs too rarely.
         ArgumentError: An argument has an invalid value.
     """
-    import numpy as np
-
     check_model(model)
     if not isinstance(word, str) or not word.strip():
         raise ArgumentError(f"`word` is {word!r:.60}, expected a word")
@@ -202,8 +198,6 @@ def group(vectors: "Array", number: int | None) -> "tuple[Numbers, float]":
     Returns:
         The group of each vector (N,), from 0, the largest group first; and the mean silhouette.
     """
-    import numpy as np
-
     numbers = [number] if number is not None else range(2, min(MOST_SENSES, len(vectors) - 1) + 1)
     best, best_groups = -1.0, np.zeros(len(vectors), np.int64)
     for tried in numbers:
@@ -219,8 +213,6 @@ def group(vectors: "Array", number: int | None) -> "tuple[Numbers, float]":
 
 def kmeans_groups(vectors: "Array", number: int) -> "Numbers":
     """Groups vectors (N, D) of length 1 into K groups; returns the group of each, the best of several starts."""
-    import numpy as np
-
     rng = np.random.default_rng(0)
     best, best_groups = -np.inf, np.zeros(len(vectors), np.int64)
     for _ in range(_STARTS if number > 1 else 1):
@@ -233,8 +225,6 @@ def kmeans_groups(vectors: "Array", number: int) -> "Numbers":
 
 def _first_centers(vectors: "Array", number: int, rng: "np.random.Generator") -> "Array":
     """Chooses K of the vectors, each with a probability that grows with its distance from the earlier ones."""
-    import numpy as np
-
     chosen = [int(rng.integers(len(vectors)))]
     while len(chosen) < number:
         distances = np.maximum(1 - (vectors @ vectors[chosen].T).max(1), 0).astype(np.float64)
@@ -247,8 +237,6 @@ def _first_centers(vectors: "Array", number: int, rng: "np.random.Generator") ->
 
 def mean_silhouette(vectors: "Array", groups: "Numbers") -> float:
     """Computes the mean silhouette of vectors (N, D) of length 1 by cosine distance; of many, of a sample of them."""
-    import numpy as np
-
     if len(vectors) > _COMPARED:
         sample = np.random.default_rng(0).choice(len(vectors), _COMPARED, replace=False)
         vectors, groups = vectors[sample], groups[sample]
@@ -275,8 +263,6 @@ def _result(
     options: SensesOptions,
 ) -> Senses:
     """Makes the result: the groups with the lines that are closest to their centers."""
-    import numpy as np
-
     typical: list[list[_Place]] = []
     for number in range(int(groups.max()) + 1):
         members = np.flatnonzero(groups == number)

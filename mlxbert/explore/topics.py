@@ -16,6 +16,7 @@ from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.explore.near_vectors import checked_texts, unit_vectors
 from mlxbert.explore.options import ClusterOptions
 from mlxbert.explore.results import Topic, Topics, TopicWord
+from mlxbert.lazy_numpy import np
 from mlxbert.model import Model
 from mlxbert.other_libraries import install_command
 from mlxbert.progress import OnProgress
@@ -25,7 +26,6 @@ from mlxbert.tasks.options import TaskOptions
 from mlxbert.text.words import UNSPACED, split_words
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Vectors = NDArray[np.float32]
@@ -98,8 +98,6 @@ def find_clusters(vectors: "Vectors", options: ClusterOptions) -> "Numbers":
     Args:
         vectors: The vectors, (N, W), of length 1.
     """
-    import numpy as np
-
     with warnings.catch_warnings(action="ignore"):  # of k-means about vectors that are equal
         labels = _by_means(vectors, options) if options.clusters is not None else _by_density(vectors, options)
     sizes = Counter(labels[labels != OUTLIER].tolist())
@@ -120,7 +118,6 @@ def _by_means(vectors: "Vectors", options: ClusterOptions) -> "Numbers":
 
 
 def _by_density(vectors: "Vectors", options: ClusterOptions) -> "Numbers":
-    import numpy as np
     from sklearn.cluster import HDBSCAN
 
     from mlxbert.explore.projection import coordinates_of
@@ -141,8 +138,6 @@ def describe(texts: Sequence[str], vectors: "Vectors", labels: "Numbers", option
         vectors: Their vectors, (N, W), of length 1.
         labels: The number of each text's cluster, (N,).
     """
-    import numpy as np
-
     listed = labels.tolist()
     words = distinguishing_words(texts, listed, options.words)
     topics = []

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from mlxbert.errors import ArgumentError, InputError, StoreError
 from mlxbert.folders.fingerprint import hash_model
+from mlxbert.lazy_numpy import np
 from mlxbert.loading import load
 from mlxbert.model import Model
 from mlxbert.option_declarations import CANDIDATES, COUNT, Bounds, is_whole
@@ -48,7 +49,6 @@ from mlxbert.text.equal_texts import nearly_equal_key
 from mlxbert.weights.model_source import BUILTIN, ModelRef, local_folder
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from mlxbert.search.chunks import Splitter
@@ -751,8 +751,6 @@ def unrelated_scores(vectors: TextVectors, prompts: tuple[str, str]) -> list[tup
         vectors: Embeds the texts.
         prompts: The prompts in front of a query and of a passage.
     """
-    import numpy as np
-
     from mlxbert.text.sample_texts import sample
 
     texts = [*sample()][::_SAMPLE]

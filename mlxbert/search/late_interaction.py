@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from mlxbert.lazy_numpy import np
 from mlxbert.nn.unit_vectors import unit_length
 from mlxbert.search.database import Database
 from mlxbert.search.rank_fusion import FusedChunk, Unrelated, reranked_by_maxsim
@@ -15,7 +16,6 @@ from mlxbert.search.schema import damaged
 from mlxbert.search.store import IndexSettings, IndexStore
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Tokens = NDArray[Any]  # (T, W) or, with a bit per value, (T, W / 8)
@@ -68,8 +68,6 @@ class TokenTable:
             self._parsed(data, crc)
 
     def _parsed(self, data: bytes, crc: int) -> "Tokens":
-        import numpy as np
-
         if zlib.crc32(data) != crc:
             raise damaged(self._path, "token vectors have a wrong checksum")
         tokens: NDArray[Any] = np.frombuffer(data, self._dtype).reshape(-1, self._width)
@@ -98,8 +96,6 @@ class TokenReranker:
 
     def __call__(self, ranked: Sequence[FusedChunk]) -> list[FusedChunk]:
         """Returns the first `count` chunks in their new order."""
-        import numpy as np
-
         best = ranked[: self.count]
         new = [entry.chunk for entry in best if entry.chunk not in self._scores]
         windows = self._store.tokens(new) if new else {}
@@ -130,8 +126,6 @@ def scores_of_tokens(
 
 def restored_rows(stored: "NDArray[Any]", output_dtype: str, width: int) -> "NDArray[np.float32]":
     """Converts stored unit vectors (T, …) back to float32 (T, D); each bit of `binary` becomes a value of ±1 / √D."""
-    import numpy as np
-
     if output_dtype in ("float32", "float16"):
         return stored.astype(np.float32)
     if output_dtype == "binary":

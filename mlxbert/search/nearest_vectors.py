@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from mlxbert.lazy_numpy import np
 from mlxbert.machine.device import mx, on_gpu
 from mlxbert.nn.unit_vectors import unit_length
 from mlxbert.search.database import Database
@@ -21,7 +22,6 @@ from mlxbert.search.schema import BLOCK, damaged
 from mlxbert.search.store import IndexSettings
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Vector = NDArray[np.float32]
@@ -34,8 +34,6 @@ _BLOCK = 2**15  # vectors whose distances are computed together: they fit in the
 
 def signs_of(vectors: "NDArray[np.floating[Any]]") -> "NDArray[np.uint8]":
     """Converts vectors (N, W) to signs (N, bytes): one bit per value, and each row padded to words of 64 bits."""
-    import numpy as np
-
     bits = np.packbits(vectors > 0, axis=-1)
     return np.pad(bits, ((0, 0), (0, -bits.shape[-1] % 8)))
 
@@ -59,15 +57,11 @@ class Signs:
     """
 
     def __init__(self, rows: "NDArray[np.uint8]", alive: "NDArray[np.bool_]") -> None:
-        import numpy as np
-
         self.alive = alive
         self._words = np.ascontiguousarray(rows.view(np.uint64).T)  # word-major: sums run over adjacent values
 
     def rows(self, places: "NDArray[np.integer[Any]]") -> "NDArray[np.uint8]":
         """Returns the rows with the indices `places`, in the format of `signs_of`."""
-        import numpy as np
-
         return np.ascontiguousarray(self._words.T[places]).view(np.uint8)
 
     def nearest(
@@ -82,8 +76,6 @@ class Signs:
             count: The number of row indices to return.
             only: Flags for the vectors to consider, (N,); `None` for all.
         """
-        import numpy as np
-
         counts = self.alive if only is None else self.alive & only
         query = signs_of(vector[None]).view(np.uint64)[0]
         distances = np.empty(self._words.shape[1], np.uint16)
@@ -105,8 +97,6 @@ class Signs:
 
     def _products(self, vector: "NDArray[np.float32]", places: "NDArray[np.intp]") -> "NDArray[np.float32]":
         """Returns, for each row in `places`, the sum of the values of `vector` (W,) where the row is positive."""
-        import numpy as np
-
         rows = self.rows(places)
         values = np.zeros(8 * rows.shape[1], np.float32)
         values[: len(vector)] = vector
@@ -194,8 +184,6 @@ class VectorCache:
 
     def add_mask(self, only: Filter, rows: Sequence[tuple[int, int]]) -> "FilterMask":
         """Makes and caches the mask of a filter from the numbers of the matching chunks and of their vectors."""
-        import numpy as np
-
         chunks, vectors = np.array(rows, np.int64).reshape(-1, 2).T
         mask = FilterMask(np.zeros(len(self._loaded().alive), bool), np.zeros(max(chunks, default=-1) + 1, bool))
         mask.vectors[vectors], mask.chunks[chunks] = True, True
@@ -244,8 +232,6 @@ class VectorCache:
 
     def similarities(self, vector: "Vector", numbers: Sequence[int]) -> dict[int, float]:
         """Returns the scores of the vectors with these numbers, keyed by number; missing vectors are left out."""
-        import numpy as np
-
         from mlxbert.tasks.query_ranking import scores_of_all
 
         stored, vectors = self._vectors(np.array([*numbers], np.intp))
@@ -254,14 +240,10 @@ class VectorCache:
 
     def vectors(self, numbers: Sequence[int]) -> tuple[list[int], "Vector"]:
         """Returns the numbers and the vectors (n, W) that are stored under some numbers."""
-        import numpy as np
-
         stored, vectors = self._vectors(np.array([*numbers], np.intp))
         return stored.tolist(), vectors
 
     def _nearest_of_all(self, vector: "Vector", count: int, mask: "FilterMask | None") -> dict[int, float]:
-        import numpy as np
-
         from mlxbert.tasks.query_ranking import nearest
 
         preselects = on_gpu() and self._about.similarity in ("cosine", "dot")
@@ -283,8 +265,6 @@ class VectorCache:
 
     def _loaded(self) -> Signs:
         """Returns the signs of all vectors, in the order of their numbers; reads them on first use."""
-        import numpy as np
-
         if self._signs is None:
             width = row_bytes(0 if self._about.is_sparse else self._about.dimensions)
             rows = self._connection.rows("SELECT block, alive, bits, crc FROM signs ORDER BY block")
@@ -304,15 +284,11 @@ class VectorCache:
 
         Returns the numbers (n,) and the vectors (n, W).
         """
-        import numpy as np
-
         numbers, vectors = self._stored(places)
         return numbers, vectors.astype(np.float32)
 
     def _stored(self, places: "NDArray[np.intp] | None") -> tuple["NDArray[np.int64]", "NDArray[np.float16]"]:
         """Reads vectors as `_vectors` does, and returns them in the dtype of the file."""
-        import numpy as np
-
         chosen = "" if places is None else "WHERE id IN (SELECT value FROM json_each(?))"
         values = [] if places is None else [json.dumps(places.tolist())]
         width = self._about.dimensions
@@ -329,8 +305,6 @@ class VectorCache:
         return np.array(numbers, np.int64), vectors
 
     def check(self) -> None:
-        import numpy as np
-
         numbers, vectors = self._vectors(None)
         signs = self._loaded()
         same = len(numbers) == signs.alive.sum() and signs.alive[numbers].all()
@@ -357,8 +331,6 @@ def _best(numbers: "NDArray[np.int64]", scores: "NDArray[np.float32]", count: in
 
 def _highest(scores: "NDArray[np.float16]", count: int) -> "NDArray[np.intp]":
     """Returns the places, in ascending order, of the `count` highest scores (n,), or of all; the first ones of ties."""
-    import numpy as np
-
     if len(scores) <= count:
         return np.arange(len(scores))
     lowest = np.partition(scores, -count)[-count]

@@ -14,13 +14,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.errors import StoreError
+from mlxbert.lazy_numpy import np
 from mlxbert.search.database import Database
 from mlxbert.search.nearest_vectors import FilterMask, VectorCache
 from mlxbert.search.schema import damaged
 from mlxbert.search.store import IndexSettings
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Entries = NDArray[np.void]
@@ -55,8 +55,6 @@ class TokenLists:
         Raises:
             StoreError: A weight is too large for float16.
         """
-        import numpy as np
-
         if len(vector) and vector["token"][-1] >= self._width:
             raise StoreError(f"{self._path}: the model has more tokens than the index, which has {self._width}")
         with np.errstate(over="ignore"):
@@ -82,8 +80,6 @@ class TokenLists:
 
     def write(self) -> None:
         """Writes the changes, within the caller's transaction."""
-        import numpy as np
-
         removed, added = self._joined(self._removed), self._joined(self._added)
         changes = np.concatenate([removed, added])
         is_added = np.arange(len(changes)) >= len(removed)
@@ -97,8 +93,6 @@ class TokenLists:
 
     def _write_list(self, key: int, changed: "NDArray[np.int64]", added: "Entries") -> None:
         """Replaces the entries of the changed vectors in a block of a list, given their numbers in the block."""
-        import numpy as np
-
         row = self._connection.row("SELECT entries, crc FROM lists WHERE id = ?", (key,))
         before = _verified(*row) if row else np.empty(0, _LISTED)
         new = np.empty(len(added), _LISTED)
@@ -112,8 +106,6 @@ class TokenLists:
 
     def parsed(self, blob: bytes) -> "Entries":
         """Returns a stored vector with float16 weights; raises StoreError if it is damaged."""
-        import numpy as np
-
         entries = np.frombuffer(blob, self._stored)
         if not (entries["token"] < self._width).all() or not np.isfinite(entries["weight"]).all():
             raise damaged(self._path, "a vector has invalid weights")
@@ -124,8 +116,6 @@ class TokenLists:
 
         The array ends with the last vector that shares a token with the query.
         """
-        import numpy as np
-
         lists: dict[int, Entries] = {}
         for token in query["token"].tolist():
             lists |= self._lists(token * _BLOCKS, (token + 1) * _BLOCKS)
@@ -140,8 +130,6 @@ class TokenLists:
         return {key: _verified(entries, crc) for key, entries, crc in self._connection.execute(query, (start, end))}
 
     def check(self) -> None:
-        import numpy as np
-
         rows = self._connection.rows("SELECT id, vector FROM vectors ORDER BY id")
         stored = self._joined({number: self.parsed(blob) for number, blob in rows})
         stored = stored[np.lexsort((stored["vector"], stored["token"]))]
@@ -157,8 +145,6 @@ class TokenLists:
 
     def _joined(self, vectors: "dict[int, Entries]") -> "Entries":
         """Returns an array with the vector, the token and the weight of each entry of some vectors."""
-        import numpy as np
-
         entries = np.concatenate([np.empty(0, self._stored), *vectors.values()])
         joined = np.empty(len(entries), [("vector", "<i8"), ("token", "<i8"), ("weight", "<f2")])
         joined["vector"] = np.repeat(np.array([*vectors], np.int64), [*map(len, vectors.values())])
@@ -179,8 +165,6 @@ class SparseCache(VectorCache):
 
     def nearest(self, vector: Any, count: int, mask: FilterMask | None) -> dict[int, float]:
         """See `VectorCache`; vectors that share no token with the query are left out."""
-        import numpy as np
-
         self._refresh()
         scores = self._rounded(self._lists.scores(vector))
         if mask is not None:
@@ -198,8 +182,6 @@ class SparseCache(VectorCache):
 
     def similarities(self, vector: Any, numbers: Sequence[int]) -> dict[int, float]:
         """See `VectorCache`; the scores are those of `nearest`, or 0."""
-        import numpy as np
-
         found, vectors = self.vectors(numbers)
         weights = np.zeros(self._about.dimensions)
         weights[vector["token"]] = vector["weight"]
@@ -210,8 +192,6 @@ class SparseCache(VectorCache):
 
     def _rounded(self, scores: "NDArray[Any]") -> "NDArray[np.float32]":
         """Converts scores to float32; cosines are at most 1, although stored weights are rounded."""
-        import numpy as np
-
         return np.minimum(scores, 1 if self._about.similarity == "cosine" else np.inf).astype(np.float32)
 
     def vectors(self, numbers: Sequence[int]) -> tuple[list[int], Any]:
@@ -235,8 +215,6 @@ def _keys(entries: "Entries") -> "NDArray[np.int64]":
 
 def _verified(entries: bytes, crc: int) -> "Entries":
     """Returns a block of a list; raises ValueError if its checksum is wrong."""
-    import numpy as np
-
     if zlib.crc32(entries) != crc:
         raise ValueError("the list of a token has a wrong checksum")
     return np.frombuffer(entries, _LISTED)

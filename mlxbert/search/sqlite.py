@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import apsw
 
 from mlxbert.errors import BusyError, StoreError
+from mlxbert.lazy_numpy import np
 from mlxbert.paths import file_to_write, replace_file
 from mlxbert.search import schema
 from mlxbert.search.database import CHECKSUM, Database, connect
@@ -50,7 +51,6 @@ from mlxbert.search.store import (
 from mlxbert.search.word_search import any_word, every_phrase, match_of, word_weights
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Vector = NDArray[np.float32]
@@ -378,8 +378,6 @@ class SqliteStore:
 
         Changes to the arrays are written at the end of the transaction.
         """
-        import numpy as np
-
         place = number // BLOCK
         if place not in self._blocks:
             row = self._connection.row("SELECT alive, bits, crc FROM signs WHERE block = ?", (place,))

@@ -9,11 +9,11 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from mlxbert.errors import StoreError
+from mlxbert.lazy_numpy import np
 from mlxbert.results.short_repr import Brief
 from mlxbert.search.filters import Filter
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Vector = NDArray[np.float32]
@@ -295,8 +295,6 @@ def now() -> str:
 
 def to_float16(path: str, vector: "Vector") -> "NDArray[np.float16]":
     """Converts a vector to the type in which stores keep it; raises StoreError if a value is too large for it."""
-    import numpy as np
-
     with np.errstate(over="ignore"):
         stored = np.asarray(vector).astype(np.float16)
     if not np.isfinite(stored).all():

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from mlxbert.errors import ArgumentError, StoreError
+from mlxbert.lazy_numpy import np
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.token_embedder import TokenEmbedder, TokenSide
@@ -30,7 +31,6 @@ from mlxbert.text.token_inputs import TokenInputs
 from mlxbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Vector = NDArray[np.float32]
@@ -95,8 +95,6 @@ class TextVectors:
         Raises:
             StoreError: A value is too large for float16.
         """
-        import numpy as np
-
         tokens = self.tokens(result)
         if tokens is None:
             return self.vector(result)
@@ -111,8 +109,6 @@ class TextVectors:
 
     def scores(self, queries: Iterable[Any], texts: Iterable[Any]) -> "NDArray[np.float32]":
         """Returns the similarity of each of n results for queries with each of m results for texts, (n, m)."""
-        import numpy as np
-
         sides = (np.stack([self.vector(each) for each in side]) for side in (queries, texts))
         return np.asarray(scores_of_all(self.similarity, *sides))
 
@@ -121,8 +117,6 @@ class TextVectors:
 
         It is divided by the number of the query's tokens, and the vectors of the texts are as they are kept.
         """
-        import numpy as np
-
         stored = [self.stored(each).tokens for each in texts]
         rows = (self.tokens(query) for query in queries)
         return np.stack([
@@ -155,15 +149,11 @@ class SparseTextVectors(TextVectors):
         return EmbedSparseTask(self.model, SparseOptions(prompt=prompts[side], overflow=overflow), kind=_SIDES[side])
 
     def vector(self, result: Any) -> Any:
-        import numpy as np
-
         entries = np.empty(len(result.ids), ENTRIES)
         entries["token"], entries["weight"] = result.ids, unit(result.values, self.similarity)
         return entries
 
     def scores(self, queries: Iterable[Any], texts: Iterable[Any]) -> "NDArray[np.float32]":
-        import numpy as np
-
         asked: list[SparseEmbedding] = [*queries]
         matrix = SparseMatrix.of([*texts], self.width)
         return np.stack([matrix.scores(self.similarity, query) for query in asked])
@@ -223,8 +213,6 @@ class _DenseAndTokensTask(TokenVectorsTask):
         return self.model.embedder(output, batch.attention_mask, 0), self.embedder(output.last_hidden_state)
 
     def read(self, arrays: Any, parts: Sequence[tuple[PreparedItem[str], int]]) -> Sequence[Any]:
-        import numpy as np
-
         vectors, tokens = arrays
         return [*zip(check_finite(np.array(vectors), "vectors"), super().read(tokens, parts), strict=True)]
 

@@ -24,11 +24,11 @@ from mlxbert.explore.commands.text_collection import (
 )
 from mlxbert.explore.options import ClusterOptions, MapOptions
 from mlxbert.explore.pages.page_files import MOST, write_map
+from mlxbert.lazy_numpy import np
 from mlxbert.option_declarations import Bounds, Option, OutputPath
 from mlxbert.readers.text_collection import TextCollection
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 _NAMED = 100  # groups that have a colour; a page has no room for more names
@@ -59,8 +59,6 @@ def map(
     """
     check_rows(output, overwrite, (".html", ".parquet"), source.input or ())
     _check(output, label, neighbors, clusters)
-    import numpy as np
-
     from mlxbert.explore.near_vectors import unit_vectors
     from mlxbert.explore.projection import chosen_method, coordinates_of, method_for
     from mlxbert.explore.topics import check_clusters

@@ -26,13 +26,13 @@ from mlxbert.cli.shared_options import FileOptions, ModelOptions, RecordOptions
 from mlxbert.cli.views import console, json_lines, progress
 from mlxbert.durable_files import atomic_write, writing
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.lazy_numpy import np
 from mlxbert.option_declarations import Option
 from mlxbert.readers.stream import RecordStream
 from mlxbert.readers.text_collection import TextCollection
 from mlxbert.results.json import to_json
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Vectors = NDArray[np.float32]
@@ -203,8 +203,6 @@ def collect(
 def _from_records(
     records: RecordStream, options: CollectionOptions, stored: "Iterator[Vectors | InputError] | None"
 ) -> TextCollection:
-    import numpy as np
-
     from mlxbert.readers.vector_files import check_text, stored_texts
 
     texts_of_vectors = None if options.vectors is None else stored_texts(options.vectors)
@@ -244,8 +242,6 @@ def _from_records(
 
 
 def _stacked(vectors: "Sequence[Vectors]", options: CollectionOptions) -> "Vectors":
-    import numpy as np
-
     if len({vector.shape for vector in vectors}) > 1:
         raise InputError(f"{options.vectors}: the vectors have different sizes")
     return np.stack(vectors) if vectors else np.zeros((0, 0), np.float32)

@@ -15,10 +15,10 @@ from mlxbert.cli.output.resumable_file import check_ending
 from mlxbert.cli.views import console
 from mlxbert.durable_files import atomic_write, writing
 from mlxbert.explore.views import summary
+from mlxbert.lazy_numpy import np
 from mlxbert.results.json import to_json
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from mlxbert.explore.results import Attention, Explanation, Share
@@ -67,8 +67,6 @@ def write_attention(result: "Attention", path: Path, model: str) -> None:
         elif path.suffix == ".json":
             file.write(f"{to_json(result.to_dict())}\n".encode())
         else:
-            import numpy as np
-
             names = np.array([token.token for token in result.tokens])
             layers, heads = np.array(result.layers), np.array(result.heads)
             np.savez_compressed(file, attention=result.weights, tokens=names, layers=layers, heads=heads)
@@ -100,8 +98,6 @@ def write_map(
         labels: The group of each text, which decides its colour; -1 for none.
         none: The name of the texts in no group.
     """
-    import numpy as np
-
     low, high = (coordinates.min(0), coordinates.max(0)) if len(coordinates) else (np.zeros(2), np.zeros(2))
     side = float(max(high - low)) or 1.0
     scaled = np.rint((coordinates - (low + high) / 2) / side * _LARGEST + _LARGEST / 2).astype("<u2")
@@ -144,8 +140,6 @@ def _packed_weights(result: "Attention") -> tuple[float, str]:
     Returns:
         The smallest weight of a head that is in the page, and the compressed bytes in base64.
     """
-    import numpy as np
-
     for least in _LEAST:
         shown = np.where(result.weights < least, 0, result.weights).reshape(-1, *result.mean.shape)
         levels = np.rint(np.sqrt(np.concatenate([result.mean[None], shown])) * 255).astype(np.uint8)

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.errors import StoreError
+from mlxbert.lazy_numpy import np
 from mlxbert.readers.stream import Record
 from mlxbert.readers.text_collection import TextCollection
 from mlxbert.search import views
 from mlxbert.search.commands.indexes import find_file
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from mlxbert.search.store import IndexStore, StoredChunk, StoredDocument
@@ -27,8 +27,6 @@ def stored_passages(store: "IndexStore") -> "Iterator[tuple[Mapping[str, Any], V
 
     Passages are sorted by file, and in the order of the file; records that were added come last.
     """
-    import numpy as np
-
     if store.about.is_sparse:
         raise StoreError(f"{store.path}: the index has sparse vectors, expected dense ones")
     with store.reading():
@@ -50,8 +48,6 @@ def _passage(path: str, document: "StoredDocument", chunk: "StoredChunk") -> dic
 
 def indexed_texts(name: str) -> TextCollection:
     """Reads the passages and vectors of an index, which is given by its file or by a path that it covers."""
-    import numpy as np
-
     from mlxbert.search.index import open_index
 
     with open_index(find_file(name)) as index:
