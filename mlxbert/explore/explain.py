@@ -315,25 +315,17 @@ def _run(model: Model, encoding: Encoding, vectors: mx.array | None = None) -> E
         encoder.embeddings.word = table
 
 
-@dataclass(frozen=True)
-class _Attributed:
-    """The shares (L,) of the tokens of an input in a score, the score, and the score of the baseline."""
-
-    shares: "Array"
-    score: float
-    baseline: float
-
-
-def _attribute(model: Model, explained: _Explained, options: ExplainOptions) -> _Attributed:
+def _attribute(model: Model, explained: _Explained, options: ExplainOptions) -> tuple["Array", float, float]:
+    """Returns the shares (L,) of the tokens of an input in a score, the score, and the score of the baseline."""
     table, encoding = model.network.encoder.embeddings.word, explained.encoding
     mask = model.tokenizer.token_id(model.tokenizer.mask_token or "")
     neutral = model.config.pad_token_id if options.method == "gradients" or mask is None else mask
     kept = [span is None or id == mask for span, id in zip(explained.spans, encoding.ids, strict=True)]
     ids = mx.array([encoding.ids])
     here, there = table(ids), table(mx.where(mx.array([kept]), ids, neutral))
-    ends = _scores(model, explained, mx.concatenate([here, there]))
+    score, baseline = _scores(model, explained, mx.concatenate([here, there]))
     attribute = _integrated if options.method == "gradients" else _occluded
-    return _Attributed(attribute(model, explained, here, there, options.steps), *ends)
+    return attribute(model, explained, here, there, options.steps), score, baseline
 
 
 def _scores(model: Model, explained: _Explained, vectors: mx.array) -> list[float]:
@@ -389,16 +381,16 @@ def _result(
     model: Model,
     texts: tuple[str, str | None],
     explained: Sequence[_Explained],
-    parts: Sequence[_Attributed],
+    parts: Sequence[tuple["Array", float, float]],
     method: str,
 ) -> Explanation:
     """Makes the result from the shares of one input, or of the inputs of two texts."""
     tokens: list[Share] = []
     words: list[Share] = []
     gap = 0.0
-    for number, (one, part) in enumerate(zip(explained, parts, strict=True)):
-        encoding, shares, spans = one.encoding, part.shares.tolist(), one.spans
-        gap += part.score - part.baseline - sum(shares)
+    for number, (one, (found, score, baseline)) in enumerate(zip(explained, parts, strict=True)):
+        encoding, shares, spans = one.encoding, found.tolist(), one.spans
+        gap += score - baseline - sum(shares)
         for token, share in enumerate(shares):
             which = (encoding.sequence_ids[token] or 0) + number
             start, end = map(one.restore, spans[token] or (0, 0))
@@ -416,8 +408,8 @@ def _result(
         texts[1],
         explained[0].target,
         method,
-        parts[0].score,
-        sum(part.baseline for part in parts) / len(parts),
+        parts[0][1],
+        sum(baseline for _, _, baseline in parts) / len(parts),
         gap if method == "gradients" else None,
         tuple(tokens),
         tuple(words),
