@@ -1,5 +1,6 @@
 """Small indexes made with a tiny model, the files in them, and the results of searches."""
 
+import os
 import random
 import shutil
 from collections.abc import Iterable
@@ -23,6 +24,17 @@ if TYPE_CHECKING:
 
 _Hits = dict[tuple[str, Mode], list["SeenHit"]]
 QUERIES = ("the cat sat on the mat", '"dog went"', "largest city of paris", "milk")
+
+
+LONG_AGO = 1_600_000_000
+
+
+def write(path: Path, text: str | bytes = "the cat sat on the mat", seconds: int = LONG_AGO) -> Path:
+    """Writes a file with a time of its own; returns its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    os.utime(path, (seconds, seconds))
+    return path
 
 
 def passage(seed: object, words: int = 30) -> str:

@@ -45,6 +45,9 @@ def test_what_is_no_condition_is_refused(where: list[str]) -> None:
         ("x<b", ("a", "b", "c", 1, None), "1..1."),
         ("x>nan", ("x", "a", 1), "1.."),
         ("x<2026-02-01", ("2026-01-31T12:00", "2026-02-01", "2025"), "1.1"),
+        ("x>=2026", ("2026-02-10", "2025-12-31", "unknown", 2027), "1..1"),
+        ("x>=9", ("12",), "1"),
+        ("x>=2026-01", ("12",), "."),
     ],
 )
 def test_comparisons(condition: str, values: tuple[object, ...], expected: str) -> None:
@@ -71,31 +74,11 @@ def test_a_value_may_be_one_of_a_list(condition: str, holds: bool) -> None:
 
 
 @together(
-    ("found", "condition", "holds"),
-    [
-        ("2026-02-10", "date>=2026", True),
-        ("2025-12-31", "date>=2026", False),
-        ("unknown", "date>=2026", False),
-        (2027, "date>=2026", True),
-        ("12", "date>=9", True),
-        ("12", "date>=2026-01", False),
-    ],
-)
-def test_years_and_dates(found: object, condition: str, holds: bool) -> None:
-    assert make_filter([condition]).where[0].holds(found) is holds
-
-
-@together(
     ("pattern", "yes", "no"),
     [
         ("*.md", [".md", "a.md", "a/b.md", "a\n.md"], ["a.mdx", "a.MD", ""]),
         ("docs/?", ["docs/a", "docs/\n"], ["docs/", "docs/ab"]),
-        ("ab*ba", ["abba", "abcba"], ["aba", "ab", "abbac"]),
-        ("*a*b*c", ["abc", "xaxbxc"], ["acb", "ab", "abcx"]),
-        ("[abc]x", ["ax", "cx"], ["dx", "x"]),
         ("[!a-c]", ["d", "é", "\n"], ["a", "b", ""]),
-        ("[^a-c]", ["d"], ["b"]),
-        ("[]a]", ["]", "a"], ["[]a]"]),
         ("[!]a]", ["b"], ["]", "a"]),
         ("[a-]", ["a", "-"], ["b"]),
         ("[c-a]", [], ["a", "b", "c"]),

@@ -28,15 +28,7 @@ from mlxbert.search.update_events import Event
 from tests.helpers import token_folders
 from tests.helpers.cases import together
 from tests.helpers.classifiers import NLI, STARS, save_classifier, save_saturated
-from tests.helpers.indexes import build, check_same, contents, passage
-
-LONG_AGO = 1_600_000_000
-
-
-@pytest.fixture(scope="module")
-def model(tiny_folder: Path) -> mlxbert.Model:
-    """A tiny model."""
-    return mlxbert.load(tiny_folder, dtype="float32")
+from tests.helpers.indexes import LONG_AGO, build, check_same, contents, passage, write
 
 
 @pytest.fixture
@@ -107,13 +99,6 @@ def test_an_index_that_another_process_creates_with_other_settings_is_refused(
     monkeypatch.setattr("mlxbert.search.index_stores.exists", lambda location: next(absent))
     with pytest.raises(StoreError, match="titles, exclude"):
         open_index(path, model=model, tokens=20, titles=False, exclude="b*")
-
-
-def write(path: Path, text: str | bytes, seconds: int = LONG_AGO) -> None:
-    """Writes a file with a time of its own."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    os.utime(path, (seconds, seconds))
 
 
 def run(index: Index, *paths: Path) -> list[Event]:

@@ -37,11 +37,6 @@ EXPECTED = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def model(tiny_folder: Path) -> mlxbert.Model:
-    return mlxbert.load(tiny_folder, dtype="float32")
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (folder := tmp_path / "docs").mkdir()

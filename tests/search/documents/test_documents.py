@@ -49,6 +49,9 @@ def headings(document: Document) -> list[tuple[int, str]]:
         ("a.txt", "ü".encode("utf-16"), "text"), ("a.txt", "ü".encode("latin-1"), "text"),
         ("a.txt", b"ab\0", None), ("a.md", b"\x89PNG\r\n\x1a\n\0", None), ("a.gz", b"\x1f\x8b\x08\xff", None),
         ("a.ts", b"G\x40\x11\x10\0", None), ("a.xyz", "é".encode() * 8192, "text"),
+        ("a.XLSX", b"PK", "spreadsheet"), ("a.xlsm", b"PK", "spreadsheet"), ("a.ods", b"PK", "spreadsheet"),
+        ("a.pptx", b"PK", "slides"), ("a.odt", b"PK", "opendocument"), ("a.epub", b"PK", "epub"), ("a.rtf", b"", "rtf"),
+        ("a.mhtml", b"", "mhtml"), ("a.mht", b"", "mhtml"),
     ],
 )  # fmt: skip
 def test_kinds(name: str, start: bytes, kind: str | None) -> None:
@@ -56,7 +59,7 @@ def test_kinds(name: str, start: bytes, kind: str | None) -> None:
     assert kind_of(name, start[:8192]) == kind  # wherever the last character is cut
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+@together("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32", "cp1252"])
 def test_plain_text_keeps_its_lines(encoding: str) -> None:
     found = only("a.txt", "“one”\r\ntwö\r\n\r\nthree\n".encode(encoding))
     assert (found.text, found.first_line) == ("“one”\ntwö\n\nthree\n", 1)
@@ -77,39 +80,14 @@ def test_markdown() -> None:
 
 @together(
     ("text", "expected"),
-    [  # as markdown-it-py in its mode for CommonMark, with all of its rules
-        ("# C#", [(1, "C#")]),
-        ("# C# #", [(1, "C#")]),
-        ("# F\\#\n", [(1, "F#")]),
-        ("## Two ##  \ntext", [(2, "Two")]),
-        ("#hash\n####### seven", []),
-        ("#\tTab", [(1, "Tab")]),
-        ("   # Three spaces\n    # Four", [(1, "Three spaces")]),
-        ("#\n##  ##\n# One", [(1, "One")]),
-        ("Title\n===", [(1, "Title")]),
-        ("Title\n---", [(2, "Title")]),
-        ("Two\nlines\n===", [(1, "Two lines")]),
-        ("2. step\n---", []),
-        ("- item\n---", []),
-        ("* item\n  ---", [(2, "item")]),
-        ("- # Item\n- b\n  ===", [(1, "Item"), (1, "b")]),
-        ("> # Quote\n> text\n---", [(1, "Quote")]),
-        ("> text\n---", []),
-        ("> Title\n> ---", [(2, "Title")]),
-        ("[^1]: Note.\n---", []),
-        ("[site]: http://x.org\n---\n# End", [(1, "End")]),
-        ("[site]: http://x.org\nTitle\n---", [(2, "Title")]),
-        ("<!-- note\n# hidden\n-->\n# Seen", [(1, "Seen")]),
-        ("<!--\nTitle\n---\n-->", []),
-        ("<div>\n# in a block\n</div>\n\n# After", [(1, "After")]),
-        ("```\n# code\n```", []),
-        ("~~~\n# code\n```\n~~~\n# After", [(1, "After")]),
-        ("    # indented\n\n# After", [(1, "After")]),
-        ("- a\n\n  # In\n\n# Out", [(1, "In"), (1, "Out")]),
-        ("1. a\n   ```\n   # code\n   ```\n# Out", [(1, "Out")]),
-        ("para\n# Breaks\npara", [(1, "Breaks")]),
-        ("`code\nmore`\n---", [(2, "`code more`")]),
-        ("Title  \n====  \n\n***\n\nText\n\n---", [(1, "Title")]),
+    [  # the library's tests have the rules of CommonMark; these are what is made of its headings
+        ("# C# #", [(1, "C#")]), ("# F\\#\n", [(1, "F#")]), ("## Two ##  \ntext", [(2, "Two")]),
+        ("#\n##  ##\n# One", [(1, "One")]), ("   # Three spaces\n    # Four", [(1, "Three spaces")]),
+        ("Two\nlines\n===", [(1, "Two lines")]), ("- item\n---", []), ("- # Item\n- b\n  ===", [(1, "Item"), (1, "b")]),
+        ("> # Quote\n> text\n---", [(1, "Quote")]), ("> Title\n> ---", [(2, "Title")]),
+        ("[site]: http://x.org\nTitle\n---", [(2, "Title")]), ("<!-- note\n# hidden\n-->\n# Seen", [(1, "Seen")]),
+        ("~~~\n# code\n```\n~~~\n# After", [(1, "After")]), ("- a\n\n  # In\n\n# Out", [(1, "In"), (1, "Out")]),
+        ("para\n# Breaks\npara", [(1, "Breaks")]), ("`code\nmore`\n---", [(2, "`code more`")]),
         ("\\# no\n\n&#35; no\n# *Yes* `x`", [(1, "*Yes* `x`")]),
     ],
 )  # fmt: skip
@@ -142,7 +120,7 @@ def test_front_matter_is_yaml_or_toml(front: str, title: str, fields: dict[str, 
     assert headings(found)[-1] == (1, "Text")
 
 
-@pytest.mark.parametrize("hostile", ["a: " + "[" * 9000, "<<: *none", "- " * 8000, "a: !!python/object:os.x {}"])
+@together("hostile", ["a: " + "[" * 9000, "<<: *none", "- " * 8000, "a: !!python/object:os.x {}"])
 def test_front_matter_that_is_damaged_is_read_as_it_stands(hostile: str) -> None:
     found = only("a.md", f"---\ntitle: Part: two\n{hostile}\n---\n# Text\n")
     assert (found.title, [problem.kind for problem in found.problems]) == ("Part: two", ["guessed"])
@@ -335,7 +313,7 @@ def test_numbers_that_a_notebook_has_given_may_have_any_number_of_digits() -> No
     assert found.text == "x"
 
 
-@pytest.mark.parametrize(
+@together(
     ("name", "data", "said"),
     [
         ("a.pdf", b"no", "not a readable PDF"), ("a.pdf", b"", "not a readable PDF"),
@@ -364,8 +342,8 @@ def assert_unreadable(name: str, data: bytes, said: str) -> None:
     assert name not in problem.value.message
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-le", "utf-16-be", "latin-1"])
-@pytest.mark.parametrize("name", ["word/document.xml", "word/document", "word/document.dat"])
+@together("encoding", ["utf-8", "utf-16", "utf-16-le", "utf-16-be", "latin-1"])
+@together("name", ["word/document.xml", "word/document", "word/document.dat"])
 def test_a_part_of_word_with_a_document_type_is_refused_in_any_encoding(name: str, encoding: str) -> None:
     whole = docx(paragraph("&b;"), before=BOMB)
     mark = {"utf-16-le": b"\xff\xfe", "utf-16-be": b"\xfe\xff"}.get(encoding, b"")
@@ -498,9 +476,7 @@ def records(path: Path, data: bytes, columns: DocumentColumns | None = None) -> 
     """Returns the documents of a file of records, and its problems with their places."""
     path.write_bytes(data)
     documents = [*read_documents(path, b"", "records", columns or DocumentColumns())]
-    problems = [
-        (document.place, str(problem.kind), problem.reason) for document in documents for problem in document.problems
-    ]
+    problems = [(one.place, str(problem.kind), problem.reason) for one in documents for problem in one.problems]
     return [document for document in documents if document.text or not document.problems], problems
 
 
@@ -629,8 +605,8 @@ def test_the_encoding_of_a_table_is_detected(tmp_path: Path, encoding: str, text
     assert [(first(document), document.problems) for document in documents] == [("ascii", ()), (text[:3], ())]
 
 
-@pytest.mark.parametrize("damaged", [b'{"text": ', b"\0", b'{"text": 3}', b"[]", b"\xff"])
-@pytest.mark.parametrize("line", [1, 3, 5])
+@together("damaged", [b'{"text": ', b"\0", b'{"text": 3}', b"[]", b"\xff"])
+@together("line", [1, 3, 5])
 def test_of_five_records_with_a_damaged_one_four_are_read(tmp_path: Path, damaged: bytes, line: int) -> None:
     lines = [f'{{"text": "the text {number}"}}'.encode() for number in range(5)]
     lines[line - 1] = damaged
@@ -638,7 +614,7 @@ def test_of_five_records_with_a_damaged_one_four_are_read(tmp_path: Path, damage
     assert len(documents) == 4 and ("left out", f"line {line}") in [(kind, place) for place, kind, _ in problems]
 
 
-@pytest.mark.parametrize(
+@together(
     ("data", "reason"),
     [
         (b"", "expected a header"), (b"id,text\n", "no records"), (b"id,n\n1,2\n", "columns: id, n"),

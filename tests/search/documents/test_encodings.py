@@ -8,7 +8,7 @@ from mlxbert.errors import ArgumentError
 from mlxbert.search.documents.document_kinds import read_documents
 from mlxbert.search.documents.encodings import check_chosen_encoding, decode, find_codec
 from tests.helpers.cases import together
-from tests.search.documents.test_documents import only, read
+from tests.search.documents.test_documents import read
 
 pytestmark = pytest.mark.usefixtures("here")
 TEXTS = {
@@ -25,7 +25,7 @@ TEXTS = {
 }
 
 
-@pytest.mark.parametrize("encoding", TEXTS)
+@together("encoding", TEXTS)
 def test_an_encoding_without_a_label_is_guessed_and_named(encoding: str) -> None:
     (found,) = read("a.txt", f"Title\r\n{TEXTS[encoding]}\r\n".encode(encoding))
     assert (found.text, found.first_line) == (f"Title\n{TEXTS[encoding]}\n", 1)
@@ -131,11 +131,6 @@ def test_an_encoding_that_cannot_be_chosen_is_refused(label: str) -> None:
         check_chosen_encoding(label)
     assert problem.value.hint
     assert check_chosen_encoding("GB2312") == "gb18030" and check_chosen_encoding(None) is None
-
-
-def test_marks_tell_the_encoding() -> None:
-    for encoding in ("utf-16", "utf-32", "utf-8-sig"):
-        assert only("a.txt", "é\r\nx".encode(encoding)).text == "é\nx"
 
 
 def test_detection_examines_a_part_of_a_large_file() -> None:

@@ -35,7 +35,7 @@ def mutated(seed: bytes) -> st.SearchStrategy[bytes]:
 
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("kind", SEEDS)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_bytes(kind: str, data: st.DataObject) -> None:
     raw = data.draw(mutated(SEEDS[kind]))
@@ -54,7 +54,7 @@ def test_any_bytes(kind: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("name", RECORDS)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_bytes_as_records(tmp_path: Path, name: str, data: st.DataObject) -> None:
     (path := tmp_path / name).write_bytes(data.draw(mutated(RECORDS[name])))
