@@ -7,7 +7,7 @@ tiny models of every family, training, and the built-in model. Last, it measures
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -105,7 +105,7 @@ def check(device: str = "auto", *, quick: bool = False, on_step: OnStep | None =
         try:
             speed = _speed()
         except Exception as problem:
-            findings.append(_failed("speed", "speed", "speed", dtype_name(devices.choose_dtype()), problem))
+            findings.append(_failed(Finding("speed", "speed", "speed", dtype_name(devices.choose_dtype())), problem))
     if on_step is not None:
         on_step("", total, total)
     return {
@@ -162,7 +162,8 @@ def _model_steps(folder: Path) -> Iterator[_CheckStage]:
     models = sorted(golden_models(), key=lambda model: model[0] != "bert")
     if not models:
         missing = FileNotFoundError(f"{GOLDENS} has no models; reinstall mlxbert")
-        yield _CheckStage("families", lambda: iter([_failed("families", "families", "all", "float32", missing)]))
+        families = Finding("families", "families", "all", "float32")
+        yield _CheckStage("families", lambda: iter([_failed(families, missing)]))
     half = {*models_in_half(models)}
     for family, head in models:
         allowed = _used() if _compiles_slowly() else BOUNDS
@@ -203,16 +204,15 @@ def _operation(operation: CheckedOperation, dtype: mx.Dtype, *, few: bool) -> It
         mx.eval([computed.found for computed in computations])
     except Exception as problem:
         failed = failed or problem
+    rest = Finding(operation.group, operation.name, f"the rest of {operation.name}", name, uses=operation.uses)
     findings = []
     for computed in computations:
         allowed = 0.0 if computed.exact else ALLOWED[name] * computed.factor
-        title, error = computed.name, computed.error
-        findings.append(
-            _compared(operation.group, operation.name, title, name, allowed, error, operation.uses, odd=computed.odd)
-        )
+        checked = replace(rest, name=computed.name, allowed=allowed, odd=computed.odd)
+        findings.append(_compared(checked, computed.error))
     yield from findings
     if failed is not None and all(finding.problem is None for finding in findings):
-        yield _failed(operation.group, operation.name, f"the rest of {operation.name}", name, failed, operation.uses)
+        yield _failed(rest, failed)
 
 
 def _models(family: str, head: str, folder: Path, names: Sequence[str]) -> Iterator[Finding]:
@@ -223,8 +223,8 @@ def _models(family: str, head: str, folder: Path, names: Sequence[str]) -> Itera
     uses = _operations_of(lambda: read_config(family, head))
     title = f"{family}, {head}"
     for dtype in names:
-        error = partial(_model_error, family, head, folder, dtype)
-        yield _compared("families", title, title, dtype, BOUNDS[dtype], error, uses, odd=True)
+        checked = Finding("families", title, title, dtype, allowed=BOUNDS[dtype], uses=uses, odd=True)
+        yield _compared(checked, partial(_model_error, family, head, folder, dtype))
 
 
 def _operations_of(read: Callable[[], EncoderConfig]) -> frozenset[str]:
@@ -240,11 +240,11 @@ def _operations_of(read: Callable[[], EncoderConfig]) -> frozenset[str]:
 
 def _training(folder: Path) -> Iterator[Finding]:
     """Trains a tiny classifier for a few updates, and compares gradients and losses with torch in float64."""
-    uses = tiny_classifier.operations()
+    checked = Finding("training", "training", "training", "float32", uses=tiny_classifier.operations())
     try:
         first_gradients, losses = tiny_classifier.trained(folder)
     except Exception as problem:
-        yield _failed("training", "training", "training", "float32", problem, uses)
+        yield _failed(checked, problem)
         return
     reference = tiny_classifier.golden()
     longest = max(parameter["projections"][0] for parameter in reference["parameters"].values())
@@ -259,53 +259,31 @@ def _training(folder: Path) -> Iterator[Finding]:
             gradient = np.array(first_gradients.arrays[ours], np.float64) / weight
             return float(np.abs(np.array(tiny_classifier.project(gradient, number)) - expected).max() / scale)
 
-        yield _compared("training", "training", f"gradient of {name}", "float32", _GRADIENT_ALLOWED, error, uses)
-    yield _compared(
-        "training", "training", f"losses of {tiny_classifier.UPDATES} updates", "float32", _LOSS_ALLOWED,
-        partial(_error_of, losses, reference["losses"]), uses,
-    )  # fmt: skip
+        yield _compared(replace(checked, name=f"gradient of {name}", allowed=_GRADIENT_ALLOWED), error)
+    named = replace(checked, name=f"losses of {tiny_classifier.UPDATES} updates", allowed=_LOSS_ALLOWED)
+    yield _compared(named, partial(_error_of, losses, reference["losses"]))
 
 
 def _built_in(dtype: str, allowed: float) -> Iterator[Finding]:
     """Checks a vector that the built-in model makes."""
     uses = _operations_of(lambda: facts_of(read_config_json(builtin_folder())))
-    yield _compared("built-in model", "built-in model", "a vector", dtype, allowed, partial(_vector_error, dtype), uses)
+    checked = Finding("built-in model", "built-in model", "a vector", dtype, allowed=allowed, uses=uses)
+    yield _compared(checked, partial(_vector_error, dtype))
 
 
-def _compared(
-    group: str,
-    operation: str,
-    name: str,
-    dtype: str,
-    allowed: float,
-    error: Callable[[], float],
-    uses: frozenset[str] = frozenset(),
-    *,
-    odd: bool = False,
-) -> Finding:
+def _compared(checked: Finding, error: Callable[[], float]) -> Finding:
+    """Returns the finding with its error, or with the reason why there is none."""
     try:
         value = error()
     except Exception as problem:
-        return _failed(group, operation, name, dtype, problem, uses, odd=odd)
-    finite = np.isfinite(value)
-    return Finding(
-        group, operation, name, dtype, value if finite else None, allowed,
-        None if finite else "the result is not finite, or has the wrong shape", uses, odd,
-    )  # fmt: skip
+        return _failed(checked, problem)
+    if np.isfinite(value):
+        return replace(checked, error=value)
+    return replace(checked, problem="the result is not finite, or has the wrong shape")
 
 
-def _failed(
-    group: str,
-    operation: str,
-    name: str,
-    dtype: str,
-    problem: Exception,
-    uses: frozenset[str] = frozenset(),
-    *,
-    odd: bool = False,
-) -> Finding:
-    message = f"{type(problem).__name__}: {problem}"[:500]
-    return Finding(group, operation, name, dtype, None, 0.0, message, uses, odd)
+def _failed(checked: Finding, problem: Exception) -> Finding:
+    return replace(checked, allowed=0.0, problem=f"{type(problem).__name__}: {problem}"[:500])
 
 
 def _error_of(values: Sequence[float], expected: Sequence[float]) -> float:

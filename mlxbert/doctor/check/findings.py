@@ -28,8 +28,8 @@ class Finding:
     dtype: str  # the dtype of the computation
     # The error of the result, or `None` if there is no finite result. For an operation, see `ComputedOperation.error`;
     # for a model, it is the largest difference as a share of the largest expected value, or of 1 if that is larger.
-    error: float | None
-    allowed: float  # the allowed error
+    error: float | None = None
+    allowed: float = 0.0  # the allowed error
     problem: str | None = None  # the error message, if there is no finite result
     uses: frozenset[str] = frozenset()  # the operations that the computation consists of
     # Whether the shape occurs in no published model. For a family, whether its tiny model has such shapes.

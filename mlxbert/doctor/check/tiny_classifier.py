@@ -123,29 +123,15 @@ def trained(folder: Path) -> tuple[Gradients, list[float]]:
     network.train()
     parameters: Arrays = dict(nn.utils.tree_flatten(network.parameters()))
     differentiate = Differentiator(network, _ClassObjective(), mx.float32)
-    step = _Updates(parameters)
+    factors, decays = dict.fromkeys(parameters, 1.0), dict.fromkeys(parameters, DECAY)
+    step, optimizer = optimizer_step(factors, decays, 0, scaled=False), AdamW.new(parameters)  # without clipping
+    counters = step.counters(Progress())
     losses, first = list[float](), None
     for _ in range(UPDATES):
-        gradients = differentiate(step.parameters, [lambda: (batch(), dropout_key(0))])
+        gradients = differentiate(parameters, [lambda: (batch(), dropout_key(0))])
         mx.eval(gradients.arrays)
         first = first or gradients
         losses.append(scalar(gradients.loss) / scalar(gradients.weight))
-        step.update(gradients)
+        _, parameters, optimizer, counters = step(parameters, optimizer, gradients, counters, RATE)
     assert first is not None
     return first, losses
-
-
-class _Updates:
-    """Updates parameters like the training loop."""
-
-    def __init__(self, parameters: Arrays) -> None:
-        self.parameters, self._optimizer = parameters, AdamW.new(parameters)
-        factors, decays = dict.fromkeys(parameters, 1.0), dict.fromkeys(parameters, DECAY)
-        self._step = optimizer_step(factors, decays, 0, scaled=False)
-        self._counters = self._step.counters(Progress())
-
-    def update(self, gradients: Gradients) -> None:
-        """Makes one update without clipping the gradients."""
-        _, self.parameters, self._optimizer, self._counters = self._step(
-            self.parameters, self._optimizer, gradients, self._counters, RATE
-        )
