@@ -1,6 +1,6 @@
 """`mlxbert.verify`: checks whether two models agree, and finds their differences."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -178,9 +178,8 @@ def _notes(a: OpenedModel, b: OpenedModel, compared: TensorComparison) -> Iterat
             f"A is stored in {storage_a} and B in {storage_b}; {compared.equal} of {compared.compared} tensors are "
             f"equal, and {compared.rounded} more are equal after rounding to the same dtype"
         )
-    if names := compared.with_nan:
-        more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-        yield f"A has NaN in the weights {', '.join(names[:_MAX_NAMES])}{more}"
+    if compared.with_nan:
+        yield f"A has NaN in the weights {_listed(compared.with_nan)}"
     yield from facts.idle_differences(a, b)
     for part, problem in a.problems.items():
         if b.problems.get(part) == problem:
@@ -188,11 +187,16 @@ def _notes(a: OpenedModel, b: OpenedModel, compared: TensorComparison) -> Iterat
     if a.no_vectors is not None and a.no_vectors == b.no_vectors and not (a.others and b.others):
         yield f"neither model makes vectors ({a.no_vectors})"
     for letter, model, other in (("A", a, b), ("B", b, a)):
-        names = [name for name in model.checkpoint.ignored if name not in other.checkpoint.names]
+        names = [
+            model.checkpoint.names[name] for name in model.checkpoint.ignored if name not in other.checkpoint.names
+        ]
         if names:
-            more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-            listed = ", ".join(model.checkpoint.names[name] for name in names[:_MAX_NAMES])
-            yield f"only {letter} has {listed}{more}, which are neither used nor compared"
+            yield f"only {letter} has {_listed(names)}, which are neither used nor compared"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return f"{', '.join(names[:_MAX_NAMES])}{more}"
 
 
 def _unmeasured(a: OpenedModel, b: OpenedModel, measured: OutputDifferences, broken: dict[str, str]) -> Iterator[str]:

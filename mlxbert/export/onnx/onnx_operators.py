@@ -137,6 +137,10 @@ class _Writer:
                 self.written[name] = self._constant(self.graph.constants[name])
         return self.written[name]
 
+    def first(self, operation: Operation) -> str:
+        """Returns the name in the file of the first input of an operation."""
+        return self.value(operation.inputs[0])
+
     def _constant(self, constant: Constant | Size) -> str:
         if isinstance(constant, Size):
             return self.add("Squeeze", self._size(constant), self.numbers([0]))
@@ -224,10 +228,6 @@ def _broadcast(shapes: Sequence[Shape]) -> Shape:
 Translation = Callable[[_Writer, Operation], str]
 
 
-def _as_type(w: _Writer, op: Operation) -> str:
-    return w.add("Cast", w.value(op.inputs[0]), to=_type(op.arguments[0]))
-
-
 def _type(dtype: mx.Dtype) -> int:
     if dtype == mx.bool_:
         return int(onnx.TensorProto.BOOL)
@@ -244,46 +244,34 @@ def _arange(w: _Writer, op: Operation) -> str:
 
 
 def _add_product(w: _Writer, op: Operation) -> str:
-    product = w.add("MatMul", w.value(op.inputs[0]), w.value(op.inputs[1]))
+    product = w.add("MatMul", w.first(op), w.value(op.inputs[1]))
     if op.arguments != [1.0, 1.0]:
         raise MlxbertError(f"AddMM has the factors {op.arguments}, expected 1 and 1")
     return w.add("Add", product, w.value(w.narrow.get(op.inputs[2], op.inputs[2])))
 
 
-def _square(w: _Writer, op: Operation) -> str:
-    return w.add("Mul", w.value(op.inputs[0]), w.value(op.inputs[0]))
-
-
 def _root(w: _Writer, op: Operation) -> str:
-    root = w.add("Sqrt", w.value(op.inputs[0]))
+    root = w.add("Sqrt", w.first(op))
     return w.add("Reciprocal", root) if op.arguments[0] else root
-
-
-def _not_equal(w: _Writer, op: Operation) -> str:
-    return w.add("Not", w.add("Equal", *w.operands(op)))
-
-
-def _softmax(w: _Writer, op: Operation) -> str:
-    return w.add("Softmax", w.value(op.inputs[0]), axis=-1)
 
 
 def _reduce(w: _Writer, op: Operation) -> str:
     kind, axes = op.arguments
     if kind not in _REDUCTIONS:
         raise MlxbertError(f"Reduce has the kind {kind}, expected a sum, a product, or an extreme")
-    return w.add(_REDUCTIONS[kind], w.value(op.inputs[0]), w.numbers(axes), keepdims=1)
+    return w.add(_REDUCTIONS[kind], w.first(op), w.numbers(axes), keepdims=1)
 
 
 def _best(w: _Writer, op: Operation) -> str:
     kind, axis = op.arguments
-    return w.add(("ArgMin", "ArgMax")[kind], w.value(op.inputs[0]), axis=axis, keepdims=1)
+    return w.add(("ArgMin", "ArgMax")[kind], w.first(op), axis=axis, keepdims=1)
 
 
 def _sort(w: _Writer, op: Operation) -> str:
     """The order of sorted values, which is also a partition's order."""
     axis = op.arguments[-1]
     count = w.numbers([w.graph.shapes[op.inputs[0]][axis]])
-    values = w.add("TopK", w.value(op.inputs[0]), count, outputs=2, axis=axis, largest=0)
+    values = w.add("TopK", w.first(op), count, outputs=2, axis=axis, largest=0)
     return f"{values}_1"
 
 
@@ -292,19 +280,7 @@ def _cumulate(w: _Writer, op: Operation) -> str:
     if kind != 2:  # a sum
         raise MlxbertError(f"Scan has the kind {kind}, expected a sum")
     place = w.add("Squeeze", w.numbers([axis]), w.numbers([0]))
-    return w.add("CumSum", w.value(op.inputs[0]), place, exclusive=int(not inclusive), reverse=int(reverse))
-
-
-def _transpose(w: _Writer, op: Operation) -> str:
-    return w.add("Transpose", w.value(op.inputs[0]), perm=op.arguments[0])
-
-
-def _squeeze(w: _Writer, op: Operation) -> str:
-    return w.add("Squeeze", w.value(op.inputs[0]), w.numbers(op.arguments[0]))
-
-
-def _unsqueeze(w: _Writer, op: Operation) -> str:
-    return w.add("Unsqueeze", w.value(op.inputs[0]), w.numbers(op.arguments[0]))
+    return w.add("CumSum", w.first(op), place, exclusive=int(not inclusive), reverse=int(reverse))
 
 
 def _reshape(w: _Writer, op: Operation) -> str:
@@ -312,7 +288,7 @@ def _reshape(w: _Writer, op: Operation) -> str:
     varying = [place for place, size in enumerate(shape) if isinstance(size, Size)]
     if len(varying) == 1:
         shape[varying[0]] = -1
-    return w.add("Reshape", w.value(op.inputs[0]), w.numbers(shape))
+    return w.add("Reshape", w.first(op), w.numbers(shape))
 
 
 def _slice(w: _Writer, op: Operation) -> str:
@@ -320,20 +296,16 @@ def _slice(w: _Writer, op: Operation) -> str:
     parts = [*zip(range(len(sizes)), *op.arguments, strict=True)]
     cut = [part for part in parts if part[1:] != (0, sizes[part[0]], 1)]
     if not cut:
-        return w.value(op.inputs[0])
+        return w.first(op)
     axes, starts, ends, steps = (list(values) for values in zip(*cut, strict=True))
     ends = [_LOWEST if step < 0 and end == -1 else end for end, step in zip(ends, steps, strict=True)]
-    return w.add("Slice", w.value(op.inputs[0]), *map(w.numbers, (starts, ends, axes, steps)))
+    return w.add("Slice", w.first(op), *map(w.numbers, (starts, ends, axes, steps)))
 
 
 def _pad(w: _Writer, op: Operation) -> str:
     axes, before, after = op.arguments
     value = w.value(op.inputs[1])
-    return w.add("Pad", w.value(op.inputs[0]), w.numbers([*before, *after]), value, w.numbers(axes))
-
-
-def _concatenate(w: _Writer, op: Operation) -> str:
-    return w.add("Concat", *map(w.value, op.inputs), axis=op.arguments[0])
+    return w.add("Pad", w.first(op), w.numbers([*before, *after]), value, w.numbers(axes))
 
 
 def _gather(w: _Writer, op: Operation) -> str:
@@ -353,10 +325,6 @@ def _gather(w: _Writer, op: Operation) -> str:
     return w.add("Unsqueeze", rows, w.numbers([places + axis for axis in axes]))
 
 
-def _gather_along(w: _Writer, op: Operation) -> str:
-    return w.add("GatherElements", *map(w.value, op.inputs), axis=op.arguments[0])
-
-
 def _convolution(w: _Writer, op: Operation) -> str:
     """A convolution over one axis: inputs (B, L, C), weights (outputs, kernel, C / groups)."""
     strides, before, after, dilations, input_dilations, groups, flipped = op.arguments
@@ -365,10 +333,6 @@ def _convolution(w: _Writer, op: Operation) -> str:
     x, weight = (w.add("Transpose", w.value(name), perm=[0, 2, 1]) for name in op.inputs)
     y = w.add("Conv", x, weight, strides=strides, pads=[*before, *after], dilations=dilations, group=groups)
     return w.add("Transpose", y, perm=[0, 2, 1])
-
-
-def _product(w: _Writer, op: Operation) -> str:
-    return w.add("MatMul", *map(w.value, op.inputs))
 
 
 def _gelu(w: _Writer, window: Sequence[Operation]) -> str | None:
@@ -411,9 +375,29 @@ _FUSIONS: tuple[tuple[tuple[str, ...], Callable[[_Writer, Sequence[Operation]], 
     (("Multiply", "Multiply", "Erf", "Add", "Multiply"), _gelu),
 )
 _TRANSLATIONS: dict[str, Translation] = {
-    "AddMM": _add_product, "Arange": _arange, "ArgPartition": _sort, "ArgReduce": _best, "ArgSort": _sort,
-    "AsType": _as_type, "Concatenate": _concatenate, "Convolution": _convolution, "ExpandDims": _unsqueeze,
-    "Flatten": _reshape, "Gather": _gather, "GatherAxis": _gather_along, "Matmul": _product, "NotEqual": _not_equal,
-    "Pad": _pad, "Reduce": _reduce, "Reshape": _reshape, "Scan": _cumulate, "Slice": _slice, "Softmax": _softmax,
-    "Sqrt": _root, "Square": _square, "Squeeze": _squeeze, "Transpose": _transpose, "Unflatten": _reshape,
-}  # fmt: skip
+    "AddMM": _add_product,
+    "Arange": _arange,
+    "ArgPartition": _sort,
+    "ArgReduce": _best,
+    "ArgSort": _sort,
+    "AsType": lambda w, op: w.add("Cast", w.first(op), to=_type(op.arguments[0])),
+    "Concatenate": lambda w, op: w.add("Concat", *map(w.value, op.inputs), axis=op.arguments[0]),
+    "Convolution": _convolution,
+    "ExpandDims": lambda w, op: w.add("Unsqueeze", w.first(op), w.numbers(op.arguments[0])),
+    "Flatten": _reshape,
+    "Gather": _gather,
+    "GatherAxis": lambda w, op: w.add("GatherElements", *map(w.value, op.inputs), axis=op.arguments[0]),
+    "Matmul": lambda w, op: w.add("MatMul", *map(w.value, op.inputs)),
+    "NotEqual": lambda w, op: w.add("Not", w.add("Equal", *w.operands(op))),
+    "Pad": _pad,
+    "Reduce": _reduce,
+    "Reshape": _reshape,
+    "Scan": _cumulate,
+    "Slice": _slice,
+    "Softmax": lambda w, op: w.add("Softmax", w.first(op), axis=-1),
+    "Sqrt": _root,
+    "Square": lambda w, op: w.add("Mul", w.first(op), w.first(op)),
+    "Squeeze": lambda w, op: w.add("Squeeze", w.first(op), w.numbers(op.arguments[0])),
+    "Transpose": lambda w, op: w.add("Transpose", w.first(op), perm=op.arguments[0]),
+    "Unflatten": _reshape,
+}
