@@ -17,8 +17,7 @@ from mlxbert.option_declarations import COUNT, TEXTS, Bounds, Option, OutputPath
 from mlxbert.readers.parsing import ReadOptions
 from mlxbert.scale import run_with_ray
 from mlxbert.scale.callables import require
-from mlxbert.scale.job import Job, PartCounts, PlannedJob
-from mlxbert.scale.parts import PART_ROWS
+from mlxbert.scale.job import PART_ROWS, Job, PartCounts, PlannedJob
 from mlxbert.tasks.catalogue import CATALOGUE
 from mlxbert.tasks.options import TaskOptions
 

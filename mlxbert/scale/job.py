@@ -1,5 +1,7 @@
 """A job computes a task for the rows of `.parquet` files, part by part, on as many machines as there are.
 
+A part is a range of rows of one file, and has a file of its own in the output.
+
 Its output is a folder with a file for each part and a manifest, which says what was computed from what. A part appears
 complete or not at all, and its content depends only on the job. So it does not matter how often or where a part is
 computed, and a job that was interrupted continues with the parts that are missing.
@@ -9,25 +11,121 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from mlxbert.durable_files import from_json
-from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.errors import ArgumentError, ChangedError, InputError, MlxbertError
 from mlxbert.folders.fingerprint import hash_model
+from mlxbert.readers.parquet import arrow_errors
 from mlxbert.readers.parsing import ReadOptions
-from mlxbert.scale.callables import CALLABLES
-from mlxbert.scale.parts import REQUESTS, JobPart, plan, read_inputs, read_part
-from mlxbert.scale.storage import locate, matches
+from mlxbert.scale.callables import CALLABLES, check_texts, distinct_names
+from mlxbert.scale.storage import Location, find, locate, matches
 from mlxbert.version import __version__
 from mlxbert.weights.model_source import ModelRef
 
+PART_ROWS = 4096  # by default; a multiple of the window of a task, so that batches are those of a single process
+_REQUESTS = 16  # to an object store at the same time
+_BUFFER = 2**20  # bytes of a column that are in memory at a time while rows are skipped
 MANIFEST = "_mlxbert.json"  # programs that read a folder of .parquet files ignore names with an underscore
 _OURS = re.compile(r"part-\d{8}\.parquet(\.\d+\.unfinished)?|_mlxbert\.json(\.\d+\.unfinished)?")
 _KEY = b"mlxbert.job"  # the key of a part's metadata
+
+
+class PlannedFile(NamedTuple):
+    """A `.parquet` file that a job reads: its address, size in bytes, time of modification, and number of rows."""
+
+    address: str
+    size: int
+    changed: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class JobPart:
+    """A range of rows of an input file."""
+
+    number: int  # the number of the part, from 0, in the order of the rows
+    file: str  # the input file
+    size: int  # the size of the file in bytes
+    first: int  # the number of its first row in the file, from 0
+    rows: int  # the number of rows
+
+    @property
+    def name(self) -> str:
+        """The name of its file in the output; names sort like the rows."""
+        return f"part-{self.number:08}.parquet"
+
+
+def plan(files: Iterable[PlannedFile], part_rows: int) -> list[JobPart]:
+    """Splits files into parts of at most `part_rows` rows; a part has rows of one file only."""
+    ranges = [
+        (file, first, min(part_rows, file.rows - first)) for file in files for first in range(0, file.rows, part_rows)
+    ]
+    return [
+        JobPart(number, file.address, file.size, first, rows) for number, (file, first, rows) in enumerate(ranges)
+    ]  # fmt: skip
+
+
+def _read_inputs(sources: Sequence[str], wanted: ReadOptions) -> tuple[list[PlannedFile], Any]:
+    """Finds the input files and checks that all have the same wanted columns."""
+    with ThreadPoolExecutor(_REQUESTS) as threads:
+        described = list(threads.map(lambda found: _describe(found[0], found[1], wanted), find(sources)))
+    (first, schema), *others = described
+    for file, other in others:
+        for field, expected in zip(other, schema, strict=False):
+            if (field.name, field.type) != (expected.name, expected.type):
+                raise InputError(
+                    f"{file.address}: column {field.name!r} has the type {field.type}, but in {first.address} column "
+                    f"{expected.name!r} has the type {expected.type}",
+                    hint="compute files with different columns separately",
+                )
+        if len(other) != len(schema):
+            raise InputError(
+                f"{file.address}: only some of the files have a column 'id'", hint="choose columns to keep"
+            )
+    return [file for file, _ in described], schema
+
+
+def _describe(file: Location, info: Any, wanted: ReadOptions) -> tuple[PlannedFile, Any]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with file.open() as opened, arrow_errors(file.address):
+        read = pq.ParquetFile(opened)
+        whole, rows = read.schema_arrow, read.metadata.num_rows
+    schema = pa.schema([whole.field(name) for name in wanted.columns(file.address, distinct_names(whole))])
+    for name in wanted.texts:
+        check_texts(file.address, schema.field(name))
+    return PlannedFile(file.address, info.size, info.mtime_ns or 0, rows), schema.remove_metadata()
+
+
+def read_part(part: JobPart, columns: Sequence[str]) -> Any:
+    """Reads the rows of a part as a table of pyarrow."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    last, batches, end = part.first + part.rows, [], 0
+    with locate(part.file).open() as opened, arrow_errors(part.file):
+        if opened.size() != part.size:
+            raise ChangedError(f"{part.file}: the file has changed since the job was planned")
+        file = pq.ParquetFile(opened, pre_buffer=False, buffer_size=_BUFFER)
+        for group in range(file.num_row_groups):
+            start, end = end, end + file.metadata.row_group(group).num_rows
+            if end <= part.first or start >= last:
+                continue
+            for batch in file.iter_batches(min(part.rows, PART_ROWS), row_groups=[group], columns=[*columns]):
+                before, after = max(part.first - start, 0), min(last - start, len(batch))
+                batches += [batch.slice(before, after - before)] if before < after else []
+                start += len(batch)
+                if start >= last:
+                    break
+        table = pa.Table.from_batches(batches).select([*columns])
+    assert len(table) == part.rows, f"{part.file}: {len(table)} rows, expected {part.rows}"
+    return table
 
 
 @dataclass(frozen=True)
@@ -100,7 +198,7 @@ class PlannedJob:
         for source in sources:
             if output.path == locate(source).path or matches(source, output / JobPart(0, "", 0, 0, 0).name):
                 raise ArgumentError(f"{job.output}: the output is also an input")
-        files, schema = read_inputs(sources, wanted)
+        files, schema = _read_inputs(sources, wanted)
         loaded = job.callable()
         self.parts = plan(files, part_rows)
         keep = tuple(name for name in schema.names if name not in loaded.texts)
@@ -158,7 +256,7 @@ class PlannedJob:
         """Returns the counts of the parts that are finished, by number; a damaged part is not finished."""
         names = locate(self.job.output).names()
         there = [part for part in self.parts if part.name in names]
-        with ThreadPoolExecutor(REQUESTS) as threads:
+        with ThreadPoolExecutor(_REQUESTS) as threads:
             counts = threads.map(self._counts, there)
         return {part.number: found for part, found in zip(there, counts, strict=True) if found is not None}
 

@@ -18,8 +18,7 @@ from typing import Any
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.progress import OnProgress
 from mlxbert.scale.callables import require
-from mlxbert.scale.job import Job, PartWriter
-from mlxbert.scale.parts import JobPart
+from mlxbert.scale.job import Job, JobPart, PartWriter
 
 LOCAL = "local"
 _OBJECT_STORE = 100 * 2**20  # bytes; only counts of parts are in it

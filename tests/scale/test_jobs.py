@@ -13,8 +13,7 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError, ChangedError, InputError, MlxbertError
 from mlxbert.readers.parsing import ReadOptions
-from mlxbert.scale.job import MANIFEST, Job, PartCounts, PartWriter, PlannedJob
-from mlxbert.scale.parts import JobPart, PlannedFile, plan, read_part
+from mlxbert.scale.job import MANIFEST, Job, JobPart, PartCounts, PartWriter, PlannedFile, PlannedJob, plan, read_part
 from mlxbert.scale.storage import find
 from mlxbert.weights.model_source import ModelRef
 
