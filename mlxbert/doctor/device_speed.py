@@ -18,7 +18,6 @@ def mac_problems() -> list[str]:
 
 
 def _measure_float16_gain() -> float:
-    """Measures how many times as fast large products are in float16 as in float32."""
     half, single = (measure_gflops(4096, runs=3, dtype=dtype) for dtype in (mx.float16, mx.float32))
     return half / single
 

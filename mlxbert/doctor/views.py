@@ -415,18 +415,9 @@ def _speeds(name: str, part: Mapping[str, Any]) -> PlainTable:
     """Makes a table of the speeds of encoding or training, with the slowest and the fastest round."""
     sides = [*part["peak_memory_bytes"]]
     several = len(sides) > 1
-    headers = (
-        name,
-        *(("library",) if several else ()),
-        f"{_UNITS[name]}/s",
-        "from",
-        "to",
-        "tokens/s",
-        "GFLOP/s",
-        "share",
-    )
-    rows = [_row(name, speed, side, several) for speed in part["speeds"] for side in sides]
-    return console.listing((*headers, *(("ratio",) if several else ())), rows)
+    library, ratio = (("library",), ("ratio",)) if several else ((), ())
+    headers = (name, *library, f"{_UNITS[name]}/s", "from", "to", "tokens/s", "GFLOP/s", "share", *ratio)
+    return console.listing(headers, [_row(name, speed, side, several) for speed in part["speeds"] for side in sides])
 
 
 def _row(name: str, speed: Mapping[str, Any], side: str, several: bool) -> tuple[object, ...]:

@@ -25,7 +25,6 @@ class WorkerJob:
     tf32: bool = False  # whether float32 products may be rounded to TF32
 
     def to_json(self) -> str:
-        """Returns the job as a command-line argument of the worker."""
         return json.dumps(asdict(self))
 
 

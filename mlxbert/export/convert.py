@@ -327,7 +327,6 @@ def _options(dtype: str | None, quantize: int | None, group_size: int | None) ->
 
 
 def _changes(plan: _ConversionPlan, files: int, config: dict[str, Any]) -> Iterator[str]:
-    """Yields a sentence for each difference from the source."""
     if plan.export is not None:
         yield from plan.export.changes()
     else:
@@ -376,7 +375,6 @@ def loadable_view(partial: Path) -> Iterator[Path]:
 
 
 def _has_links(folder: Path) -> bool:
-    """Whether symbolic links can be created in this folder."""
     link = folder / ".link"
     try:
         link.symlink_to(folder)

@@ -142,12 +142,7 @@ def draw_vectors(result: "VectorVerification") -> Iterator["rich.RenderableType"
     yield _distribution(result)
     if result.worst:
         yield rich.Text("lowest cosines", style="bold")
-        columns = (
-            Column("text", right=True),
-            Column("tokens", right=True),
-            Column("cosine", right=True),
-            Column(wraps=True),
-        )
+        columns = (*(Column(name, right=True) for name in ("text", "tokens", "cosine")), Column(wraps=True))
         shown = ((str(each.index), f"{each.tokens:,}", f"{each.cosine:.4f}", each.text) for each in result.worst)
         yield PlainTable(
             columns, [[*map(rich.Text, row[:3]), rich.Text(console.line(row[3], 50))] for row in shown], indent=2

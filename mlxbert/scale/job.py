@@ -56,7 +56,6 @@ class JobPart:
 
     @property
     def name(self) -> str:
-        """The name of its file in the output; names sort like the rows."""
         return f"part-{self.number:08}.parquet"
 
 
@@ -143,7 +142,6 @@ class Job:
     key: str = ""  # the hash of all that the results depend on
 
     def callable(self) -> Any:
-        """Loads the model and returns the callable that computes."""
         return CALLABLES[self.task](self.model, **self.texts, **self.options)
 
 

@@ -287,7 +287,6 @@ class Transaction:
         self.keys = {group: other for group, other in self.keys.items() if other != key}
 
     def begin(self, key: str) -> int:
-        """Begins a group; returns its number."""
         self._groups += 1
         self.keys[self._groups] = key
         return self._groups
@@ -325,11 +324,9 @@ class Transaction:
         self._writer.close()
 
     def close(self) -> None:
-        """Removes what waits."""
         self._file.close()
 
     def batches(self, first: int) -> Iterator["pa.RecordBatch"]:
-        """Yields the rows to insert."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -376,7 +373,6 @@ class LanceTable:
         return self.dataset.scanner(columns=[*columns], filter=where, **options).to_table()
 
     def count(self, where: str) -> int:
-        """Returns the number of rows that match a condition."""
         return int(self.dataset.count_rows(where))
 
     def head(self) -> dict[str, Any]:
@@ -510,12 +506,10 @@ class LanceTable:
             self.dataset.drop_index(made)
 
     def vector_index(self) -> str | None:
-        """Returns the name of the index of the vectors, if there is one."""
         names = [index.name for index in self.dataset.describe_indices() if index.name.startswith("vectors-")]
         return max(names, key=lambda name: int(name.rpartition("-")[2]), default=None)
 
     def _extend_indexes(self) -> None:
-        """Adds new rows to the indexes."""
         total = self.dataset.count_rows()
         for index in self.dataset.describe_indices():
             if index.num_rows_indexed != total or len(index.segments) > _SEGMENTS:

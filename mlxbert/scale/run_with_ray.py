@@ -115,7 +115,6 @@ def run(job: Job, parts: Sequence[JobPart], address: str, cpus: int | None, on_p
 
 
 def _sizes(ray: Any) -> list[int]:
-    """Returns the numbers of CPUs of the nodes that live."""
     return [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
 
 

@@ -26,11 +26,9 @@ class Location(NamedTuple):
 
     @property
     def address(self) -> str:
-        """The address, for errors and for other processes."""
         return f"{self.scheme}{self.path}"
 
     def at(self, path: str) -> "Location":
-        """Returns the location of another path on the same file system."""
         return self._replace(path=path)
 
     def __truediv__(self, name: str) -> "Location":

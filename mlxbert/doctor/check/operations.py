@@ -61,7 +61,6 @@ class RandomInputs:
 
     @property
     def wide(self) -> bool:
-        """Whether the dtype is float32."""
         return self.dtype == mx.float32
 
     def draw(self, *shape: int, scale: float = 1.0) -> tuple[mx.array, F64]:

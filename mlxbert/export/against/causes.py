@@ -92,7 +92,6 @@ class CauseSearch:
         return [self.theirs.cosines(vectors, rows) for vectors in self.runner.vectors(reading, pooled, numbers)]
 
     def differing(self, cosines: "Floats") -> list[int]:
-        """Returns the texts whose cosines are too low."""
         return [number for number in self.numbers if not cosines[number] >= 1 - self.allowed]
 
     def find_for_most(self) -> list[Recipe]:

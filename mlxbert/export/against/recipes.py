@@ -241,7 +241,6 @@ class RecipeRunner:
         return min(max(self.length(other, reading) for other in together), limit)
 
     def _plain(self, ids: list[int]) -> Encoding:
-        """Returns an input of tokens in segment 0."""
         segment = self.tokenizer.templates[0][0][1]
         return Encoding(ids, [segment] * len(ids), [(0, 0)] * len(ids), [], [], [], False)
 

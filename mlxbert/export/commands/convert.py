@@ -35,15 +35,11 @@ def convert(
         OutputPath("folder", file_endings=(*_FORMATS,), file_if=("to", "gguf")),
     ],
     to: Annotated[
-        Literal["safetensors", "onnx", "gguf"] | None,
-        Option("Format of the result.", usual="by the ending"),
+        Literal["safetensors", "onnx", "gguf"] | None, Option("Format of the result.", usual="by the ending")
     ] = None,
     task: Annotated[str | None, Option("Task, in ONNX or GGUF. By default, what the model is for.", "TASK")] = None,
     adapter: Adapter = None,
-    dtype: Annotated[
-        StoredDType | None,
-        Option("Dtype of the weights. Unchanged by default.", "DTYPE"),
-    ] = None,
+    dtype: Annotated[StoredDType | None, Option("Dtype of the weights. Unchanged by default.", "DTYPE")] = None,
     quantize: Annotated[
         int | None,
         Option("Bits per weight, in MLX's layout: transformers cannot open it. In GGUF, 8: Q8_0.", "4|8"),
@@ -70,24 +66,13 @@ def convert(
     format = to or meant or "safetensors"
     if meant not in (None, format):
         raise ArgumentError(f"{folder}: is named like a file, but --to is {to}", hint="omit --to, or use another name")
+    options: dict[str, Any] = {
+        "task": task, "adapter": adapter, "dtype": dtype, "quantize": quantize, "revision": revision,
+        "offline": offline, "overwrite": overwrite,
+    }  # fmt: skip
     if format == "gguf":
-        folder_options = {
-            "--group-size": group_size is not None,
-            "--max-shard-size": max_shard_size != _SHARD_SIZE,
-        }
-        write_gguf(
-            source,
-            folder,
-            out,
-            [name for name, given in folder_options.items() if given],
-            task=task,
-            adapter=adapter,
-            dtype=dtype,
-            quantize=quantize,
-            revision=revision,
-            offline=offline,
-            overwrite=overwrite,
-        )
+        folder_options = {"--group-size": group_size is not None, "--max-shard-size": max_shard_size != _SHARD_SIZE}
+        write_gguf(source, folder, out, [name for name, given in folder_options.items() if given], **options)
         return
     is_file = meant is not None
     with (
@@ -96,21 +81,9 @@ def convert(
         progress.transfer(f"writing {folder}") as written,
     ):
         result = write(
-            source,
-            target,
-            to=format,
-            task=task,
-            adapter=adapter,
-            dtype=dtype,
-            quantize=quantize,
-            group_size=group_size,
-            max_shard_size=max_shard_size,
-            revision=revision,
-            offline=offline,
-            overwrite=overwrite,
-            on_progress=fetched,
-            on_written=written,
-        )
+            source, target, to=format, group_size=group_size, max_shard_size=max_shard_size, on_progress=fetched,
+            on_written=written, **options,
+        )  # fmt: skip
     if is_file:
         value = {"file": str(folder), "bytes": folder.stat().st_size, "changed": result.changed}
         rows = [("size", console.size(folder.stat().st_size)), *(("changed", sentence) for sentence in result.changed)]

@@ -76,7 +76,6 @@ class OpenedModel:
 
     @property
     def config(self) -> EncoderConfig:
-        """The configuration of the model's encoder and heads."""
         return self.model.config
 
     @property
@@ -101,7 +100,6 @@ class OpenedModel:
 
     @property
     def no_vectors(self) -> str | None:
-        """The reason why the model makes no dense vectors; `None` if it makes them."""
         return None if isinstance(self.embedder, Embedder) else _without_path(self.embedder.message, self.folder.path)
 
     def has_loaded(self, part: str) -> bool:
@@ -148,7 +146,6 @@ class OpenedModel:
         return self.checkpoint.tensors[self.checkpoint.names[plain]].dtype
 
     def _tensor(self, array: mx.array, plain: str) -> ComparedTensor:
-        """Makes a `ComparedTensor` from the content of a tensor and its plain name (see `Checkpoint.names`)."""
         storage, stored = self.checkpoint.storage, self._stored(plain)
         packed = storage is not None and stored in storage.dtypes
         used_storage = storage.of(self.checkpoint.names[plain]) if storage is not None and packed else None

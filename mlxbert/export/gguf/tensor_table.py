@@ -59,7 +59,6 @@ class GgufTensor:
 
     @property
     def bytes(self) -> int:
-        """The number of bytes that the tensor takes in a file."""
         count = prod(self.shape)
         return count // BLOCK * BLOCK_BYTES if self.type == Q8_0 else count * _WIDTHS[self.type]
 

@@ -125,7 +125,6 @@ class _GgufPlan:
 
     @property
     def bytes(self) -> int:
-        """The number of bytes that the tensors take."""
         return sum(tensor.bytes for tensor in self.tensors)
 
 
