@@ -69,11 +69,9 @@ def test_both_ways_that_are_compared_compute_the_same(make: Any, size: int) -> N
     assert sink.getvalue() != changed.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("speedups", "size"), [({4: 0.5, 8: 1.1, 16: 2.0}, 8), ({4: 1.1, 8: 0.9, 16: 1.2}, 16), ({4: 2.0, 8: 1.0}, None)]
-)
-def test_from_where_on_something_pays(speedups: dict[int, float], size: int | None) -> None:
-    assert thresholds.pays_from(speedups) == size
+def test_from_where_on_something_pays() -> None:
+    found = [thresholds.pays_from({4: four, 8: eight, 16: 1.2}) for four, eight in ((0.5, 1.1), (1.1, 0.9))]
+    assert found == [8, 16] and thresholds.pays_from({4: 2.0, 8: 1.0}) is None
 
 
 class Fake:
@@ -118,8 +116,11 @@ def test_texts_and_updates_per_second_are_those_of_a_median_round(fakes: dict[st
     assert encoding["start_seconds"] == {OURS: 0.1, PEER: 0.1} and encoding["peer"]["device"] == "mps"
     first = [(4, measure._MIN_SECONDS)] * 4 + [(2, measure._MIN_SECONDS)] * 4  # a round warms up
     assert fakes[OURS].asked == first + [(1, 0.0)] * 1000
+    del fakes[OURS].asked[:]
     training = measure._training(JOB, [OURS, PEER], {"4 x 8": [8] * 4}, 1)
     assert training["speeds"][0][OURS]["updates_per_second"] == 0.5 and training["speeds"][0]["ratio"] == 2.5
+    assert training["first_update_seconds"] == {OURS: 2.0, PEER: 5.0}  # asked for first, and once
+    assert fakes[OURS].asked == [(4, 0.0), (4, measure._MIN_SECONDS), (4, measure._MIN_SECONDS)]
 
 
 def test_memory_is_measured_before_and_after_texts_of_many_lengths(fakes: dict[str, Fake]) -> None:
@@ -130,14 +131,6 @@ def test_memory_is_measured_before_and_after_texts_of_many_lengths(fakes: dict[s
     assert (more["texts"], more["lengths"]) == (1000, 512)
     on_cpu = measure._encoding(dataclasses.replace(JOB, device="cpu"), [OURS], {"4 x 8": [8] * 4}, 1, 512)
     assert (on_cpu["many_lengths"]["texts"], on_cpu["many_lengths"]["lengths"]) == (100, 100)
-
-
-def test_the_first_update_is_what_the_process_is_asked_for_first_and_once(fakes: dict[str, Fake]) -> None:
-    found = measure._training(JOB, [OURS, PEER], {"4 x 8": [8] * 4}, 1)
-    assert found["first_update_seconds"] == {OURS: 2.0, PEER: 5.0}
-    assert all(
-        fake.asked == [(4, 0.0), (4, measure._MIN_SECONDS), (4, measure._MIN_SECONDS)] for fake in fakes.values()
-    )
 
 
 @pytest.mark.parametrize("train", [False, True])

@@ -211,18 +211,11 @@ def same_masks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 PLANTED: dict[Callable[[pytest.MonkeyPatch], None], str] = {
-    wrong_epsilon: "gradient of layer norm",
-    ignored_tail: "gradient of layer norm",
-    swapped_moments: "update",
-    doubled_rate: "update",
-    dropped_bias_gradient: "gradient of linear layers",
-    inverted_mask: "attention",
-    rounded_products: "products",
-    miscompiled_products: "products",
-    a_percent_off: "gradient of gelu",
-    shifted_expert: "mixture of experts",
-    same_masks: "dropout",
-}
+    **dict.fromkeys((wrong_epsilon, ignored_tail), "gradient of layer norm"),
+    **dict.fromkeys((swapped_moments, doubled_rate), "update"), dropped_bias_gradient: "gradient of linear layers",
+    inverted_mask: "attention", **dict.fromkeys((rounded_products, miscompiled_products), "products"),
+    a_percent_off: "gradient of gelu", shifted_expert: "mixture of experts", same_masks: "dropout",
+}  # fmt: skip
 
 
 @pytest.mark.sampled
@@ -435,26 +428,18 @@ def test_a_fault_is_shown_with_its_workaround_and_ends_with_status_1(found: dict
     assert outcome.status == 0 and ("all is well" in outcome.err) == (not outcome.lines[0]["problems"])
 
 
-def test_a_fault_in_a_width_that_no_model_has_says_so(found: dict[str, Any]) -> None:
-    found["faults"][0]["published_models"] = False
-    assert "no published model" in terminal("doctor", "--check")[1]
-
-
-def test_quick_is_a_check(found: dict[str, Any]) -> None:
-    for words in (["--quick"], ["--check", "--quick"]):
-        outcome = call("doctor", *words)
-        assert outcome.status == 1 and outcome.lines[0]["check"]["quick"]
-    assert "check" not in call("doctor").lines[0]
-
-
 @pytest.mark.parametrize("words", [["--check"], ["--quick"], ["--check", "--quick"]], ids="".join)
 def test_a_check_says_which_one_it_was_and_what_was_checked(found: dict[str, Any], words: list[str]) -> None:
     quick = "--quick" in words
+    outcome = call("doctor", *words)
+    assert outcome.status == 1 and outcome.lines[0]["check"]["quick"] is quick
+    found["faults"][0]["published_models"] = False
     if quick:
         del found["groups"]["families"], found["groups"]["training"]
     _, shown = terminal("doctor", *words)
     assert ("quick check in 20 s" in shown) == quick and ("full check in 20 s" in shown) == (not quick)
     assert "built-in model" in shown and ("training" in shown, "families" in shown) == (not quick, not quick)
+    assert "no published model" in shown
 
 
 @pytest.mark.usefixtures("small_products")
@@ -497,21 +482,11 @@ def test_a_report_is_text_to_paste_that_names_nobody(
     rows = [line for line in outcome.out.split("\n") if line.startswith("|")]
     assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {3, 5, 6}  # tables of two, four and five columns
     for piece in (
-        "| chip |",
-        f"| {platform.system()} {platform.machine()}",
-        "| dtype |",
-        "| MLX |",
-        "GFLOP/s",
-        "| attention |",
-        "OSError",
-        "bert, Model",
-        "12 times",
-        "| thermal pressure | moderate |",
-        "| process | resident 33.0 MB |",
-        "| one text of 512 tokens | 500 ms |",
-        "| not compared with torch | torch of …",
+        "| chip |", f"| {platform.system()} {platform.machine()}", "| dtype |", "| MLX |", "GFLOP/s", "| attention |",
+        "OSError", "bert, Model", "12 times", "| thermal pressure | moderate |", "| process | resident 33.0 MB |",
+        "| one text of 512 tokens | 500 ms |", "| not compared with torch | torch of …",
         "thermal pressure nominal → heavy",
-    ):
+    ):  # fmt: skip
         assert piece in outcome.out
     call("doctor", "--report", "--json").fails(2, "--report", "--check --json")
     del asked[:]
@@ -592,19 +567,14 @@ def test_what_follows_from_a_fault_is_none_of_its_own() -> None:
         error = 0.0 if ok else 1.0
         return Finding("group", operation, operation, dtype, error, 1e-5, uses=frozenset(uses), odd=odd)
 
-    made = summary(
-        [
-            found("a", "float16"),
-            found("gradient of a", "float16", "a"),
-            found("model", "float16", "a", odd=True),
-            found("model", "float32", "a", odd=True),  # half precision does not explain it
-            found("b", "float32", odd=True),
-            found("training", "float32", "b"),  # nor a width that it does not have
-            found("family", "float32", "b", odd=True),
-            found("c", "float32", ok=True),
-            found("model of c", "float32", "c"),  # nor what is right
-        ]
-    )
+    made = summary([
+        found("a", "float16"), found("gradient of a", "float16", "a"), found("model", "float16", "a", odd=True),
+        found("model", "float32", "a", odd=True),  # half precision does not explain it
+        found("b", "float32", odd=True),
+        found("training", "float32", "b"),  # nor a width that it does not have
+        found("family", "float32", "b", odd=True), found("c", "float32", ok=True),
+        found("model of c", "float32", "c"),  # nor what is right
+    ])  # fmt: skip
     faults = [(one["operation"], one["dtype"]) for one in made["faults"]]
     assert faults == [(name, dtype) for name, dtype in (
         ("a", "float16"), ("model", "float32"), ("b", "float32"), ("training", "float32"), ("model of c", "float32")

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from mlxbert.machine.device import mx
 from mlxbert.weights import save
 from mlxbert.weights.formats import safetensors
 from tests.conftest import MEASURED, UNMEASURED
+from tests.helpers.cases import together
 from tests.helpers.frozen import add_vocabulary
 from tests.helpers.program import call, change_weights, names, snapshot, tiny_model
 from tests.helpers.st_folder import NORMALIZE, dense, layer_norm, pooling, save_st
@@ -54,13 +56,8 @@ def test_the_largest_numbers_that_float16_holds_are_kept(value: float, kept: flo
 
 
 def test_modules_are_converted_too(tmp_path: Path) -> None:
-    stack = [
-        pooling("mean"),
-        dense(mx.ones((6, 24)), mx.ones((6,))),
-        layer_norm(mx.ones((6,)), mx.ones((6,))),
-        NORMALIZE,
-    ]
-    a = save_st(tmp_path / "a", *stack)
+    six = mx.ones((6,))
+    a = save_st(tmp_path / "a", pooling("mean"), dense(mx.ones((6, 24)), six), layer_norm(six, six), NORMALIZE)
     found = mlxbert.convert(a, tmp_path / "b", dtype="float16")
     for name in ("2_Dense", "3_LayerNorm"):
         stored = safetensors.read_header(tmp_path / "b" / name / "model.safetensors").tensors
@@ -146,9 +143,8 @@ def test_what_another_conversion_finished_meanwhile_is_not_replaced(
     with pytest.raises(ArgumentError, match="already exists"):
         mlxbert.convert(a, tmp_path / "b")
     assert names(tmp_path) == ["a", "b"]
-    assert {info.dtype for info in safetensors.read_header(tmp_path / "b" / "model.safetensors").tensors.values()} == {
-        "F16"
-    }
+    stored = safetensors.read_header(tmp_path / "b" / "model.safetensors").tensors
+    assert {info.dtype for info in stored.values()} == {"F16"}
 
 
 def test_a_disk_without_room_is_told_before_anything_is_written(
@@ -265,14 +261,10 @@ def test_a_lock_that_another_conversion_has_let_go_of_is_none(
     assert names(partial) == [".unfinished", "theirs"]
 
 
-def test_an_empty_folder_of_a_run_that_was_killed_is_taken(a: Path, tmp_path: Path) -> None:
+def test_what_a_killed_run_left_is_taken_or_replaced(a: Path, tmp_path: Path) -> None:
     (tmp_path / "b.partial").mkdir()
     mlxbert.convert(a, tmp_path / "b")
     assert names(tmp_path) == ["a", "b"]
-
-
-def test_a_finished_folder_whose_run_was_killed_is_replaced(a: Path, tmp_path: Path) -> None:
-    mlxbert.convert(a, tmp_path / "b")
     (tmp_path / "b" / ".unfinished").touch()
     mlxbert.convert(a, tmp_path / "b", overwrite=True)
     assert ".unfinished" not in names(tmp_path / "b")
@@ -312,22 +304,19 @@ def test_numbers_in_8_bits_that_float16_does_not_hold_are_refused(tmp_path: Path
     assert names(tmp_path) == ["a", "q"]
 
 
-CARDS = {
-    "no heading": "Plain description without any heading.",
-    "underlined": "Usage\n=====\n\nText.",
-    "fence": "```\n# code\n```\n\nText.",
-    "own heading": "# T\n\n### Conversion\n\nConverted from x by y.\n\n## Conversion\n\nMine.",
-    "lines": "# T\n\na\n\n---\n\nb\n\n---\n",
-    "none": "",
-}
+CARDS = (
+    "Plain description without any heading.", "Usage\n=====\n\nText.", "```\n# code\n```\n\nText.",
+    "# T\n\n### Conversion\n\nConverted from x by y.\n\n## Conversion\n\nMine.", "# T\n\na\n\n---\n\nb\n\n---\n", "",
+)  # fmt: skip
+FRONTS = (
+    "", "---\nlicense: mit\n---\n\n", "---  \r\nlicense: mit\r\n---\r\n", "\ufeff---\nlicense: mit\n---\n",
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("text", CARDS.values(), ids=CARDS)
-@pytest.mark.parametrize(
-    "front", ["", "---\nlicense: mit\n---\n\n", "---  \r\nlicense: mit\r\n---\r\n", "\ufeff---\nlicense: mit\n---\n"]
-)
 @UNMEASURED
-def test_no_line_of_a_card_is_lost(front: str, text: str, tmp_path: Path) -> None:
+@together(("front", "text"), product(FRONTS, CARDS))
+def test_no_line_of_a_card_is_lost(front: str, text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    tmp_path = tmp_path_factory.mktemp("cards")
     for name in "abcd":
         (tmp_path / name).mkdir()
     (tmp_path / "a" / "README.md").write_bytes((front + text).encode())

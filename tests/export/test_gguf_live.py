@@ -26,14 +26,8 @@ pytest.importorskip("gguf", reason="the package gguf is not installed")
 IDS = [2, 5, 6, 8, 20, 24, 11, 30, 31, 32, 15, 17, 3]
 PAIR = [2, 5, 6, 3, 8, 20, 24, 3]
 TEXTS = [
-    *SENTENCES,
-    "the cat",
-    "",
-    "  the   dog\tsat\n",
-    "Tokyo is playing in Paris.",
-    "a caf\u00e9, THE CAT!",
-    "b b bc",
-]
+    *SENTENCES, "the cat", "", "  the   dog\tsat\n", "Tokyo is playing in Paris.", "a caf\u00e9, THE CAT!", "b b bc",
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -96,38 +90,24 @@ def same_ids(folder: Path, file: LlamaCpp) -> None:
     assert [file.tokenize(text) for text in texts] == [tokenizer.encode(text).ids for text in texts]
 
 
-def test_ids_of_word_piece(tmp_path: Path, opened: Any) -> None:
-    for lower in (True, False):
-        folder = tmp_path / f"{lower}"
-        write_model(folder, "bert")
-        put(folder, {"tokenizer_config.json": {"tokenizer_class": "BertTokenizer", "do_lower_case": lower}})
-        mlxbert.convert_to_gguf(folder, tmp_path / f"{lower}.gguf")
-        same_ids(folder, opened(tmp_path / f"{lower}.gguf"))
-
-
-def test_ids_of_other_vocabularies(tmp_path: Path, opened: Any) -> None:
-    pytest.importorskip("sentencepiece")
-    kinds: dict[str, dict[str, Any]] = {
-        "RobertaTokenizer": byte_files(),
-        "XLMRobertaTokenizer": {"sentencepiece.bpe.model": trained(size=50)},
-    }
-    for kind, files in kinds.items():
-        folder = tmp_path / kind
-        write_model(folder, "bert, counted")
+@pytest.mark.parametrize(("kind", "settings", "files"), [
+    ("BertTokenizer", {"do_lower_case": True}, None), ("BertTokenizer", {"do_lower_case": False}, None),
+    ("RobertaTokenizer", {}, byte_files),
+    ("XLMRobertaTokenizer", {}, lambda: {"sentencepiece.bpe.model": trained(size=50)}),
+], ids=range(4))  # fmt: skip
+def test_ids(tmp_path: Path, opened: Any, kind: str, settings: dict[str, Any], files: Any) -> None:
+    folder = tmp_path / "model"
+    write_model(folder, "bert, counted" if files else "bert")
+    if files:
         (folder / "vocab.txt").unlink()
-        put(folder, files | {"tokenizer_config.json": {"tokenizer_class": kind}})
-        mlxbert.convert_to_gguf(folder, tmp_path / f"{kind}.gguf")
-        same_ids(folder, opened(tmp_path / f"{kind}.gguf"))
+    put(folder, (files() if files else {}) | {"tokenizer_config.json": {"tokenizer_class": kind} | settings})
+    mlxbert.convert_to_gguf(folder, tmp_path / "a.gguf")
+    same_ids(folder, opened(tmp_path / "a.gguf"))
 
 
 @pytest.mark.parametrize(
     "change",
-    [
-        steps(words=True),
-        steps(RUNS, TRIM),
-        steps(RUNS, normalizers.Replace(Regex("^ | $"), "")),
-        steps(prefix="never"),
-    ],
+    [steps(words=True), steps(RUNS, TRIM), steps(RUNS, normalizers.Replace(Regex("^ | $"), "")), steps(prefix="never")],
 )
 def test_ids_of_unigram_vocabularies_with_other_spaces(tmp_path: Path, opened: Any, change: Any) -> None:
     folder = unigram(tmp_path / "model", change)

@@ -17,7 +17,6 @@ from mlxbert.machine.device import mx
 from mlxbert.weights.checkpoint import open_checkpoint
 from tests.helpers.families import CELLS, FAMILIES, Compared, make_model
 from tests.helpers.frozen import add_vocabulary, read_config, tensors_in, write_config, write_tensors
-from tests.helpers.parity import reference_outputs
 from tests.weights.test_families import nomic_of_its_authors
 
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
@@ -76,14 +75,6 @@ def assert_same_tensors(found: Any, wanted: Any, dtype: Any = None) -> None:
         assert ours[name].dtype == cast.dtype and torch.equal(ours[name], cast), name
 
 
-def assert_same_outputs(found: Any, wanted: Any, compared: Compared) -> None:
-    """Both models of transformers give the same numbers."""
-    for case in compared.cases.values():
-        ours, theirs = reference_outputs(found, case), reference_outputs(wanted, case)
-        assert ours.keys() == theirs.keys()
-        assert all(np.array_equal(ours[name], array) for name, array in theirs.items())
-
-
 def assert_same_here(b: Path, a: Path, compared: Compared) -> None:
     """Both folders hold the same parts, and give the same numbers here."""
     assert open_checkpoint(b).parts == open_checkpoint(a).parts
@@ -115,7 +106,6 @@ def test_a_converted_model_is_the_model(family: str, head: str, tmp_path: Path) 
     assert_agrees(found)
     again = reload(model, b)
     assert_same_tensors(again, model)
-    assert_same_outputs(again, model, compared)
     assert_same_here(b, a, compared)
     assert (b / "config.json").read_bytes() == (a / "config.json").read_bytes()
 
@@ -146,47 +136,6 @@ def test_a_model_in_shards_is_the_model(family: str, head: str, tmp_path: Path) 
     assert_same_tensors(reload(model, tmp_path / "c"), model)
 
 
-CHOICES = ("bert", "roberta", "distilbert", "albert", "electra", "mpnet", "modernbert", "deberta-v3")
-
-
-@pytest.mark.parametrize("family", CHOICES)
-def test_a_head_that_is_not_run_here_goes_along(family: str, tmp_path: Path) -> None:
-    model = make_model(FAMILIES[family], "ForMultipleChoice")
-    a, b = save(model, tmp_path / "a"), tmp_path / "b"
-    assert_agrees(mlxbert.convert(a, b))
-    assert_same_tensors(reload(model, b), model)
-
-
-def test_the_head_of_deberta_has_the_name_that_its_configuration_tells(tmp_path: Path) -> None:
-    compared = FAMILIES["deberta-v3"]
-    model = make_model(Compared("DebertaV2", compared.changes | {"legacy": False}), "ForMaskedLM")
-    a = save(model, tmp_path / "a")
-    assert any(name.startswith("lm_predictions.lm_head.") for name in tensors_in(a))
-    assert_agrees(mlxbert.convert(a, tmp_path / "b"))
-    assert_same_tensors(reload(model, tmp_path / "b"), model)
-    # As it was published: the names of version 3, and nothing that says so.
-    write_config(a, {key: value for key, value in read_config(a).items() if key != "legacy"})
-    assert_agrees(mlxbert.convert(a, tmp_path / "c"))
-    legacy = make_model(compared, "ForMaskedLM", seed=21)
-    found = reload(legacy, tmp_path / "c").state_dict()
-    ours = model.state_dict()
-    for name in ("dense.weight", "dense.bias", "LayerNorm.weight", "LayerNorm.bias"):
-        head = ours[f"lm_predictions.lm_head.{name}"]
-        assert torch.equal(found[f"cls.predictions.transform.{name}"], head)
-    assert torch.equal(found["cls.predictions.bias"], ours["lm_predictions.lm_head.bias"])
-
-
-@pytest.mark.parametrize("bits", [4, 8])
-def test_transformers_refuses_quantized_weights(bits: int, tmp_path: Path) -> None:
-    compared = FAMILIES["bert"]
-    wide = {"hidden_size": 64, "num_attention_heads": 4}
-    model = make_model(Compared("Bert", compared.changes | wide), "ForMaskedLM")
-    found = mlxbert.convert(save(model, tmp_path / "a"), tmp_path / "b", quantize=bits, group_size=32)
-    assert found.difference.agree and found.difference.tensors.rounded > 10
-    with pytest.raises(RuntimeError, match="mismatch"):
-        type(model).from_pretrained(tmp_path / "b")
-
-
 @pytest.mark.parametrize("head", ["Model", "ForMaskedLM", "ForTokenClassification"])
 @pytest.mark.parametrize("factor", [None, 8.0])
 def test_gte_in_the_dialect_of_its_authors_is_written_in_that_of_transformers(
@@ -200,31 +149,27 @@ def test_gte_in_the_dialect_of_its_authors_is_written_in_that_of_transformers(
     named = {"architectures": [f"New{head}"], "auto_map": {"AutoModel": "modeling.NewModel"}}
     write_config(a, values | {"model_type": "new", "rope_theta": theta} | named | scaled)
     write_tensors(a, {name.replace("gte.", "new.", 1): array for name, array in tensors_in(a).items()})
-    assert_agrees(mlxbert.convert(a, b))
-    found = reload(model, b)
-    assert_same_tensors(found, model)
+    assert_rewritten(a, model, head)
     assert "auto_map" not in read_config(b) and read_config(b)["model_type"] == "gte"
-    if head == "Model":  # what mlxbert computes of the authors' dialect, transformers computes of its own
-        assert_same_hidden(a, found)
 
 
 @pytest.mark.parametrize("head", ["Model", "ForSequenceClassification"])
 def test_nomic_in_the_dialect_of_its_authors_is_written_in_that_of_transformers(head: str, tmp_path: Path) -> None:
     model = make_model(FAMILIES["nomic"], head)
-    a, b = save(model, tmp_path / "a"), tmp_path / "b"
+    a = save(model, tmp_path / "a")
     write_config(a, nomic_of_its_authors(read_config(a)) | {"auto_map": {"AutoModel": "modeling.NomicBertModel"}})
     write_tensors(a, {name.replace("nomic_bert.", "bert.", 1): array for name, array in tensors_in(a).items()})
-    assert_agrees(mlxbert.convert(a, b))
-    found = reload(model, b)
+    assert_rewritten(a, model, head)
+
+
+def assert_rewritten(a: Path, model: Any, head: str) -> None:
+    """What is made of the authors' dialect is the model, and mlxbert computes the same of that dialect."""
+    assert_agrees(mlxbert.convert(a, a.with_name("b")))
+    found = reload(model, a.with_name("b"))
     assert_same_tensors(found, model)
     if head == "Model":
-        assert_same_hidden(a, found)
-
-
-def assert_same_hidden(folder: Path, model: Any) -> None:
-    """Mlxbert on the folder and transformers on what was made of it."""
-    ids = np.arange(5, 25).reshape(2, 10) % 43
-    ours = np.array(load_network(folder).encoder(mx.array(ids)).last_hidden_state)
-    with torch.no_grad():
-        theirs = model(torch.tensor(ids)).last_hidden_state.numpy()
-    assert np.abs(ours - theirs).max() < 2e-5
+        ids = np.arange(5, 25).reshape(2, 10) % 43
+        ours = np.array(load_network(a).encoder(mx.array(ids)).last_hidden_state)
+        with torch.no_grad():
+            theirs = found(torch.tensor(ids)).last_hidden_state.numpy()
+        assert np.abs(ours - theirs).max() < 2e-5

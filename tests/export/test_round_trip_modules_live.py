@@ -12,16 +12,13 @@ import mlxbert
 pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
 st = pytest.importorskip("sentence_transformers", minversion="6.0", reason="live parity needs sentence-transformers")
 import torch  # noqa: E402
-from sentence_transformers.sentence_transformer.modules import Pooling  # noqa: E402
 
 from tests.export.test_round_trip import check_manifest  # noqa: E402
 from tests.weights.test_sentence_transformers_live import (  # noqa: E402
     BOUND,
     DIALECTS,
-    PROMPTS,
     STACKS,
     TEXTS,
-    D,
     bert,
     save_model,
 )
@@ -31,19 +28,18 @@ pytestmark = [pytest.mark.slow, pytest.mark.sampled]
 __all__ = ["bert"]
 
 
-def vectors(folder: Path, **settings: Any) -> Any:
+def vectors(folder: Path) -> Any:
     """What sentence-transformers gives."""
     model = st.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
-    return model.encode(TEXTS, batch_size=5, show_progress_bar=False, **settings)
+    return model.encode(TEXTS, batch_size=5, show_progress_bar=False)
 
 
-def check(a: Path, b: Path, **settings: Any) -> None:
+def check(a: Path, b: Path) -> None:
     """Both give the same vectors there, and the same here; every file that matters is there."""
-    if not b.exists():
-        check_manifest(mlxbert.convert(a, b))
-    theirs = vectors(b, **settings)
-    assert np.array_equal(theirs, vectors(a, **settings))
-    ours = [mlxbert.embed(mlxbert.load(folder, task="embed", dtype="float32"), TEXTS, **settings) for folder in (a, b)]
+    check_manifest(mlxbert.convert(a, b))
+    theirs = vectors(b)
+    assert np.array_equal(theirs, vectors(a))
+    ours = [mlxbert.embed(mlxbert.load(folder, task="embed", dtype="float32"), TEXTS) for folder in (a, b)]
     assert np.array_equal(ours[0], ours[1]) and np.abs(ours[1] - theirs).max() <= BOUND * max(1.0, np.abs(theirs).max())
     files = [{path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} for folder in (a, b)]
     weights = {name for name in files[0] if name.endswith(".bin")}
@@ -62,16 +58,6 @@ def test_modules_that_torch_saved_become_safetensors(dialect: str, bert: Path, t
         path.unlink()
     check(a, b)
     assert all((b / path.relative_to(a)).is_file() for path in paths)
-
-
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_settings_go_along(dialect: str, bert: Path, tmp_path: Path) -> None:
-    settings = PROMPTS | {"default_prompt_name": "query", "truncate_dim": 20, "max_seq_length": 12}
-    a = save_model(tmp_path / "a", bert, [Pooling(D, "mean", include_prompt=False)], settings, dialect)
-    check(a, tmp_path / "b")
-    check(a, tmp_path / "b", prompt_name="passage")
-    check(a, tmp_path / "b", prompt="")
-    assert vectors(tmp_path / "b").shape == (len(TEXTS), 20)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -21,6 +21,7 @@ from mlxbert.machine.device import mx
 from mlxbert.weights.formats.config_json import ConfigJson, google_config
 from mlxbert.weights.formats.headers import BYTES, Header, TensorInfo
 from mlxbert.weights.model_source import local_folder
+from tests.helpers.cases import together
 from tests.helpers.parity import assert_equal
 from tests.helpers.tf_files import (
     HEADER,
@@ -97,19 +98,15 @@ def test_of_electra_the_network_that_is_not_asked_for_is_skipped(tmp_path: Path)
     assert "electra/embeddings/word_embeddings" in stored and "electra/embeddings_project/kernel" not in stored
 
 
-@pytest.mark.parametrize(
-    ("theirs", "ours"),
-    [
-        ("module/bert/pooler/dense/kernel", "bert.pooler.dense.weight"),
-        ("bert/embeddings/token_type_embeddings", "bert.embeddings.token_type_embeddings.weight"),
-        ("bert/encoder/layer_11/output/LayerNorm/beta", "bert.encoder.layer.11.output.LayerNorm.bias"),
-        ("output_weights", "classifier.weight"),
-        ("cls/squad/output_bias", "qa_outputs.bias"),
-        ("cls/seq_relationship/output_weights", "cls.seq_relationship.weight"),
-        ("task_specific/mrpc/dense/kernel", "task_specific.mrpc.dense.weight"),  # no head of transformers
-        ("some/other/name", "some.other.name"),
-    ],
-)
+@together(("theirs", "ours"), [
+    ("module/bert/pooler/dense/kernel", "bert.pooler.dense.weight"),
+    ("bert/embeddings/token_type_embeddings", "bert.embeddings.token_type_embeddings.weight"),
+    ("bert/encoder/layer_11/output/LayerNorm/beta", "bert.encoder.layer.11.output.LayerNorm.bias"),
+    ("output_weights", "classifier.weight"), ("cls/squad/output_bias", "qa_outputs.bias"),
+    ("cls/seq_relationship/output_weights", "cls.seq_relationship.weight"),
+    ("task_specific/mrpc/dense/kernel", "task_specific.mrpc.dense.weight"),  # no head of transformers
+    ("some/other/name", "some.other.name"),
+])  # fmt: skip
 def test_a_name_becomes_that_of_today_or_stays(theirs: str, ours: str) -> None:
     assert translate([theirs]) == ({ours: theirs}, ())
 
@@ -212,67 +209,55 @@ def test_a_file_that_changes_behind_our_back_is_refused(tmp_path: Path) -> None:
         reader.load_arrays(tmp_path / f"{STEM}.index", said)["a"]
 
 
-@pytest.mark.parametrize(
-    ("entries", "message"),
-    [
-        ({"a": entry(), "b": entry(offset=7)}, "of 8 bytes"),
-        ({"a": entry(), "b": entry((1,), b"\0" * 4, offset=4)}, "'a' and 'b' overlap"),
-        ({"a": entry(offset=2**63)}, "truncated"),
-        ({"a": entry(shard=1)}, "data file 1, expected 0 to 0"),
-        ({"a": entry((3,))}, r"has 8 bytes of data, expected 12"),
-        ({"a": entry((2**40, 0))}, "has the invalid shape"),
-        ({"a": entry((1,) * 255)}, "255 axes"),
-        ({"a": entry(dtype=2, shape=(1,))}, "TensorFlow dtype number 2"),
-        ({"a": entry(dtype=7)}, "TensorFlow dtype number 7"),
-        ({"a": entry() + field(7, b"")}, "'a' is stored in slices"),
-        ({"a": field(2, field(3, 1))}, "unknown rank"),
-        ({"a": b"\x08" + b"\xff" * 11}, "the varint at byte"),
-        ({"a": b"\x0b"}, "the field at byte"),
-        ({"a.b": entry(), "a/b": entry(offset=8)}, "two names of the same tensor"),
-        ({"x" * 1100: entry()}, "the entry at byte"),
-        ({"dense_3/kernel": entry()}, "has a number from Keras"),
-        ({"layer_normalization/gamma": entry()}, "has a number from Keras"),
-        ({"model/w/.ATTRIBUTES/VARIABLE_VALUE": entry()}, "TensorFlow 2"),
-        ({"_CHECKPOINTABLE_OBJECT_GRAPH": entry(dtype=7)}, "TensorFlow 2"),
-        ({"bert/encoder/layer_shared/output/dense/bias": entry()}, "first ALBERT of albert_zh"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_tensors_that_cannot_be_are_refused(tmp_path: Path, entries: dict[str, bytes], message: str) -> None:
-    write_index(tmp_path, entries, b"\0" * (16 if "two names" in message else 8))
+@together(("entries", "message"), [
+    ({"a": entry(), "b": entry(offset=7)}, "of 8 bytes"),
+    ({"a": entry(), "b": entry((1,), b"\0" * 4, offset=4)}, "'a' and 'b' overlap"),
+    ({"a": entry(offset=2**63)}, "truncated"), ({"a": entry(shard=1)}, "data file 1, expected 0 to 0"),
+    ({"a": entry((3,))}, r"has 8 bytes of data, expected 12"), ({"a": entry((2**40, 0))}, "has the invalid shape"),
+    ({"a": entry((1,) * 255)}, "255 axes"), ({"a": entry(dtype=2, shape=(1,))}, "TensorFlow dtype number 2"),
+    ({"a": entry(dtype=7)}, "TensorFlow dtype number 7"), ({"a": entry() + field(7, b"")}, "'a' is stored in slices"),
+    ({"a": field(2, field(3, 1))}, "unknown rank"), ({"a": b"\x08" + b"\xff" * 11}, "the varint at byte"),
+    ({"a": b"\x0b"}, "the field at byte"),
+    ({"a.b": entry(), "a/b": entry(offset=8)}, "two names of the same tensor"),
+    ({"x" * 1100: entry()}, "the entry at byte"), ({"dense_3/kernel": entry()}, "has a number from Keras"),
+    ({"layer_normalization/gamma": entry()}, "has a number from Keras"),
+    ({"model/w/.ATTRIBUTES/VARIABLE_VALUE": entry()}, "TensorFlow 2"),
+    ({"_CHECKPOINTABLE_OBJECT_GRAPH": entry(dtype=7)}, "TensorFlow 2"),
+    ({"bert/encoder/layer_shared/output/dense/bias": entry()}, "first ALBERT of albert_zh"),
+])  # fmt: skip
+def test_tensors_that_cannot_be_are_refused(
+    entries: dict[str, bytes], message: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("made")
+    write_index(folder, entries, b"\0" * (16 if "two names" in message else 8))
     with pytest.raises(CheckpointError, match=message):
-        header(tmp_path)
+        header(folder)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (table(block([(b"", field(1, 1) + field(2, 1))])), "big-endian"),
-        (table(block([(b"", HEADER + field(3, field(2, 2)))])), "version 2"),
-        (table(block([(b"", field(1, 10**9))])), "1000000000 data files"),
-        (table(block([(b"", b"")])), "0 data files"),
-        (table(), "the index is empty"),
-        (table(block([(b"a", entry())])), "not sorted"),
-        (table(block([(b"", HEADER), (b"b", entry()), (b"a", entry())])), "not sorted"),
-        (table(block([(b"", HEADER), (b"a", entry()), (b"a", entry())])), "not sorted"),
-        (table(block([(b"", HEADER), (b"\xff", entry())])), "not UTF-8"),
-        (table(b"\0\0\0"), "a block has 3 bytes"),
-        (table(struct.pack("<I", 2**32 - 1)), "list of restart points"),
-        (table(block([(b"", HEADER)]), kind=2), "the unknown type 2"),
-        (table(varint(2**32) + b"\0" * 8, kind=1), "cannot expand to 4294967296"),
-        (table(varint(5) + b"\x00a", kind=1), "holds 1 bytes, expected 5"),
-        (table(varint(1) + b"\x08abc", kind=1), "extends past its declared"),
-        (table(varint(4) + b"\x00a\x01\x02", kind=1), "2 bytes back"),
-        (table(varint(4) + b"\xf0", kind=1), "extends past its declared"),
-        (b"\xff" * 40 + MAGIC, "the varint at byte"),
-        (b"\0" * 48, "does not end"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_files_that_are_no_indexes_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
-    write_table(tmp_path, content)
+@together(("content", "message"), [
+    (table(block([(b"", field(1, 1) + field(2, 1))])), "big-endian"),
+    (table(block([(b"", HEADER + field(3, field(2, 2)))])), "version 2"),
+    (table(block([(b"", field(1, 10**9))])), "1000000000 data files"), (table(block([(b"", b"")])), "0 data files"),
+    (table(), "the index is empty"), (table(block([(b"a", entry())])), "not sorted"),
+    (table(block([(b"", HEADER), (b"b", entry()), (b"a", entry())])), "not sorted"),
+    (table(block([(b"", HEADER), (b"a", entry()), (b"a", entry())])), "not sorted"),
+    (table(block([(b"", HEADER), (b"\xff", entry())])), "not UTF-8"), (table(b"\0\0\0"), "a block has 3 bytes"),
+    (table(struct.pack("<I", 2**32 - 1)), "list of restart points"),
+    (table(block([(b"", HEADER)]), kind=2), "the unknown type 2"),
+    (table(varint(2**32) + b"\0" * 8, kind=1), "cannot expand to 4294967296"),
+    (table(varint(5) + b"\x00a", kind=1), "holds 1 bytes, expected 5"),
+    (table(varint(1) + b"\x08abc", kind=1), "extends past its declared"),
+    (table(varint(4) + b"\x00a\x01\x02", kind=1), "2 bytes back"),
+    (table(varint(4) + b"\xf0", kind=1), "extends past its declared"),
+    (b"\xff" * 40 + MAGIC, "the varint at byte"), (b"\0" * 48, "does not end"),
+])  # fmt: skip
+def test_files_that_are_no_indexes_are_refused(
+    content: bytes, message: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("made")
+    write_table(folder, content)
     with pytest.raises(CheckpointError, match=rf"model\.ckpt-7\.index: .*{message}"):
-        header(tmp_path)
+        header(folder)
 
 
 def test_blocks_that_are_read_twice_are_refused(tmp_path: Path) -> None:
@@ -316,14 +301,9 @@ def test_a_block_that_repeats_what_is_far_behind_takes_seconds(tmp_path: Path) -
     module = "mlxbert.export.tensorflow.reader"
     code = f"from pathlib import Path\nfrom {module} import read_headers\nread_headers(Path.cwd())"
     ran = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])},
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
+        [sys.executable, "-c", code], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])},
+        capture_output=True, text=True, timeout=SECONDS, check=False,
+    )  # fmt: skip
     assert "list of restart points" in ran.stderr
 
 

@@ -6,26 +6,20 @@ import pytest
 
 from mlxbert.scale.callables import CALLABLES
 from mlxbert.scale.commands import COMMANDS
+from tests.helpers.cases import together
 from tests.helpers.program import call
 
 BASE = ("embed", "--input", "in.parquet", "--output", "out")
 CLASSIFY = ("classify", *BASE[1:])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (("embed", "--input", "in.parquet"), "--output"),
-        (("embed", "--output", "out"), "--input"),
-        ((*BASE, "cat"), "cat"),
-        ((*BASE, "--part-rows", "0"), "--part-rows"),
-        ((*BASE, "--server", "http://127.0.0.1:9"), "--server"),
-        ((*BASE, "--pair-column", "b"), "--pair-column"),
-        ((*CLASSIFY, "--text-column", "a", "--text-column", "b"), "--text-column"),
-        ((*CLASSIFY, "--labels", "a,b", "--pair-column", "b"), "--labels"),
-        ((*CLASSIFY, "--multi"), "--multi"),
-    ],
-)
+@together(("arguments", "named"), [
+    (("embed", "--input", "in.parquet"), "--output"), (("embed", "--output", "out"), "--input"),
+    ((*BASE, "cat"), "cat"), ((*BASE, "--part-rows", "0"), "--part-rows"),
+    ((*BASE, "--server", "http://127.0.0.1:9"), "--server"), ((*BASE, "--pair-column", "b"), "--pair-column"),
+    ((*CLASSIFY, "--text-column", "a", "--text-column", "b"), "--text-column"),
+    ((*CLASSIFY, "--labels", "a,b", "--pair-column", "b"), "--labels"), ((*CLASSIFY, "--multi"), "--multi"),
+])  # fmt: skip
 def test_wrong_options(arguments: tuple[str, ...], named: str) -> None:
     call("ray", *arguments).fails(2, named)
 

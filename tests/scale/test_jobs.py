@@ -147,15 +147,10 @@ def test_a_complete_job_that_lost_a_part_is_not_complete(planned: Plan, tmp_path
     assert json.loads((tmp_path / "out" / MANIFEST).read_text())["complete"] is False
 
 
-@pytest.mark.parametrize(
-    ("changes", "name"),
-    [
-        ({"rows": 9}, "part rows"),
-        ({"options": {"normalize": True}}, "options"),
-        ({"strict": True}, "options"),
-        ({"keep": ("more",)}, "columns"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "name"), [
+    ({"rows": 9}, "part rows"), ({"options": {"normalize": True}}, "options"), ({"strict": True}, "options"),
+    ({"keep": ("more",)}, "columns"),
+], ids=str)  # fmt: skip
 def test_another_job_does_not_go_on_in_the_same_folder(planned: Plan, changes: dict[str, Any], name: str) -> None:
     job = planned()
     compute(job, job.begin(overwrite=False)[:1])
