@@ -238,25 +238,18 @@ def _workers(job: WorkerJob, sides: Sequence[str]) -> Iterator["Workers"]:
 
 
 class _BenchWorker:
-    """A process that computes forward passes or steps of training on request.
-
-    Attributes:
-        process: The worker process.
-        start: The seconds until the first pass was computed or, for training, until the model was loaded.
-        facts: The facts that the worker reported; for training, empty before the first step.
-        peak: The peak memory that the worker last reported, in bytes.
-        memory: The memory of the process that the worker last reported (see `worker.process_memory`).
-    """
+    """A process that computes forward passes or steps of training on request."""
 
     def __init__(self, job: WorkerJob) -> None:
         started = time.perf_counter()
         command = [sys.executable, "-m", worker.__name__, job.to_json()]
         pipe, self._stderr = subprocess.PIPE, tempfile.TemporaryFile("w+")  # noqa: SIM115
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._stderr, text=True)
-        self._side, self.peak, self.memory = job.side, 0, dict[str, int]()
+        self._side = job.side
+        self.peak, self.memory = 0, dict[str, int]()  # as last reported: peak in bytes, see `worker.process_memory`
         try:
             self._read()
-            self.start = round(time.perf_counter() - started, 3)
+            self.start = round(time.perf_counter() - started, 3)  # until the first pass or, for training, the model
             self.facts: dict[str, Any] = {} if job.train else self._read()
         except BaseException:
             self.__exit__()

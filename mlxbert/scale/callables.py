@@ -39,11 +39,7 @@ def require(package: str, what: str) -> None:
 
 
 class _TextColumns(ABC):
-    """Loads a model, and computes a task for the texts in one or two columns of tables.
-
-    Attributes:
-        schema: The columns with the results, as a schema of pyarrow. The column `error` is null unless the row failed.
-    """
+    """Loads a model, and computes a task for the texts in one or two columns of tables."""
 
     task: ClassVar[str]
 
@@ -68,7 +64,7 @@ class _TextColumns(ABC):
             backend().limit_cores(count)
         self._task: Any = self._thread.submit(entry.make, self.model, self._options).result()
         fields = [*self._fields(self.model), ("truncated", pa.bool_()), ("error", pa.string())]
-        self.schema = pa.schema(fields)
+        self.schema = pa.schema(fields)  # the columns with the results; `error` is null unless the row failed
 
     def __call__(self, batch: Any) -> Any:
         """Returns a batch as a table of pyarrow with further columns, those of `schema`.

@@ -4,9 +4,10 @@ They are computed as in training, through mlxbert's own layers and functions. A 
 (see `ComputedOperation.error`). Training would not reveal it, because Adam divides gradients by their size.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -42,6 +43,7 @@ from mlxbert.nn.backend import PositionedQK
 from mlxbert.nn.ops import backend
 from mlxbert.train.nn import losses
 
+_AFFINE = ("weight", "bias")  # parameters of layers
 _ROWS = (1, 5, 40, 4100)  # of layer norms; a GPU sums many rows in two passes
 _WORDS = 30_522  # the vocabulary of BERT
 _FLOAT32 = DTYPES[:1]
@@ -101,25 +103,37 @@ def _vjp(function: Callable[..., mx.array], arrays: list[mx.array], up: mx.array
     return mx.vjp(function, arrays, [up])[1]
 
 
+def _of_each(
+    title: str, parts: Sequence[str], gradients: Sequence[mx.array], expected: Sequence[F64], **facts: Any
+) -> Iterator[ComputedOperation]:
+    """Yields the check of each gradient; `facts` are further fields of `ComputedOperation`."""
+    for part, gradient, right in zip(parts, gradients, expected, strict=True):
+        yield ComputedOperation(f"{title}: {part}", gradient, right, **facts)
+
+
+def _with_parameters(layer: Any, names: Sequence[str]) -> Callable[..., mx.array]:
+    """Returns a function of the input and the named parameters of a layer."""
+
+    def run(x: mx.array, *parameters: mx.array) -> mx.array:
+        for name, parameter in zip(names, parameters, strict=True):
+            setattr(layer, name, parameter)
+        return layer(x)
+
+    return run
+
+
 def _linear(inputs: RandomInputs) -> Iterator[ComputedOperation]:
     for width, size in ((30, 41), (64, 64)) if inputs.wide else ((64, 64),):
         layer, weight = linear(inputs, width, size)
-        arrays = [layer.weight, layer.bias]
-
-        def run(x: mx.array, weight: mx.array, bias: mx.array, layer: ops.Linear = layer) -> mx.array:
-            layer.weight, layer.bias = weight, bias
-            return layer(x)
-
+        arrays, run = [layer.weight, layer.bias], _with_parameters(layer, _AFFINE)
         for rows in (1, 5, 40, 1024) if inputs.wide else (40, 1024):
             (x, a), (up, u) = inputs.draw(rows, width), inputs.draw(rows, size)
+            title, expected = (
+                f"gradient of linear layer {width} -> {size}, {rows} rows",
+                (u @ weight, u.T @ a, u.sum(0)),
+            )
             gradients = _vjp(run, [x, *arrays], up)
-            for name, gradient, expected in zip(
-                ("input", "weight", "bias"), gradients, (u @ weight, u.T @ a, u.sum(0)), strict=True
-            ):
-                yield ComputedOperation(
-                    f"gradient of linear layer {width} -> {size}, {rows} rows: {name}", gradient, expected,
-                    odd=is_odd(width, size),
-                )  # fmt: skip
+            yield from _of_each(title, ("input", *_AFFINE), gradients, expected, odd=is_odd(width, size))
 
 
 def _quantized(inputs: RandomInputs) -> Iterator[ComputedOperation]:
@@ -148,12 +162,7 @@ def _layer_norm(inputs: RandomInputs) -> Iterator[ComputedOperation]:
     for width, rows in product(WIDTHS, _ROWS) if inputs.wide else product((30, 768), (40,)):
         (x, a, scale), (weight, w), (bias, b) = rows_of(inputs, rows, width), inputs.draw(width), inputs.draw(width)
         up, u = inputs.draw(rows, width)
-        layer = ops.LayerNorm(width, eps=EPS)
-
-        def run(x: mx.array, weight: mx.array, bias: mx.array, layer: ops.LayerNorm = layer) -> mx.array:
-            layer.weight, layer.bias = weight, bias
-            return layer(x)
-
+        run = _with_parameters(ops.LayerNorm(width, eps=EPS), _AFFINE)
         _, *expected = formulas.layer_norm(a, w, b, EPS, u)
         yield from _norm_gradients(
             f"gradient of layer norm of {width}, {rows} rows", run, [x, weight, bias], up, expected, scale
@@ -166,12 +175,7 @@ def _layer_norm(inputs: RandomInputs) -> Iterator[ComputedOperation]:
 def _rms_norm(inputs: RandomInputs) -> Iterator[ComputedOperation]:
     for width in RMS_WIDTHS if inputs.wide else (256, 768):
         (x, a, scale), (weight, w), (up, u) = rows_of(inputs, 40, width), inputs.draw(width), inputs.draw(40, width)
-        layer = ops.RMSNorm(width, eps=EPS, plus_one=False)
-
-        def run(x: mx.array, weight: mx.array, layer: ops.RMSNorm = layer) -> mx.array:
-            layer.weight = weight
-            return layer(x)
-
+        run = _with_parameters(ops.RMSNorm(width, eps=EPS, plus_one=False), _AFFINE[:1])
         _, *expected = formulas.rms_norm(a, w, EPS, u)
         yield from _norm_gradients(f"gradient of RMS norm of {width}", run, [x, weight], up, expected, scale)
 
@@ -190,8 +194,7 @@ def _norm_gradients(
         f"{name}: input", of_input.astype(mx.float32) * mx.array(scale, dtype=mx.float32), expected[0] * scale,
         odd=odd,
     )  # fmt: skip
-    for part, gradient, right in zip(("weight", "bias"), of_parameters, expected[1:], strict=False):
-        yield ComputedOperation(f"{name}: {part}", gradient, right, odd=odd)
+    yield from _of_each(name, _AFFINE[: len(of_parameters)], of_parameters, expected[1:], odd=odd)
 
 
 def _attention(inputs: RandomInputs) -> Iterator[ComputedOperation]:
@@ -240,10 +243,8 @@ def _attention_gradients(
         def run(q: mx.array, k: mx.array, v: mx.array, attend: _Attend = attend) -> mx.array:
             return attend(q, k, v, scale, mask, kind)
 
-        for part, gradient, right in zip(
-            ("queries", "keys", "values"), _vjp(run, [q, k, v], up), expected, strict=True
-        ):
-            yield ComputedOperation(f"{title}: {part}", gradient, right, factor=score_factor(inputs), odd=is_odd(size))
+        found, factor = _vjp(run, [q, k, v], up), score_factor(inputs)
+        yield from _of_each(title, ("queries", "keys", "values"), found, expected, factor=factor, odd=is_odd(size))
 
 
 def _attention_weights(inputs: RandomInputs) -> Iterator[ComputedOperation]:
@@ -260,9 +261,9 @@ def _attention_weights(inputs: RandomInputs) -> Iterator[ComputedOperation]:
             return backend().attention_weights(PositionedQK(q, k, mask=mask), size**-0.5)
 
         expected = formulas.weights_gradients(a, b, size**-0.5, weights, u)
-        for part, gradient, right in zip(("queries", "keys"), _vjp(run, [q, k], up), expected, strict=True):
-            name = f"gradient of attention weights, head size {size}, length {length}, {kind}: {part}"
-            yield ComputedOperation(name, gradient, right, factor=score_factor(inputs))
+        title = f"gradient of attention weights, head size {size}, length {length}, {kind}"
+        found = _vjp(run, [q, k], up)
+        yield from _of_each(title, ("queries", "keys"), found, expected, factor=score_factor(inputs))
 
 
 def _rotation(inputs: RandomInputs) -> Iterator[ComputedOperation]:
@@ -283,8 +284,7 @@ def _mixture(inputs: RandomInputs) -> Iterator[ComputedOperation]:
         pulled,
     )
     parts = "tokens", "first weights", "second weights", "shares"
-    for part, gradient, right in zip(parts, gradients, expected, strict=True):
-        yield ComputedOperation(f"gradient of mixture of experts: {part}", gradient, right, factor=2)
+    yield from _of_each("gradient of mixture of experts", parts, gradients, expected, factor=2)
 
 
 def _rows(inputs: RandomInputs) -> Iterator[ComputedOperation]:

@@ -33,6 +33,15 @@ _USES_PRODUCTS = frozenset({"products"})
 _EXPERTS = 4
 
 
+def _in_both_modes(
+    name: str, compute: Callable[[], mx.array], expected: F64, *, odd: bool = False
+) -> Iterator[ComputedOperation]:
+    """Yields the checks of a computation as training does it, and as inference does it."""
+    yield ComputedOperation(name, compute(), expected, odd=odd)
+    with inference():
+        yield ComputedOperation(f"{name}, in inference", compute(), expected, odd=odd)
+
+
 def is_odd(*widths: int) -> bool:
     """Whether one of the widths occurs in no published model, that is, whether it is not a multiple of 8."""
     return any(width % 8 for width in widths)
@@ -95,9 +104,7 @@ def _linear(inputs: RandomInputs) -> Iterator[ComputedOperation]:
         for rows in (5, 1024):
             x, a = inputs.draw(rows, width)
             name, expected = f"linear layer {width} -> {size}, {rows} rows", a @ weight.T + as_float64(layer.bias)
-            yield ComputedOperation(name, layer(x), expected, odd=is_odd(width, size))
-            with inference():
-                yield ComputedOperation(f"{name}, in inference", layer(x), expected, odd=is_odd(width, size))
+            yield from _in_both_modes(name, partial(layer, x), expected, odd=is_odd(width, size))
 
 
 def quantized(inputs: RandomInputs) -> tuple[Callable[[mx.array], mx.array], F64, float]:
@@ -137,9 +144,7 @@ def _activated(inputs: RandomInputs) -> Iterator[ComputedOperation]:
     layer, weight = linear(inputs, 64, 128)
     x, a = inputs.draw(1024, 64)
     expected = formulas.ACTIVATIONS["gelu"](a @ weight.T + as_float64(layer.bias))
-    yield ComputedOperation("linear layer with gelu", backend().activated("gelu", layer, x), expected)
-    with inference():
-        yield ComputedOperation("linear layer with gelu, in inference", backend().activated("gelu", layer, x), expected)
+    yield from _in_both_modes("linear layer with gelu", partial(backend().activated, "gelu", layer, x), expected)
 
 
 def rows_of(inputs: RandomInputs, rows: int, width: int) -> tuple[mx.array, F64, F64]:
@@ -160,9 +165,7 @@ def _layer_norm(inputs: RandomInputs) -> Iterator[ComputedOperation]:
         layer = ops.LayerNorm(width, eps=EPS)
         layer.weight, layer.bias = weight, bias
         expected, *_ = formulas.layer_norm(a, w, b, EPS, np.zeros_like(a))
-        yield ComputedOperation(f"layer norm of {width}", layer(x), expected, odd=is_odd(width))
-        with inference():
-            yield ComputedOperation(f"layer norm of {width}, in inference", layer(x), expected, odd=is_odd(width))
+        yield from _in_both_modes(f"layer norm of {width}", partial(layer, x), expected, odd=is_odd(width))
 
 
 def _rms_norm(inputs: RandomInputs) -> Iterator[ComputedOperation]:
@@ -171,9 +174,7 @@ def _rms_norm(inputs: RandomInputs) -> Iterator[ComputedOperation]:
         layer = ops.RMSNorm(width, eps=EPS, plus_one=False)
         layer.weight = weight
         expected, *_ = formulas.rms_norm(a, w, EPS, np.zeros_like(a))
-        yield ComputedOperation(f"RMS norm of {width}", layer(x), expected, odd=is_odd(width))
-        with inference():
-            yield ComputedOperation(f"RMS norm of {width}, in inference", layer(x), expected, odd=is_odd(width))
+        yield from _in_both_modes(f"RMS norm of {width}", partial(layer, x), expected, odd=is_odd(width))
 
 
 # Cases of attention: head size, length and mask. Metal has a kernel for each head size from 64 on, another for up to 8

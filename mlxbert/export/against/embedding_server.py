@@ -39,10 +39,6 @@ class EmbeddingServer:
         model: The name of the model on the server; by default the name of `source` if the server has it, or else the
             server's only model.
         source: The name or path of the model to compare with.
-
-    Attributes:
-        url: The address with the route.
-        refused: What the server says about each text that it refuses, by index.
     """
 
     def __init__(self, url: str, model: str | None, source: str) -> None:
@@ -55,10 +51,11 @@ class EmbeddingServer:
         self._http = rooms.part("HTTP client")
         self._client = self._http.HttpClient(url, hint=_ADDRESS_HINT, name="against")
         self._model, self._source = model, source
-        self.refused: dict[int, str] = {}
+        self.refused: dict[int, str] = {}  # what the server says about each text that it refuses, by index
 
     @property
     def url(self) -> str:
+        """The address with the route."""
         return str(self._client.url) + (self._route or "")
 
     def vectors(self, texts: Sequence[str], on_progress: OnProgress) -> "list[Floats | None]":
