@@ -163,10 +163,13 @@ def test_a_full_disk_ends_the_job_and_leaves_no_half_of_a_part(tiny_folder: Path
         subprocess.run(["umount", str(output)], check=True)
 
 
-def test_more_cpus_than_any_node_has(tiny_folder: Path, source: Path, tmp_path: Path) -> None:
+def test_more_cpus_than_any_node_has_and_an_address_where_nothing_listens(
+    tiny_folder: Path, source: Path, tmp_path: Path
+) -> None:
     cpus = str((os.cpu_count() or 1) + 1)
     outcome = process(*options(tiny_folder, source, tmp_path / "out", "local"), "--cpus", cpus)
     outcome.fails(2, "--cpus")
+    call(*options(tiny_folder, source, tmp_path / "out", "127.0.0.1:9")).fails(1, "127.0.0.1:9")
 
 
 def test_actors_of_ray_data(tiny_folder: Path, source: Path) -> None:
@@ -194,7 +197,3 @@ ray.shutdown()
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT, env=environment, check=True
     )
     assert printed.stdout.split()[-3:] == [str(ROWS), "1", "1"]  # rows, failed rows, cores of an actor with one CPU
-
-
-def test_an_address_where_nothing_listens(tiny_folder: Path, source: Path, tmp_path: Path) -> None:
-    call(*options(tiny_folder, source, tmp_path / "out", "127.0.0.1:9")).fails(1, "127.0.0.1:9")

@@ -181,25 +181,24 @@ def test_a_place_where_one_may_not_write_is_refused(a: Path, tmp_path: Path) -> 
 @pytest.mark.usefixtures("measurement")
 def test_only_a_former_conversion_is_replaced(a: Path, tmp_path: Path) -> None:
     b = tmp_path / "b"
-    assert call("convert", str(a), str(b), "--dtype", "float16", *SHARDS).status == 0
+    again = ("convert", str(a), str(b), "--overwrite")
+    assert call(*again[:3], "--dtype", "float16", *SHARDS).status == 0
     before = snapshot(b)
-    call("convert", str(a), str(b)).fails(2, "already exists", "--overwrite replaces the folder")
+    call(*again[:3]).fails(2, "already exists", "--overwrite replaces the folder")
     call("convert", str(tmp_path / "none"), str(b), "--overwrite").fails(1, "none")
     assert snapshot(b) == before
     (b / "runs").mkdir()
     for mine in (b / "mine.md", b / "runs" / "log"):
         mine.write_text("next to it")
-        call("convert", str(a), str(b), "--overwrite").fails(
-            2, mine.name, "mlxbert did not write", "move this file away"
-        )
+        call(*again).fails(2, mine.name, "mlxbert did not write", "move this file away")
         assert mine.read_text() == "next to it"
         mine.unlink()
     for manifest in ("", "{}", "[]", '{"written": 1}', "[" * 100_000):
         (b / MANIFEST).write_text(manifest)
-        call("convert", str(a), str(b), "--overwrite").fails(2, "mlxbert did not write")
+        call(*again).fails(2, "mlxbert did not write")
     (b / MANIFEST).write_bytes(before[MANIFEST])
     assert snapshot(b) == before
-    done = call("convert", str(a), str(b), "--overwrite")
+    done = call(*again)
     assert done.status == 0 and done.lines[0]["changed"] == []
     assert set(snapshot(b)) == {*done.lines[0]["written"], MANIFEST} and names(tmp_path) == ["a", "b"]
 

@@ -33,16 +33,10 @@ def test_a_constant_of_the_length_is_the_middle_of_the_longest() -> None:
         assert table.values[start : start + table.count.at(2, length)].tolist() == [*range(1 - length, length)]
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda ids: [ids + 1 if ids.shape[1] > 6 else ids],
-        lambda ids: [ids[:, : 2 ** ids.shape[1] % 5 + 1]],
-        lambda ids: [ids + mx.array(np.arange(ids.shape[1]) ** ids.shape[1])],
-        lambda ids: [ids * (0.5 / ids.shape[1])],
-    ],
-    ids=["branch", "size", "constant", "factor"],
-)
+@pytest.mark.parametrize("function", [
+    lambda ids: [ids + 1 if ids.shape[1] > 6 else ids], lambda ids: [ids[:, : 2 ** ids.shape[1] % 5 + 1]],
+    lambda ids: [ids + mx.array(np.arange(ids.shape[1]) ** ids.shape[1])], lambda ids: [ids * (0.5 / ids.shape[1])],
+], ids=["branch", "size", "constant", "factor"])  # fmt: skip
 def test_what_is_no_formula_of_the_batch_is_refused(function: object) -> None:
     with pytest.raises(MlxbertError):
         record(function, 1, 9)  # type: ignore[arg-type]

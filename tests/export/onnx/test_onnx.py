@@ -338,18 +338,12 @@ def test_an_adapter_is_merged_and_named(source: Path, tmp_path: Path) -> None:
     assert [*conversion.difference.outputs.heads] == ["sequence_classifier"]
 
 
-@pytest.mark.parametrize(
-    ("make", "task", "left_out"),
-    [
-        (save_splade, None, ["next-sentence head", "sparse vectors"]),
-        (save_routed, "fill-mask", ["next-sentence head", "sparse vectors"]),
-        (save_splade, "embed", None),
-        (save_routed, "embed", None),
-        (token_folders._pylate, None, None),
-        (token_folders._stanford, "embed", None),
-        (token_folders.bge_m3, None, [KINDS["tokens"].title]),
-    ],
-)
+@pytest.mark.parametrize(("make", "task", "left_out"), [
+    (save_splade, None, ["next-sentence head", "sparse vectors"]),
+    (save_routed, "fill-mask", ["next-sentence head", "sparse vectors"]),
+    (save_splade, "embed", None), (save_routed, "embed", None), (token_folders._pylate, None, None),
+    (token_folders._stanford, "embed", None), (token_folders.bge_m3, None, [KINDS["tokens"].title]),
+])  # fmt: skip
 def test_what_is_left_out_is_said_and_another_model_refused(
     make: Any, task: str | None, left_out: list[str] | None, tmp_path: Path
 ) -> None:
