@@ -139,24 +139,18 @@ def test_the_facts_do_nothing_that_the_first_step_of_training_has_to_do(
 ) -> None:
     done: list[str] = []
 
-    def compute(lengths: Sequence[int]) -> dict[str, float]:
-        done.append("step")
-        return {"seconds": 1.0}
+    def noted(name: str, result: dict[str, Any]) -> Any:
+        return lambda *given: done.append(name) or result
 
-    def facts() -> dict[str, Any]:
-        done.append("facts")
-        return {"dtype": "float32"}
-
-    monkeypatch.setattr(worker, "torch_side", lambda job: MeasuredLibrary(compute, facts, lambda: 7))
+    library = MeasuredLibrary(noted("step", {"seconds": 1.0}), noted("facts", {"dtype": "float32"}), lambda: 7)
+    monkeypatch.setattr(worker, "torch_side", lambda job: library)
     monkeypatch.setattr(worker, "process_memory", lambda: {"resident": 9})
     monkeypatch.setattr("sys.stdin", ['{"lengths": [8], "least": 0}\n'] * 2)
     said: list[dict[str, Any]] = []
     worker._serve(WorkerJob("folder", PEER, "float32", "cpu", train), said.append)
     assert done == (["step", "facts", "step"] if train else ["step", "facts", "step", "step"])
-    answer, about = (
-        {"seconds": 1.0, "memory": 7, "process_memory": {"resident": 9}},
-        {"dtype": "float32", "memory_of": "process"},
-    )
+    answer = {"seconds": 1.0, "memory": 7, "process_memory": {"resident": 9}}
+    about = {"dtype": "float32", "memory_of": "process"}
     assert said == ([{}, answer, about, answer] if train else [{}, about, answer, answer])
 
 

@@ -99,43 +99,25 @@ def test_a_model_agrees_with_itself(a: Path) -> None:
 SWAPPED = ["cat" if word == "on" else "on" if word == "cat" else word for word in VOCAB]
 # How two folders differ, the names of the differences, and what is said of the first.
 PLANTED: dict[str, tuple[Callable[[Path, Path], object], list[str], str]] = {
-    "eps": (
-        lambda a, b: change_config(b, layer_norm_eps=1e-5),
-        ["layer_norm_eps"],
-        "layer_norm_eps: 0.01 in A; 1e-05 in B",
-    ),
-    "activation": (
-        lambda a, b: change_config(b, hidden_act="gelu_new"),
-        ["hidden_act", "heads.masked_lm.transform.activation"],
-        "hidden_act: gelu in A; gelu_new in B",
-    ),
+    "eps": (lambda a, b: change_config(b, layer_norm_eps=1e-5), ["layer_norm_eps"],
+            "layer_norm_eps: 0.01 in A; 1e-05 in B"),
+    "activation": (lambda a, b: change_config(b, hidden_act="gelu_new"),
+                   ["hidden_act", "heads.masked_lm.transform.activation"], "hidden_act: gelu in A; gelu_new in B"),
     "lower casing": (lambda a, b: save(b, settings={"do_lower_case": False}), ["lower_case", "cut"], ""),
-    "mask token": (
-        lambda a, b: save(b, settings={"mask_token": "paris"}),
-        ["special.mask"],
-        "special.mask: '[MASK]' in A; paris in B",
-    ),
+    "mask token": (lambda a, b: save(b, settings={"mask_token": "paris"}), ["special.mask"],
+                   "special.mask: '[MASK]' in A; paris in B"),
     "two tokens swapped": (lambda a, b: save(b, vocab=SWAPPED), ["vocabulary"], "'cat' in A"),
     "a longer vocabulary": (lambda a, b: save(a, vocab=VOCAB[:-1]), ["vocabulary"], f"{len(VOCAB)} in B; "),
     "longest input": (lambda a, b: save(b, settings={"model_max_length": 20}), ["max_length"], "20 in B"),
-    "longest input for vectors": (
-        lambda a, b: save_st(b, pooling("mean"), transformer={"max_seq_length": 16}),
-        ["max_length"],
-        "16 in B",
-    ),
+    "longest input for vectors": (lambda a, b: save_st(b, pooling("mean"), transformer={"max_seq_length": 16}),
+                                  ["max_length"], "16 in B"),
     "pooling": (lambda a, b: save_st(b, pooling("cls")), ["poolings"], "poolings: mean in A; cls in B"),
     "no Normalize": (lambda a, b: save_st(a, pooling("mean"), NORMALIZE), ["layers"], "Normalize in A"),
-    "similarity": (
-        lambda a, b: save_st(b, pooling("mean"), settings={"similarity_fn_name": "dot"}),
-        ["similarity"],
-        "similarity: cosine in A; dot in B",
-    ),
-    "a tensor of a head": (
-        lambda a, b: write_tensors(b, without(b, "cls.predictions.bias")),
-        ["masked_lm"],
-        "B: tensor 'cls.predictions.bias' is missing",
-    ),
-}
+    "similarity": (lambda a, b: save_st(b, pooling("mean"), settings={"similarity_fn_name": "dot"}), ["similarity"],
+                   "similarity: cosine in A; dot in B"),
+    "a tensor of a head": (lambda a, b: write_tensors(b, without(b, "cls.predictions.bias")), ["masked_lm"],
+                           "B: tensor 'cls.predictions.bias' is missing"),
+}  # fmt: skip
 
 
 @pytest.mark.sampled
@@ -149,8 +131,7 @@ def test_a_planted_difference_is_found_and_named(difference: str, a: Path, b: Pa
 
 
 def test_how_far_a_difference_takes_outputs_apart(a: Path, b: Path) -> None:
-    save_st(b, pooling("cls"))
-    found = mlxbert.verify(a, b)
+    found = mlxbert.verify(a, save_st(b, pooling("cls")))
     assert hidden(found) == 0.0 and vectors(found).largest_difference > 1e-4
     change_config(b, layer_norm_eps=1e-5)
     assert hidden(mlxbert.verify(a, b)) > 1e-4
@@ -166,13 +147,9 @@ def test_dropout_matters_in_training_only(a: Path, b: Path) -> None:
 
 def test_a_missing_pooler(a: Path, b: Path) -> None:
     write_tensors(b, without(b, "pooler", "seq_relationship"))
-    found = mlxbert.verify(a, b)
-    assert sorted(names(found)) == ["next_sentence", "pooler"]
-    assert {difference.text for difference in found.differences} == {
-        "pooler: only A has this part",
-        "next_sentence: only A has this part",
-    }
-    assert mlxbert.verify(b, a).differences[0].text.endswith(": only B has this part")
+    for found, side in ((mlxbert.verify(a, b), "A"), (mlxbert.verify(b, a), "B")):
+        texts = {difference.name: difference.text for difference in found.differences}
+        assert texts == {name: f"{name}: only {side} has this part" for name in ("pooler", "next_sentence")}
 
 
 def test_renamed_labels(tmp_path: Path) -> None:

@@ -43,22 +43,18 @@ def test_every_row_of_the_table_has_all_its_columns() -> None:
     assert len(rows) >= 2 and {len(row) for row in rows} == {len(_cells(bench_line(measured())))}
 
 
-def test_a_row_without_a_peer_has_no_ratios() -> None:
-    assert "(" not in bench_line(measured(peer=False)) and "\N{EN DASH}" in bench_line(measured(peer=False))
-
-
-def test_what_was_not_measured_is_a_dash() -> None:
+def test_what_was_not_measured_is_a_dash_and_without_a_peer_there_are_no_ratios() -> None:
     report = measured(peer=False) | {"training": {"problem": "too little memory"}}
     report["encoding"]["speeds"].pop()
     cells = _cells(bench_line(report))
     assert cells.count("\N{EN DASH}") == 5 and cells[2] == "float16"  # torch, 512 tokens, and three of training
-    assert "\N{EN DASH}" in _drawn(report)
+    assert "\N{EN DASH}" in _drawn(report) and "(" not in bench_line(measured(peer=False))
 
 
 def test_a_machine_that_does_not_say_its_power_has_a_row_without_it() -> None:
-    assert _cells(bench_line({**measured(), "power": {"start": {}, "end": {}}}))[0] == "chip, chip cores"
-    unknown = dict.fromkeys(("power_source", "energy_mode", "thermal_pressure"))
-    assert _cells(bench_line({**measured(), "power": {"start": unknown, "end": unknown}}))[0] == "chip, chip cores"
+    for state in ({}, dict.fromkeys(("power_source", "energy_mode", "thermal_pressure"))):
+        report = {**measured(), "power": {"start": state, "end": state}}
+        assert _cells(bench_line(report))[0] == "chip, chip cores"
 
 
 def test_the_memory_of_each_process_is_shown_before_and_after_many_lengths() -> None:
