@@ -137,7 +137,7 @@ def test_memory_is_measured_before_and_after_texts_of_many_lengths(fakes: dict[s
 def test_the_facts_do_nothing_that_the_first_step_of_training_has_to_do(
     train: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done: list[str] = []
+    done: Any = []
 
     def noted(name: str, result: dict[str, Any]) -> Any:
         return lambda *given: done.append(name) or result

@@ -94,17 +94,18 @@ def test_a_copy_beside_quantized_words_is_left_out(tmp_path: Path) -> None:
 def test_what_would_be_another_model_is_not_written(
     a: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def differing(kind: str) -> None:
+    kind = "config"
+
+    def differing(*sides: object) -> Verification:
         said = Difference(kind, "x", 1, 2, "x: 1 and 2")
         outputs = OutputDifferences(texts=9, tolerance=1e-4)
-        found = Verification(False, "a", "b", (said,), ("a note",), TensorCounts(0, 0, 0, 0), outputs)
-        monkeypatch.setattr(convert, "verify", lambda *sides: found)
+        return Verification(False, "a", "b", (said,), ("a note",), TensorCounts(0, 0, 0, 0), outputs)
 
-    differing("config")
+    monkeypatch.setattr(convert, "verify", differing)
     with pytest.raises(CheckpointError, match=r"different model \(x: 1 and 2\)"):
         mlxbert.convert(a, tmp_path / "b")
     assert names(tmp_path) == ["a"] and not caplog.records
-    differing("output")
+    kind = "output"
     found = mlxbert.convert(a, tmp_path / "b")
     assert not found.difference.agree and found.difference.notes == ("a note",)
     assert [record.getMessage() for record in caplog.records] == [f"{a}: the outputs of the result differ: x: 1 and 2"]
@@ -270,26 +271,20 @@ def test_what_a_killed_run_left_is_taken_or_replaced(a: Path, tmp_path: Path) ->
     assert ".unfinished" not in names(tmp_path / "b")
 
 
-def test_a_module_without_a_folder_of_its_own_takes_nothing_away(tmp_path: Path) -> None:
+def test_a_module_without_a_folder_of_its_own_and_a_transformer_in_one(tmp_path: Path) -> None:
     a = save_st(tmp_path / "a", pooling("mean"), NORMALIZE)
     modules = json.loads((a / "modules.json").read_text())
     modules[2]["path"] = ""
     (a / "modules.json").write_text(json.dumps(modules))
     assert mlxbert.convert(a, tmp_path / "b").difference.agree
-
-
-def test_terms_beside_the_transformer_go_along(tmp_path: Path) -> None:
-    a = save_st(tmp_path / "a", pooling("mean"))
-    inner = a / "0_T"
-    inner.mkdir()
+    (inner := a / "0_T").mkdir()
     for name in ("config.json", "model.safetensors", "vocab.txt"):
         (a / name).rename(inner / name)
-    (inner / "LICENSE").write_text("terms")
-    modules = json.loads((a / "modules.json").read_text())
+    (inner / "LICENSE").write_text("terms")  # they go along
     modules[0]["path"] = "0_T"
     (a / "modules.json").write_text(json.dumps(modules))
-    mlxbert.convert(a, tmp_path / "b")
-    assert (tmp_path / "b" / "0_T" / "LICENSE").read_text() == "terms"
+    mlxbert.convert(a, tmp_path / "c")
+    assert (tmp_path / "c" / "0_T" / "LICENSE").read_text() == "terms"
 
 
 def test_numbers_in_8_bits_that_float16_does_not_hold_are_refused(tmp_path: Path) -> None:
@@ -334,9 +329,9 @@ def test_no_line_of_a_card_is_lost(front: str, text: str, tmp_path_factory: pyte
 
 
 @UNMEASURED
-@pytest.mark.parametrize(
-    ("opener", "ours", "theirs"), [(None, True, True), ("mlx", True, False), ("onnx", False, False)]
-)
+@pytest.mark.parametrize(("opener", "ours", "theirs"), [
+    (None, True, True), ("mlx", True, False), ("onnx", False, False),
+])  # fmt: skip
 def test_the_examples_of_a_card_are_those_that_still_hold(
     opener: str | None, ours: bool, theirs: bool, tmp_path: Path
 ) -> None:

@@ -313,12 +313,14 @@ def test_damaged_tensors_are_refused_by_name(damage: str, b: Path) -> None:
     assert not b.with_name("c").exists()
 
 
+OWN: tuple[Any, ...] = (3, "8", [], {"bits": 5}, {"bits": 8, "group_size": 48}, {"group_size": 32})
+
+
 @pytest.mark.parametrize("settings", [
     {"bits": 8}, {"group_size": 32}, {"bits": 5}, {"bits": 16}, {"bits": "4"}, {"bits": True}, {"bits": None},
     {"bits": 4.0}, {"bits": -4}, {"group_size": 0}, {"group_size": 16}, {"group_size": "64"}, {"group_size": 1e400},
     {"mode": "mxfp4"}, {"mode": 3}, {"encoder.layer.0": {"bits": 8}}, {"embeddings": False},
-    *({QUERY: own} for own in (3, "8", [], {"bits": 5}, {"bits": 8, "group_size": 48}, {"group_size": 32})),
-    [], "4", 4, True, ["bits"],
+    *({QUERY: own} for own in OWN), [], "4", 4, True, ["bits"],
 ], ids=str)  # fmt: skip
 def test_settings_that_do_not_belong_to_the_tensors_are_refused(settings: Any, b: Path) -> None:
     change_config(b, quantization={"group_size": 64, "bits": 4} | settings if isinstance(settings, dict) else settings)
@@ -444,7 +446,8 @@ def test_layers_may_have_other_bits(a: Path, b: Path) -> None:
 def test_inputs_of_layers_are_measured_where_they_matter(
     a: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, take = list[str](), LayerInputs.take
+    asked: Any = []
+    take = LayerInputs.take
     monkeypatch.setattr(LayerInputs, "take", lambda inputs, name: asked.append(name) or take(inputs, name))
     mlxbert.convert(a, tmp_path / "b", quantize=8)
     assert not asked

@@ -116,18 +116,15 @@ def test_labels_and_what_nobody_here_knows_stay_in_the_configuration(tmp_path: P
 @pytest.mark.parametrize("cased", [True, False])
 def test_case_is_told_where_only_the_vocabulary_tells_it(cased: bool, tmp_path: Path, b: Path) -> None:
     a = model("bert", "Model", tmp_path / "a")
-    words, settings = (a / "vocab.txt").read_text(encoding="utf-8"), json.loads(read_settings(a))
-    assert "paris" in words and "do_lower_case" not in settings
-    (a / "vocab.txt").write_text(words.replace("paris", "Paris") if cased else words, encoding="utf-8")
-    found = check_manifest(mlxbert.convert(a, b))["changed"]
-    assert found == (
-        ["tokenizer_config.json: do_lower_case is false, because the vocabulary is cased"] if cased else []
+    words, (before, after) = (
+        (a / "vocab.txt").read_text(encoding="utf-8"),
+        [f / "tokenizer_config.json" for f in (a, b)],
     )
-    assert json.loads(read_settings(b)) == settings | ({"do_lower_case": False} if cased else {})
-
-
-def read_settings(folder: Path) -> str:
-    return (folder / "tokenizer_config.json").read_text(encoding="utf-8")
+    assert "paris" in words and "do_lower_case" not in (settings := json.loads(before.read_text()))
+    (a / "vocab.txt").write_text(words.replace("paris", "Paris") if cased else words, encoding="utf-8")
+    said = ["tokenizer_config.json: do_lower_case is false, because the vocabulary is cased"] * cased
+    assert check_manifest(mlxbert.convert(a, b))["changed"] == said
+    assert json.loads(after.read_text()) == settings | ({"do_lower_case": False} if cased else {})
 
 
 @pytest.mark.sampled
@@ -153,20 +150,18 @@ def test_old_spellings_become_those_of_today(family: str, tmp_path: Path, b: Pat
     pattern = re.compile(r"((?:layer_?norm|full_layer_layer_norm)\.)(weight|bias)$", flags=re.IGNORECASE)
     spelling = {"weight": "gamma", "bias": "beta"}
     old = {pattern.sub(lambda found: found[1] + spelling[found[2]], name): array for name, array in wanted.items()}
-    buffers = {
-        f"{prefix_in(wanted)}embeddings.{name}": mx.arange(8)[None] for name in ("position_ids", "token_type_ids")
-    }
-    write_tensors(a, old | buffers)
-    assert set(check_manifest(mlxbert.convert(a, b))["left_out"]) == set(buffers)
+    buffers = {f"{prefix_in(wanted)}embeddings.{name}" for name in ("position_ids", "token_type_ids")}
+    write_tensors(a, old | dict.fromkeys(buffers, mx.arange(8)[None]))
+    assert {*check_manifest(mlxbert.convert(a, b))["left_out"]} == buffers
     assert_equal(tensors_in(b), wanted)
 
 
 @pytest.mark.parametrize("family", ["modernbert", "nomic", "gte"])
 def test_frequencies_of_rotations_are_left_out(family: str, tmp_path: Path, b: Path) -> None:
-    a = model(family, "Model", tmp_path / "a")
+    a, frequencies = model(family, "Model", tmp_path / "a"), "encoder.rotary_emb.inv_freq"
     wanted = tensors_in(a)
-    write_tensors(a, wanted | {"encoder.rotary_emb.inv_freq": mx.ones(4)})
-    assert check_manifest(mlxbert.convert(a, b))["left_out"] == ["encoder.rotary_emb.inv_freq"]
+    write_tensors(a, wanted | {frequencies: mx.ones(4)})
+    assert check_manifest(mlxbert.convert(a, b))["left_out"] == [frequencies]
     assert_equal(tensors_in(b), wanted)
 
 
@@ -203,22 +198,12 @@ def test_a_pooler_that_is_absent_stays_so(family: str, tmp_path: Path, b: Path) 
     assert_equal(tensors_in(b), tensors)
 
 
+SUMMARY = {"sequence_summary.summary.weight": (30, 30), "sequence_summary.summary.bias": (30,)}
+MASKS = {"mask_predictions.dense.weight": (30, 30), "mask_predictions.classifier.bias": (1,)}
 CARRIED: list[tuple[str, str, dict[str, tuple[int, ...]]]] = [
     ("bert", "BertForMultipleChoice", {"classifier.weight": (1, 30), "classifier.bias": (1,)}),
-    (
-        "electra",
-        "ElectraForMultipleChoice",
-        {
-            "sequence_summary.summary.weight": (30, 30),
-            "sequence_summary.summary.bias": (30,),
-            "classifier.weight": (1, 30),
-        },
-    ),
-    (
-        "deberta-v3",
-        "DebertaV2Model",
-        {"mask_predictions.dense.weight": (30, 30), "mask_predictions.classifier.bias": (1,)},
-    ),
+    ("electra", "ElectraForMultipleChoice", SUMMARY | {"classifier.weight": (1, 30)}),
+    ("deberta-v3", "DebertaV2Model", MASKS),
     ("deberta-v3", "DebertaV2Model", {"deberta.embeddings.position_embeddings.weight": (27, 30)}),
 ]
 
