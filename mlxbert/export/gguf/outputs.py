@@ -8,7 +8,7 @@ from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError, ConfigError, MlxbertError
 from mlxbert.export.compare.compared_model import OpenedModel
 from mlxbert.export.gguf.architectures import GELU, POOLINGS, RANK, GgufArchitecture
-from mlxbert.export.gguf.tensor_table import GgufTensor, TensorTable
+from mlxbert.export.gguf.tensor_table import TensorTable
 from mlxbert.labels.labels import MULTI_LABEL, REGRESSION, Labels
 from mlxbert.machine.device import mx
 from mlxbert.nn.embedder import Dense, Embedder, Normalize
@@ -35,7 +35,6 @@ class Outputs:
     # The metadata, without the prefix with the architecture's name.
     values: dict[str, Any] = field(default_factory=dict)
     whole_values: dict[str, Any] = field(default_factory=dict)  # the metadata by their whole names
-    tensors: list[GgufTensor] = field(default_factory=list)  # the tensors after the encoder
     # A noun phrase for each thing in the model that the file does not give.
     left_out: list[str] = field(default_factory=list)
     kept: tuple[str, ...] = ()  # the parts of the model that the file holds
@@ -102,11 +101,10 @@ def _scores(model: OpenedModel, layers: Mapping[str, str], table: TensorTable) -
         found.values["classifier.pooling_type"] = POOLINGS[facts.pooling or "cls"]
     if facts.pooling == "last_token" and len(labels) == 1:
         found.values["classifier.output_labels"] = [*_ANSWERS]
-        found.tensors.append(table.with_zeros("cls.output.weight", f"{_PREFIX}out.weight"))
+        table.add_with_zeros("cls.output.weight", f"{_PREFIX}out.weight")
     else:
-        names = [(theirs, ours, suffix) for theirs, ours in layers.items() for suffix in ("weight", "bias")]
-        found.tensors += [table.add(f"{theirs}.{suffix}", f"{ours}.{suffix}") for theirs, ours, suffix in names
-                          if table.has(f"{ours}.{suffix}")]  # fmt: skip
+        for theirs, ours in layers.items():
+            table.add_layer(theirs, ours)
     if has_decoder_classifier(model.checkpoint) and (prompt := read_prompt(model.folder)) is not None:
         text = f"{prompt.before} {{query}}{prompt.between} {{document}}{prompt.after}"
         found.whole_values = {f"{_TEMPLATE}s": ["rerank"], f"{_TEMPLATE}.rerank": text}
@@ -142,7 +140,7 @@ def _vectors(model: OpenedModel, architecture: GgufArchitecture, table: TensorTa
         for place, (number, layer) in enumerate(later, 2):
             out, width = layer.linear.weight.shape
             found.values |= {f"dense_{place}_feat_in": width, f"dense_{place}_feat_out": out}
-            found.tensors.append(table.add(f"dense_{place}.weight", f"embedder.layers.{number}.linear.weight"))
+            table.add_layer(f"dense_{place}", f"embedder.layers.{number}.linear")
     elif later:
         kinds = ", ".join(type(layer).__name__ for _, layer in later)
         found.left_out.append(f"the layers after the pooling ({kinds}), so the vectors are those before these layers")

@@ -77,10 +77,9 @@ class TensorTable:
         """Takes the shapes and the tensors of the network by our names, and the type of matrices in the file."""
         self._architecture, self._config = architecture, config
         self._shapes, self._ours, self._type = shapes, ours, type_
-        self._tensors: list[GgufTensor] = []
+        self.tensors: list[GgufTensor] = []
 
-    def encoder(self) -> list[GgufTensor]:
-        self._tensors = []
+    def add_encoder(self) -> None:
         fused = {part: name for name, parts in self._architecture.fused.items() for part in parts}
         for name in self._shapes:
             match = _ENTRY.fullmatch(name)
@@ -94,8 +93,7 @@ class TensorTable:
             elif suffix is None:
                 self._add_experts(name, layer, stem)
             elif stem != "feed_forward":  # the bias of all experts, which llama.cpp does not have
-                self.add(f"blk.{layer}.{self._layer_names[stem]}.{suffix}", name)
-        return self._tensors
+                self._add_unchanged(f"blk.{layer}.{self._layer_names[stem]}.{suffix}", name)
 
     @property
     def _layer_names(self) -> Mapping[str, str]:
@@ -109,24 +107,23 @@ class TensorTable:
         rows, *rest = self._shapes[name]
         self._add(f"{theirs}.{suffix}", (rows - first, *rest), lambda: self._read(name)[first:], name)
 
-    def add(self, theirs: str, name: str) -> GgufTensor:
-        """Adds and returns a tensor that is stored unchanged."""
-        return self._add(theirs, self._shapes[name], lambda: self._read(name), name)
+    def add_layer(self, theirs: str, ours: str) -> None:
+        """Adds the weight and the bias, if any, of a layer after the encoder."""
+        for suffix in ("weight", "bias"):
+            if f"{ours}.{suffix}" in self._shapes:
+                self._add_unchanged(f"{theirs}.{suffix}", f"{ours}.{suffix}")
 
-    def has(self, name: str) -> bool:
-        return name in self._shapes
-
-    def with_zeros(self, theirs: str, name: str) -> GgufTensor:
-        """Adds and returns a matrix with one more row, of zeros."""
+    def add_with_zeros(self, theirs: str, name: str) -> None:
+        """Adds a matrix with one more row, of zeros."""
         rows, width = self._shapes[name]
-        read = lambda: mx.concatenate([self._read(name), mx.zeros((1, width))])  # noqa: E731
-        return self._add(theirs, (rows + 1, width), read, name)
+        self._add(theirs, (rows + 1, width), lambda: mx.concatenate([self._read(name), mx.zeros((1, width))]), name)
 
-    def _add(self, theirs: str, shape: tuple[int, ...], read: Callable[[], mx.array], *names: str) -> GgufTensor:
+    def _add_unchanged(self, theirs: str, name: str) -> None:
+        self._add(theirs, self._shapes[name], lambda: self._read(name), name)
+
+    def _add(self, theirs: str, shape: tuple[int, ...], read: Callable[[], mx.array], *names: str) -> None:
         source = f"tensor {theirs!r} ({', '.join(names)})"
-        tensor = GgufTensor(theirs, shape, read, source, self._stored(theirs, shape))
-        self._tensors.append(tensor)
-        return tensor
+        self.tensors.append(GgufTensor(theirs, shape, read, source, self._stored(theirs, shape)))
 
     def _stored(self, theirs: str, shape: tuple[int, ...]) -> str:
         """Returns the type of a tensor in the file: vectors and small tables stay in float32."""

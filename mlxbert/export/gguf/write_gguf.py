@@ -196,7 +196,7 @@ def _plan(model: OpenedModel, origin: Mapping[str, Any], type_: str, task: str |
         later = build.parameters(model.embedder)
         shapes |= {f"embedder.{name}": array.shape for name, array in later.items()}
     table = TensorTable(architecture, config, shapes, ours, type_)
-    tensors = table.encoder()
+    table.add_encoder()
     outputs = outputs_of(model, architecture, table, task)
     lower_case = isinstance(model.embedder, Embedder) and model.embedder.config.lower_case
     reader = VocabularyReader(model.tokenizer, config.vocab_size, lower_case=lower_case)
@@ -212,7 +212,7 @@ def _plan(model: OpenedModel, origin: Mapping[str, Any], type_: str, task: str |
         "tokenizer.ggml.token_type_count": max(config.type_vocab_size, 1),
     }
     left_out = (*outputs.left_out, *reader.notes, *experts_bias_left_out(model))
-    return _GgufPlan(architecture.name, outputs.pooling, type_, whole, tuple(tensors), left_out)
+    return _GgufPlan(architecture.name, outputs.pooling, type_, whole, tuple(table.tensors), left_out)
 
 
 def _origin(name: str, folder: Path, *, on_hub: bool) -> dict[str, Any]:
