@@ -131,10 +131,7 @@ def explain(problem: Any, typed: Sequence[str]) -> tuple[str, str | None]:
     if extra := _EXTRA.fullmatch(problem.message):
         usage = view.usage(context.command)
         quote = "quote a text that has spaces, or " if " " in extra[1] else ""
-        return (
-            f"{path} takes {usage or 'no arguments'}, so {extra[1]!r:.60} is unexpected",
-            f"{quote}see `{help_of}`",
-        )
+        return (f"{path} takes {usage or 'no arguments'}, so {extra[1]!r:.60} is unexpected", f"{quote}see `{help_of}`")
     if problem.message == "Missing command.":
         return f"{path} needs a command, one of {', '.join(context.command.commands)}", f"see `{help_of}`"
     return problem.format_message(), None

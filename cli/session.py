@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from mlxbert import rooms
 from mlxbert.cli.inputs import ARGUMENTS
-from mlxbert.cli.output.formats import choose
-from mlxbert.cli.output.output_format import OutputFormat
+from mlxbert.cli.output.formats import OutputFormat, choose
 from mlxbert.cli.output.resumable_file import FileOutput
 from mlxbert.cli.shared_options import (
     ComputingOptions,
@@ -124,10 +123,7 @@ def is_remote(model: object) -> "TypeIs[RemoteModel]":
 
 
 def load(
-    task: str | None,
-    options: ComputingOptions,
-    heads: Sequence[str] | None = None,
-    chosen: TaskOptions | None = None,
+    task: str | None, options: ComputingOptions, heads: Sequence[str] | None = None, chosen: TaskOptions | None = None
 ) -> "Model":
     """Loads the model that the options name.
 

@@ -41,8 +41,7 @@ Revision = Annotated[str | None, Option("Branch, tag or commit on the hub.", pan
 Offline = Annotated[bool, Option("Use only the cache; never contact the hub.", panel="Model")]
 Adapter = Annotated[str | None, Option("Adapter (LoRA, DoRA): folder, or name on the hub.", "DIR", panel="Model")]
 ComputingDType = Annotated[
-    DType,
-    Option("Dtype. Used for computations; with auto, it depends on the device.", panel="Model"),
+    DType, Option("Dtype. Used for computations; with auto, it depends on the device.", panel="Model")
 ]
 ComputingDevice = Annotated[Device, Option("Device. With auto, the GPU if there is one.", panel="Model")]
 NoHeader = Annotated[bool, Option("Tables have no header; columns are named 1, 2, …")]

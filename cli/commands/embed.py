@@ -9,16 +9,9 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.inputs import ARGUMENTS, open_input
-from mlxbert.cli.output.formats import ANY_VECTORS, FORMATS, JSON_LINES, choose
-from mlxbert.cli.output.output_format import OutputFormat
+from mlxbert.cli.output.formats import ANY_VECTORS, FORMATS, JSON_LINES, OutputFormat, choose
 from mlxbert.cli.output.resumable_file import check_output
-from mlxbert.cli.shared_options import (
-    FileOptions,
-    RecordOptions,
-    ServedOptions,
-    options_of,
-    with_options,
-)
+from mlxbert.cli.shared_options import FileOptions, RecordOptions, ServedOptions, options_of, with_options
 from mlxbert.cli.views import console, vectors as vector_views
 from mlxbert.errors import ArgumentError
 from mlxbert.folders.fingerprint import hash_model
@@ -75,10 +68,7 @@ def _embed(
 embed = with_options(
     _embed,
     _ENTRY.about or "",
-    [
-        *options_of(EmbedWordsOptions, only=["layer"]),
-        *options_of(SparseOptions, only=["top_k"]),
-    ],
+    [*options_of(EmbedWordsOptions, only=["layer"]), *options_of(SparseOptions, only=["top_k"])],
 )
 
 

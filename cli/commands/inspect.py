@@ -13,14 +13,12 @@ from mlxbert.option_declarations import Option
 def inspect(
     out: OutputOptions,
     model: Annotated[
-        str,
-        typer.Argument(metavar="MODEL", envvar="MLXBERT_MODEL", help="Hub name, folder or 'builtin'."),
+        str, typer.Argument(metavar="MODEL", envvar="MLXBERT_MODEL", help="Hub name, folder or 'builtin'.")
     ] = "builtin",
     revision: Revision = None,
     offline: Offline = False,
     everything: Annotated[
-        bool,
-        typer.Option("--all", help="Also show the configuration and all parts, with mlxbert's own tensor names."),
+        bool, typer.Option("--all", help="Also show the configuration and all parts, with mlxbert's own tensor names.")
     ] = False,
     tensors: Annotated[bool, Option("Like --all, but with a line for every tensor.")] = False,
 ) -> None:

@@ -64,8 +64,7 @@ def models_download(talk: TalkOptions, name: Name, revision: Revision = None) ->
 def models_verify(
     out: OutputOptions,
     name: Annotated[
-        str | None,
-        typer.Argument(metavar="NAME", help="Name on the hub; by default, all models.", show_default=False),
+        str | None, typer.Argument(metavar="NAME", help="Name on the hub; by default, all models.", show_default=False)
     ] = None,
     revision: Revision = None,
 ) -> None:

@@ -16,13 +16,7 @@ from mlxbert.cli import session
 from mlxbert.cli.inputs import open_input, open_questions, open_texts
 from mlxbert.cli.output.formats import TABLES
 from mlxbert.cli.output.resumable_file import check_output
-from mlxbert.cli.shared_options import (
-    FileOptions,
-    PairInputOptions,
-    RecordOptions,
-    ServedOptions,
-    with_options,
-)
+from mlxbert.cli.shared_options import FileOptions, PairInputOptions, RecordOptions, ServedOptions, with_options
 from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError
 from mlxbert.option_declarations import Option
@@ -104,10 +98,6 @@ class TaskArguments(NamedTuple):
     chosen: Any
 
 
-def _nothing(typed: TaskArguments) -> None:
-    pass
-
-
 @dataclass(frozen=True)
 class CommandHooks:
     """What a command does in its own way."""
@@ -115,7 +105,7 @@ class CommandHooks:
     # A function that takes the model and the options of the task, and returns the function that draws a result.
     draw: Callable[[Any, Any], session.Draw]
     # A function that raises an error for bad input, called before a model is loaded.
-    check: Callable[[TaskArguments], None] = _nothing
+    check: Callable[[TaskArguments], None] = lambda typed: None
 
 
 def _check_quotes(typed: TaskArguments) -> None:

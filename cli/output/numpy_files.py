@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from mlxbert.cli.output.output_format import CHUNK, OutputFormat, stack
+from mlxbert.cli.output.formats import CHUNK, OutputFormat
+from mlxbert.results.embed import stack_vectors
 from mlxbert.results.result import Failure
 
 
@@ -28,7 +29,7 @@ class Npy(OutputFormat):
 
     def write_part(self, file: IO[bytes], results: Sequence[Any], kept: Sequence[Mapping[str, Any]]) -> None:
         """Writes the vectors, little-endian, without a header."""
-        file.write(stack(results, self).tobytes())
+        file.write(stack_vectors(results, self.width, self.dtype).tobytes())
 
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
         from numpy.lib import format as npy

@@ -11,10 +11,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
 
-from mlxbert.cli.output.output_format import OutputFormat, stack, utf8
+from mlxbert.cli.output.formats import OutputFormat, utf8
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.other_libraries import install_command
-from mlxbert.results.embed import Words
+from mlxbert.results.embed import Words, stack_vectors
 from mlxbert.results.result import Failure
 
 
@@ -82,7 +82,9 @@ class Parquet(OutputFormat):
         import pyarrow as pa
 
         if self.kind != "tokens":
-            return pa.FixedSizeListArray.from_arrays(pa.array(stack(rows, self).reshape(-1)), type=type)
+            return pa.FixedSizeListArray.from_arrays(
+                pa.array(stack_vectors(rows, self.width, self.dtype).reshape(-1)), type=type
+            )
         none = np.zeros((0, self.width), self.dtype)
         arrays = [none if isinstance(row, Failure) else row.embeddings.astype(self.dtype, copy=False) for row in rows]
         ends = np.cumsum([0, *map(len, arrays)]).tolist()

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
 
-from mlxbert.cli.output.output_format import OutputFormat, utf8
+from mlxbert.cli.output.formats import OutputFormat, utf8
 from mlxbert.errors import ArgumentError
 from mlxbert.results.json import to_json
 

@@ -17,8 +17,7 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any
 
-from mlxbert.cli.output.formats import RESULTS, JsonLines, find
-from mlxbert.cli.output.output_format import OutputFormat
+from mlxbert.cli.output.formats import RESULTS, JsonLines, OutputFormat, find
 from mlxbert.cli.output.written_paths import check_written
 from mlxbert.cli.views import console
 from mlxbert.durable_files import (

@@ -27,20 +27,12 @@ def short(model: "Inspection", name: str) -> Iterator["rich.RenderableType"]:
 def _short_rows(model: "Inspection") -> _Rows:
     from mlxbert.folders.inspection import NoEmbedding, TokenVectorFacts
 
-    config, weights, tokenizer, embedding = (
-        model.config,
-        model.weights,
-        model.tokenizer,
-        model.embedding,
-    )
+    config, weights, tokenizer, embedding = (model.config, model.weights, model.tokenizer, model.embedding)
     architectures = f" ({_first(model.architectures)})" if model.architectures else ""
     layers = console.counted(len(config.layer_schedule), "layer")
     yield "is", f"{model.family}{architectures}: {layers} of {config.hidden_size} values"
     here = "" if weights.here else ", on the hub, not downloaded"
-    yield (
-        "size",
-        f"{model.parameters['total']:,} parameters, {console.size(weights.bytes)} of {weights.format}{here}",
-    )
+    yield ("size", f"{model.parameters['total']:,} parameters, {console.size(weights.bytes)} of {weights.format}{here}")
     yield from _not_numbers(weights.with_nan)
     yield from _adapter(model)
     commands, lacking = _commands(model)
@@ -61,10 +53,7 @@ def _short_rows(model: "Inspection") -> _Rows:
     if _finds_any(model):
         yield "labels", _ANY
     elif model.labels:
-        yield (
-            "labels",
-            _first(tuple(model.labels.values()) if isinstance(model.labels, Mapping) else model.labels),
-        )
+        yield ("labels", _first(tuple(model.labels.values()) if isinstance(model.labels, Mapping) else model.labels))
     if model.unused:
         count = len(model.unused)
         yield "not used", _example(console.counted(count, "tensor"), model.unused[0].name, count)

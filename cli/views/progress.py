@@ -142,18 +142,8 @@ def counted(what: str) -> Iterator[OnProgress]:
 @contextmanager
 def steps() -> Iterator[Callable[[str, int, int], None]]:
     """Shows a bar of steps; yields a function that takes the current step, the number of steps done, and the total."""
-    if not console.may_draw():
-        yield lambda what, done, total: None
-        return
-    with drawing(*_count_columns()) as progress:
-        pace = RemainingTime()
-        task = progress.add_task("", total=None, pace=pace)
-
-        def update(what: str, done: int, total: int) -> None:
-            pace.add(done)
-            progress.update(task, completed=done, total=total, description=what)
-
-        yield update
+    with _bar("", None, _count_columns) as update:
+        yield lambda what, done, total: update(done, total, what)
 
 
 def _byte_columns() -> tuple["rich.ProgressColumn", ...]:
@@ -165,17 +155,19 @@ def _count_columns() -> tuple["rich.ProgressColumn", ...]:
 
 
 @contextmanager
-def _bar(what: str, total: int, columns: Callable[[], tuple["rich.ProgressColumn", ...]]) -> Iterator[OnProgress]:
+def _bar(
+    what: str, total: int | None, columns: Callable[[], tuple["rich.ProgressColumn", ...]]
+) -> Iterator[Callable[..., None]]:
     if not console.may_draw():
-        yield lambda done, total: None
+        yield lambda *_: None
         return
     with drawing(*columns()) as progress:
         pace = RemainingTime()
         task = progress.add_task(what, total=total, pace=pace)
 
-        def update(done: int, total: int) -> None:
+        def update(done: int, total: int, what: str = what) -> None:
             pace.add(done)
-            progress.update(task, completed=done)
+            progress.update(task, completed=done, total=total, description=what)
 
         yield update
 

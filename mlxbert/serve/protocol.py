@@ -56,22 +56,25 @@ class RequestError(Exception):
         return self.message if self.hint is None else f"{self.message} ({self.hint})"
 
 
+# The kinds of errors that clients cause; of several types of an error, the first counts.
+_KINDS: Sequence[tuple[Any, Kind | None]] = (
+    (OverloadedError, "overloaded"),
+    (TooLongError, "too_long"),
+    (TooLargeError, "too_large"),
+    (NotFiniteError, None),  # an InputError, but the model's fault
+    (InputError, "bad_text"),
+    (ArgumentError | MissingHeadError, "invalid"),
+    (ModelChangedError, "changed"),
+)
+
+
 def as_problem(error: BaseException) -> RequestError:
     """Converts an exception to a `RequestError`; unexpected exceptions are reported without details."""
     if isinstance(error, RequestError):
         return error
-    if isinstance(error, OverloadedError):
-        return RequestError("overloaded", error.message, hint=error.hint)
-    if isinstance(error, TooLongError):
-        return RequestError("too_long", error.message, hint=error.hint)
-    if isinstance(error, TooLargeError):
-        return RequestError("too_large", error.message, hint=error.hint)
-    if isinstance(error, InputError) and not isinstance(error, NotFiniteError):  # that is the model's fault
-        return RequestError("bad_text", error.message, hint=error.hint)
-    if isinstance(error, ArgumentError | MissingHeadError):
-        return RequestError("invalid", error.message, hint=error.hint)
-    if isinstance(error, ModelChangedError):
-        return RequestError("changed", error.message, hint=error.hint)
+    kind = next((kind for types, kind in _KINDS if isinstance(error, types)), None)
+    if isinstance(error, MlxbertError) and kind is not None:
+        return RequestError(kind, error.message, hint=error.hint)
     if isinstance(error, OutOfMemoryError | BusyError):  # the temporary errors
         what = "the index is being updated" if isinstance(error, BusyError) else "the server has too little memory"
         return RequestError("unavailable", what, hint="try again in a moment")

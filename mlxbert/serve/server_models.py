@@ -164,8 +164,7 @@ class ServerModel:
 
 def _foreign(url: str, what: str) -> MlxbertError:
     return MlxbertError(
-        f"{url}: the server answers with {what}, unlike a server of mlxbert {__version__}",
-        hint=_ADDRESS_HINT,
+        f"{url}: the server answers with {what}, unlike a server of mlxbert {__version__}", hint=_ADDRESS_HINT
     )
 
 

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from mlxbert.cli.output import formats
+from mlxbert.cli.output.formats import OutputFormat
 from mlxbert.cli.output.numpy_files import Npy, Npz
-from mlxbert.cli.output.output_format import OutputFormat
 from mlxbert.cli.output.parquet import Parquet
 from mlxbert.cli.output.resumable_file import check_output
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
@@ -135,10 +135,7 @@ def test_errors_of_pyarrow_become_errors_of_writing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("allowed", "said"),
-    [
-        (formats.JSON_LINES, ".jsonl"),
-        (formats.VECTORS, "one of .jsonl, .csv, .sqlite, .npy, .parquet"),
-    ],
+    [(formats.JSON_LINES, ".jsonl"), (formats.VECTORS, "one of .jsonl, .csv, .sqlite, .npy, .parquet")],
 )
 @pytest.mark.parametrize("name", ["x.xls", "x", ".npy", "x.npy.gz", "x.ndjson", "x.db", "x.safetensors"])
 def test_an_ending_that_is_not_known_is_refused(name: str, allowed: Sequence[str], said: str, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from mlxbert.cli.output import formats
-from mlxbert.cli.output.output_format import OutputFormat
+from mlxbert.cli.output.formats import OutputFormat
 from mlxbert.cli.output.resumable_file import FileOutput
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.folders.fingerprint import hash_folder

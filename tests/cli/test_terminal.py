@@ -190,8 +190,7 @@ def test_words_without_the_filled_text_are_drawn_in_it_all_the_same(small: str) 
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["\u202e\u2066a\u200b\u2028\U000e0041b\x7f\x9b\ud83d", "\u0645\u200c\u062e \U0001f468\u200d\U0001f469"],
+    "text", ["\u202e\u2066a\u200b\u2028\U000e0041b\x7f\x9b\ud83d", "\u0645\u200c\u062e \U0001f468\u200d\U0001f469"]
 )
 def test_lines_of_json_escape_what_is_invisible_and_say_the_same(text: str) -> None:
     line = to_json({"text": text, text: [text]})

@@ -21,8 +21,8 @@ from mlxbert.serve.engine.result_memory import Budget, ResultMemory
 from mlxbert.serve.engine.serving_options import ServeOptions
 from mlxbert.serve.http.app import make_app
 from mlxbert.serve.json_bodies import each, pieces
+from mlxbert.serve.protocols.tei import EmbedTokensTask
 from mlxbert.serve.service import Service
-from mlxbert.serve.tei_tasks import EmbedTokensTask
 from mlxbert.tasks.answer import AnswerTask
 from mlxbert.tasks.classify import ClassifyTask
 from mlxbert.tasks.embed_words import EmbedWordsTask

@@ -132,7 +132,7 @@ def test_many_texts_are_one_window_of_a_gpu_and_keep_their_order(
 def test_tasks_with_large_outputs_keep_usual_windows(
     model: mlxbert.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mlxbert.serve.tei_tasks import EmbedTokensTask
+    from mlxbert.serve.protocols.tei import EmbedTokensTask
 
     as_on_a_gpu(monkeypatch)
     monkeypatch.setattr("mlxbert.text.batch.OUTPUTS", 2**22)  # the tiny model's are small

@@ -118,10 +118,7 @@ def test_an_option_of_training_names_ours(tmp_path: Any) -> None:
 
 @together("task,meant", [("clasify", "classify"), ("text-classification", "classify")])
 def test_a_misspelled_choice_is_suggested(task: str, meant: str, tmp_path: Any) -> None:
-    calls = (
-        lambda: mlxbert.finetune(task, train=[], output=tmp_path),
-        lambda: mlxbert.load(task=task),
-    )
+    calls = (lambda: mlxbert.finetune(task, train=[], output=tmp_path), lambda: mlxbert.load(task=task))
     for call in calls:
         with pytest.raises(mlxbert.ArgumentError, match=f"`task` is '{task}', expected one of") as caught:
             call()

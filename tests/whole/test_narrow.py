@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -182,7 +182,7 @@ def _live(word: str, width: int) -> Parts:
 
 
 def _corpus(word: str, width: int) -> Parts:
-    facts = {"files": [word], "problems": [word]}
+    facts: dict[str, Any] = {"files": [word], "problems": [word]}
     facts |= {"documents": 3, "sentences": 9, "tokens": 99, "unknown": 1, "skipped": 2}
     yield from report.before_pretraining(events.started(corpus=facts), facts)
     filled = replace(events.evaluated(9, 0.5), filled=(f"the city of {word}",))

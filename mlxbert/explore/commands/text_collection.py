@@ -17,8 +17,7 @@ import typer
 from mlxbert import rooms
 from mlxbert.cli import session
 from mlxbert.cli.inputs import open_input
-from mlxbert.cli.output.formats import JSON_LINES
-from mlxbert.cli.output.output_format import utf8
+from mlxbert.cli.output.formats import JSON_LINES, utf8
 from mlxbert.cli.output.parquet import Parquet, arrow_errors, as_text
 from mlxbert.cli.output.result_tables import write_csv
 from mlxbert.cli.output.resumable_file import check_ending

@@ -69,9 +69,7 @@ class Engine:
     """
 
     def __init__(
-        self,
-        models: Mapping[str, str | ModelRef] | Iterable[str] = (BUILTIN,),
-        options: EngineOptions = _DEFAULTS,
+        self, models: Mapping[str, str | ModelRef] | Iterable[str] = (BUILTIN,), options: EngineOptions = _DEFAULTS
     ) -> None:
         names = (models,) if isinstance(models, str) else models
         named = names if isinstance(names, Mapping) else {name: name for name in names}

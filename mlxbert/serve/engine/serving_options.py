@@ -45,8 +45,7 @@ class EngineOptions:
         ),
     ] = None
     reload_changed: Annotated[
-        bool,
-        Option("Accept changed files when a model is reloaded. By default requests for the model are refused."),
+        bool, Option("Accept changed files when a model is reloaded. By default requests for the model are refused.")
     ] = False
 
     def __post_init__(self) -> None:

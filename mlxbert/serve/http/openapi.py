@@ -2,7 +2,7 @@
 
 import operator
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from inspect import cleandoc
 from typing import Any
 
@@ -18,7 +18,11 @@ _PROBLEM = RequestError("invalid", "the actual and the expected value", hint="wh
 
 def describe(protocols: Sequence[Protocol]) -> dict[str, Any]:
     """Returns the OpenAPI description of protocols."""
-    types = [*dict.fromkeys(kind for protocol in protocols for route in protocol.routes for kind in _types(route))]
+    types = [
+        *dict.fromkeys(
+            kind for protocol in protocols for route in protocol.routes for kind in (route.body, route.reply) if kind
+        )
+    ]
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     by_type = dict(zip(types, schemas, strict=True))
     parents = {schema["$ref"].rpartition("/")[2]: kind.__mro__ for kind, schema in by_type.items() if "$ref" in schema}
@@ -52,10 +56,6 @@ def _split_docstring(doc: str) -> tuple[str, dict[str, str]]:
     about, _, section = re.sub(r"\n(?:Args|Attributes):\n", "\0", cleandoc(doc)).partition("\0")
     entries = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", re.split(r"\n\n?(?=\w)", section)[0], re.MULTILINE)
     return about.strip(), {name: " ".join(text.split()) for name, text in entries}
-
-
-def _types(route: Route) -> Iterator[Any]:
-    return (kind for kind in (route.body, route.reply) if kind is not None)
 
 
 def _operation(protocol: Protocol, route: Route, path: str, by_type: dict[Any, Any]) -> dict[str, Any]:

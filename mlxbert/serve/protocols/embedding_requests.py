@@ -88,8 +88,7 @@ async def compare(
         service.engine.call(model, lambda loaded: embed_tasks(loaded, options, None))
     )
     asked, answered = await asyncio.gather(
-        service.run(model, EMBED, [query], asking.options),
-        service.run(model, EMBED, texts, task.options, on_error),
+        service.run(model, EMBED, [query], asking.options), service.run(model, EMBED, texts, task.options, on_error)
     )
     first = asked.results[0].embedding
 

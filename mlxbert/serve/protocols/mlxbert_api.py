@@ -51,6 +51,10 @@ class TaskBody(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=T
     model: str | None = None
     on_error: Literal["raise", "return"] = "raise"
 
+    def items(self) -> Sequence[Any]:
+        own: Any = self
+        return own.texts if hasattr(own, "texts") else own.pairs
+
 
 class TextsBody(TaskBody, kw_only=True):
     """The body of a task that takes texts.
@@ -60,9 +64,6 @@ class TextsBody(TaskBody, kw_only=True):
     """
 
     texts: list[str]
-
-    def items(self) -> Sequence[Any]:
-        return self.texts
 
 
 class TextsOrPairsBody(TaskBody, kw_only=True):
@@ -74,9 +75,6 @@ class TextsOrPairsBody(TaskBody, kw_only=True):
 
     texts: list[str | Pair]
 
-    def items(self) -> Sequence[Any]:
-        return self.texts
-
 
 class PairsBody(TaskBody, kw_only=True):
     """The body of a task that takes pairs of texts.
@@ -86,9 +84,6 @@ class PairsBody(TaskBody, kw_only=True):
     """
 
     pairs: list[Pair]
-
-    def items(self) -> Sequence[Any]:
-        return self.pairs
 
 
 class QuestionsBody(TaskBody, kw_only=True):

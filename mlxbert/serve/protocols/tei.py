@@ -3,10 +3,13 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
+from mlxbert.machine.device import mx
+from mlxbert.model import Model
+from mlxbert.nn.encoder import Batch
 from mlxbert.results.json import plain
 from mlxbert.results.text_results import Regression
 from mlxbert.serve.engine.next_batch import Answered
@@ -15,10 +18,17 @@ from mlxbert.serve.protocol import STATUS, Protocol, Reply, RequestError, Route
 from mlxbert.serve.protocols.embedding_requests import SentencesToCompare, Texts, overflow_of, similarities, texts_of
 from mlxbert.serve.service import EMBED, RERANK, Service
 from mlxbert.tasks.catalogue import CATALOGUE
+from mlxbert.tasks.classify import ClassifyTask
+from mlxbert.tasks.embed import EmbedTask
 from mlxbert.tasks.options import ClassifyOptions, EmbedOptions, RerankOptions, SimilarityOptions, SparseOptions
+from mlxbert.tasks.task import RESULT_BYTES, PreparedItem, check_no_window
 from mlxbert.text.batch import default_batch_tokens
 from mlxbert.text.tokenizer import Tokenizer
+from mlxbert.text.usage import Usage
 from mlxbert.version import __version__
+
+if TYPE_CHECKING:
+    from mlxbert.tasks.embed import Vector
 
 # Status and type of errors; others have the status of HTTP and the type `Validation`.
 _ERRORS = {
@@ -34,10 +44,44 @@ _ERRORS = {
 
 _CLASSIFY, _EMBED_SPARSE = CATALOGUE["classify"], CATALOGUE["embed-sparse"]
 # Tasks of this protocol only, without a command or function: vectors of all tokens, and logits of classes.
-_EMBED_TOKENS = replace(EMBED, name="embed-all", task="mlxbert.serve.tei_tasks:EmbedTokensTask")
-_CLASSIFY_LOGITS = replace(_CLASSIFY, name="classify-logits", task="mlxbert.serve.tei_tasks:ClassifyLogitsTask")
+_EMBED_TOKENS = replace(EMBED, name="embed-all", task="mlxbert.serve.protocols.tei:EmbedTokensTask")
+_CLASSIFY_LOGITS = replace(_CLASSIFY, name="classify-logits", task="mlxbert.serve.protocols.tei:ClassifyLogitsTask")
 _TOKEN_BYTES = 300  # the memory of a `SimpleToken`
 _ID_BYTES = 30  # the memory of the text of an id
+
+
+class EmbedTokensTask(EmbedTask):
+    """Computes the vectors (L, D) of the L tokens of a text and its prompt."""
+
+    def __init__(self, model: Model, options: EmbedOptions, *, usage: Usage | None = None) -> None:
+        check_no_window(options)
+        super().__init__(model, options, usage=usage)
+
+    @property
+    def output_bytes(self) -> int:
+        return 4 * self.model.config.hidden_size * self.tokenizer.max_length
+
+    def size(self, item: str, units: int) -> int:
+        return RESULT_BYTES + 4 * self.model.config.hidden_size * units
+
+    def most_units(self, item: str) -> int:
+        return min(self.prompt_length + super().most_units(item), self.tokenizer.max_length)
+
+    def forward(self, batch: Batch, parts: Sequence[tuple[PreparedItem[str], int]]) -> mx.array:
+        """Returns the hidden states (B, L, D)."""
+        output = self.model.network.encoder(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+        return output.last_hidden_state.astype(mx.float32)
+
+    def read(self, arrays: mx.array, parts: Sequence[tuple[PreparedItem[str], int]]) -> Sequence["Vector"]:
+        """Returns the token vectors of each row, without padding."""
+        rows = super().read(arrays, parts)
+        return [row[: len(job.encodings[number])] for row, (job, number) in zip(rows, parts, strict=True)]
+
+
+class ClassifyLogitsTask(ClassifyTask):
+    """Classification with the logits of the model as scores."""
+
+    logits = True
 
 
 class OfModel(Struct, kw_only=True):

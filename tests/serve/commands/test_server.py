@@ -97,13 +97,7 @@ def test_the_output_is_the_same(same: Callable[..., Outcome], model: str, argume
     same(model, *arguments)
 
 
-@together(
-    "model,arguments",
-    [
-        ("sentiment", ["classify", *TEXTS]),
-        ("embed", ["similarity", "a dog", *TEXTS]),
-    ],
-)
+@together("model,arguments", [("sentiment", ["classify", *TEXTS]), ("embed", ["similarity", "a dog", *TEXTS])])
 def test_a_terminal_shows_the_same(folders: dict[str, Path], model: str, arguments: Sequence[str]) -> None:
     here = terminal(*arguments, "--model", str(folders[model]))
     there = terminal(*arguments, "--model", model, "--server", URL)
