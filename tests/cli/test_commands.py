@@ -18,7 +18,6 @@ from tests.helpers.program import call, change_weights, tiny_model
 pytestmark = pytest.mark.usefixtures("loaded_once")
 
 PARIS = "[MASK] is the capital of France."
-LONG = "the dog sat on the mat . " * 100  # 700 tokens, 26 characters for 7
 
 
 def masks(*arguments: str) -> list[Any]:
@@ -106,24 +105,6 @@ def test_a_target_is_spelled_as_the_vocabulary_does() -> None:
     assert (fill["token"], fill["text"]) == ("paris", "paris is the capital of France.")
 
 
-@pytest.mark.slow
-def test_a_mask_far_into_a_long_text_is_filled_through_a_window() -> None:
-    text = f"{LONG}Tokyo is the largest city in [MASK]. {LONG}"
-    (mask,) = masks(text, "--top-k", "1")
-    assert text[mask["start"] : mask["end"]] == "[MASK]"
-    assert mask["position"] == 1 + 700 + 6
-    fill = mask["fills"][0]
-    assert fill["text"] == text.replace("[MASK]", fill["token"])
-
-
-def test_overflow_truncate_sees_the_beginning_only(small: str) -> None:
-    text = "the cat [MASK] " + "w1 " * 30 + "[MASK]"
-    (mask,) = masks(text, "--overflow", "truncate", "--model", small)
-    assert mask["start"] == 8
-    late = call("fill-mask", "w1 " * 30 + "[MASK]", "--overflow", "truncate", "--model", small)
-    late.fails(1, "no [MASK] within the first 24 tokens")
-
-
 def test_next_sentence_tells_a_continuation_from_something_else() -> None:
     follows = call("next-sentence", "The man went to the store.", "He bought a gallon of milk.")
     (line,) = follows.lines
@@ -148,19 +129,6 @@ def test_tokenize_shows_a_pair_with_segments_positions_and_offsets() -> None:
     seen = [(text, pair)[token["segment"]][token["start"] : token["end"]] for token in line["tokens"]]
     assert seen == ["", "Hello", ",", "playwright", "s", "!", "", "Goodbye", ".", ""]
     assert (outcome.status, outcome.err) == (0, "")
-
-
-def test_offsets_count_characters_of_the_original_text(small: str) -> None:
-    text = "\U0001d4b3 e\u0301 \u0130 the"  # beyond the basic plane, decomposed, doubled by lower-casing
-    last = call("tokenize", text, "--model", small).lines[0]["tokens"][-2]
-    assert (last["token"], text[last["start"] : last["end"]]) == ("the", "the")
-
-
-def test_tokenize_refuses_a_text_too_long_or_cuts_it(small: str) -> None:
-    call("tokenize", "w1 " * 30, "--model", small).fails(1, "32 tokens", "at most 24")
-    cut = call("tokenize", "w1 " * 30, "--model", small, "--overflow", "truncate")
-    assert len(cut.lines[0]["tokens"]) == 24
-    assert "1 of 1 input was" in cut.err
 
 
 def test_inspect_accounts_for_every_tensor_and_parameter(small: str) -> None:

@@ -61,21 +61,6 @@ def test_numbers_are_the_shortest_that_are_these_float32_values(
         assert np.float32(f"{value:.{shorter}e}") != value
 
 
-def test_windows_cover_a_text_that_is_too_long(embed: Callable[..., Outcome]) -> None:
-    cut, whole = embed(TEXTS[-1]).lines[0], embed(TEXTS[-1], "--overflow", "window").lines[0]
-    assert (cut["tokens"], cut["truncated"]) == (32, True)
-    assert (whole["tokens"], whole["truncated"]) == (44, False)  # 40 and twice [CLS] and [SEP]
-
-
-@together("dtype", ["float32", "float16", "bfloat16"])
-def test_a_dtype_is_computed_in(dtype: str, unit_folder: Path) -> None:
-    found = vectors(call("embed", *TEXTS, "--model", str(unit_folder), "--dtype", dtype))
-    exact = vectors(call("embed", *TEXTS, "--model", str(unit_folder), "--dtype", "float32"))
-    assert np.array_equal(found, mlxbert.embed(mlxbert.load(unit_folder, dtype=dtype), TEXTS))
-    assert np.array_equal(found, exact) is (dtype == "float32")
-    assert np.allclose(found, exact, atol=0.05)
-
-
 def notes(outcome: Outcome) -> list[str]:
     """What was said, which is nothing but notes."""
     assert outcome.status == 0, outcome

@@ -106,20 +106,6 @@ def encode(tokenizer: Any, text: str) -> dict[str, Any]:
     return dict(tokenizer(text.replace("[MASK]", tokenizer.mask_token), return_tensors="pt"))
 
 
-def test_tokenize_gives_the_ids_of_transformers(saved: tuple[Path, Any, Any]) -> None:
-    folder, _, tokenizer = saved
-    texts = [text.replace("[MASK]", tokenizer.mask_token) for text in TEXTS]
-    done = call("tokenize", *texts, "--model", str(folder))
-    assert done.status == 0 and len(done.lines) == len(TEXTS)
-    for text, line in zip(texts, done.lines, strict=True):
-        wanted = tokenizer(text, return_offsets_mapping=True)
-        assert [token["id"] for token in line["tokens"]] == wanted["input_ids"]
-        assert [token["token"] for token in line["tokens"]] == tokenizer.convert_ids_to_tokens(wanted["input_ids"])
-        assert [[token["start"], token["end"]] for token in line["tokens"]] == [
-            list(span) for span in wanted["offset_mapping"]
-        ]
-
-
 def test_fill_mask_gives_the_words_and_scores_of_transformers(saved: tuple[Path, Any, Any]) -> None:
     import torch
 

@@ -333,16 +333,6 @@ def test_hints_of_the_library_name_options(read: Tokenizing) -> None:
     call("tokenize", "the", "--model", "").fails(1, "error: --model is ''")
 
 
-@needs("export", "train")
-def test_an_error_names_both_options(tmp_path: Path) -> None:
-    file = str(tmp_path / "x.gguf")
-    both = call("convert", "builtin", file, "--to", "gguf", "--dtype", "float16", "--quantize", "8")
-    both.fails(2, "--dtype is 'float16', but --quantize is given")
-    (tmp_path / "x.txt").write_text("the cat")
-    given = ["pretrain", str(tmp_path / "x.txt"), "--output", str(tmp_path / "x"), "--config", "x.json"]
-    call(*given).fails(2, "--config is given without --vocabulary")
-
-
 @together(
     "hint,shown",
     [
@@ -369,21 +359,8 @@ def test_code_in_errors_and_hints_is_said_in_the_words_of_the_command_line(hint:
     assert to_options(hint) == shown
 
 
-def test_rows_that_a_quote_swallows_are_told_with_their_lines(small: str, tmp_path: Path) -> None:
-    path = tmp_path / "open.csv"
-    path.write_text('id,text\n1,"the cat\n2,dog\n3,"mat"\n4,paris\n5,a,b\n')
-    outcome = call("tokenize", "--input", str(path), "--model", small)
-    outcome.fails(1, "2 of 3 inputs failed", "hint: ")
-    first, _, last = outcome.lines
-    assert (
-        "line 2: " in first["error"]
-        and "lines 2 to 4" in first["error"]
-        and "line 6: the row has 3 columns" in last["error"]
-    )
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
+@together(
+    "name,said",
     [("a.docx", ".txt"), ("a.xlsx", ".csv"), ("a.org", "--format txt"), ("a.npy", "vectors"), ("a.xml", "--format")],
 )
 def test_files_of_other_programs_are_told_what_to_do_with(name: str, said: str, small: str, tmp_path: Path) -> None:
@@ -398,10 +375,8 @@ def test_files_of_other_programs_are_told_what_to_do_with(name: str, said: str, 
     "name,content,options",
     [
         ("in.txt", "café\ncat", []),
-        ("in.csv", "n,text\n1,café\n2,cat\n", []),
         ("in.csv", "1,café\n2,cat\n", ["--no-header", "--text-column", "2"]),
         ("in.json", '[{"text": "café"},\n {"text": "cat"}]', []),
-        ("in.json", '[{"a": "café"}, {"a": "cat"}]', ["--field", "a"]),
     ],
 )
 def test_a_file_has_the_encoding_that_is_named(read: Tokenizing, name: str, content: str, options: list[str]) -> None:

@@ -73,13 +73,6 @@ def test_no_color_removes_the_colours_and_nothing_else(small: str) -> None:
         assert plain(uncoloured) == plain(coloured)
 
 
-def test_json_is_printed_at_a_terminal_when_asked_for(small: str) -> None:
-    arguments = ["fill-mask", "the [MASK]", "--json", "--model", small]
-    _, shown = terminal(*arguments)
-    assert json.loads(shown) == json.loads(call(*arguments).out)
-    assert "\x1b" not in shown
-
-
 def test_tokenize_draws_the_sum_of_token_segment_and_position(small: str) -> None:
     _, shown = terminal("tokenize", "the cats!", "--pair", "sat.", "--model", small)
     rows = [line.split() for line in plain(shown) if line]

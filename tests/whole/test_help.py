@@ -113,8 +113,7 @@ def test_the_help_of_the_program_has_groups_the_most_used_first_and_says_how_to_
     assert "mlxbert COMMAND --help" in " ".join(lines) and "mlxbert help COMMAND" in " ".join(lines)
 
 
-@pytest.mark.parametrize("columns", ["50", "80", "120"])
-@pytest.mark.parametrize("words", [("--help",), ("embed", "--help"), ("help", "embed")])
+@together("columns,words", [("50", ("--help",)), ("80", ("embed", "--help")), ("120", ("help", "embed"))])
 def test_help_has_no_colours_in_a_pipe_or_with_no_color(columns: str, words: tuple[str, ...]) -> None:
     piped = call(*words, COLUMNS=columns).out
     assert "\x1b" not in piped
@@ -123,7 +122,7 @@ def test_help_has_no_colours_in_a_pipe_or_with_no_color(columns: str, words: tup
     assert not re.search(r"\x1b\[[\d;]*3\d", terminal(*words, COLUMNS=columns, NO_COLOR="1")[1])
 
 
-@pytest.mark.parametrize("where", DEFAULTS)
+@together("where", DEFAULTS)
 def test_a_default_in_words_is_that_of_the_code(where: str) -> None:
     name, option = where.rsplit(" ", 1)
     (found,) = [one for one in COMMANDS[name].params if option in one.opts]
