@@ -67,11 +67,7 @@ class _Program(CommandGroup):
 
 
 def make_app(first: str | None = None) -> typer.Typer:
-    """Builds the program.
-
-    Args:
-        first: The first argument; if it names a command, only that command is added, and none for the version.
-    """
+    """Builds the program. If `first` names a command, only that command is added, and none for the version."""
     app = typer.Typer(
         name="mlxbert",
         cls=_Program,

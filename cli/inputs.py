@@ -56,18 +56,12 @@ def open_input(
     """Opens the records of a command: its arguments or, if there are none, records from its input.
 
     If `names` is a single name, each argument is a record. `--field` or `--text-column` then replaces this name, and
-    `--pair-column` adds a second one; if the name is `text`, and a table has no such column, the column is guessed. If
-    there are two names, all arguments form a single record, and `--text-column` and `--pair-column` replace the two
-    names.
+    `--pair-column` adds a second one; if the name is `text`, and a table has no such column, the column is guessed,
+    with `pairs` also that of second texts. If there are two names, all arguments form a single record, and
+    `--text-column` and `--pair-column` replace the two names.
 
-    Args:
-        arguments: The texts on the command line.
-        options: The input options, which are used if there are no arguments.
-        names: The field or column that holds the text, or the two fields or columns that hold a pair.
-        pairs: Whether two columns may be guessed, the second one with the second texts.
-        pair: The second text for records that have only one text.
-        read_as: How the manifest of an output file describes `pair`.
-        whole: Whether to keep all fields or columns of a record.
+    `pair` is the second text for records that have only one text, and `read_as` describes it in the manifest of an
+    output. `whole` keeps all fields or columns of a record.
     """
     check_encoding(options.encoding)
     folders = [name for name in arguments or options.input or () if os.path.isdir(name)]
@@ -97,7 +91,6 @@ def open_input(
 
 
 def _read_folder(folder: str, options: InputOptions) -> str:
-    """Returns the hint how to read the files of a folder."""
     name = shlex.quote(folder)
     if hasattr(options, "index"):
         return f"`mlxbert index {name}` reads the files of the folder; then put --index {name} in its place"

@@ -51,16 +51,9 @@ def write_ranking(
 ) -> None:
     """Ranks the texts that `open_ranking` opened; writes the ranking, and then the failures.
 
-    Empty texts are left out. A result from a file has the name of the file and the line of the text, besides the kept
-    fields of its record. Reading a file shows a progress bar.
-
-    Args:
-        texts: The arguments; a single argument is the query.
-        records: The texts to rank; the first one is the query, unless the query is an argument.
-        top_k: The number of texts to keep. `None` keeps all, or the best `SHOWN` if a terminal shows the texts of a
-            file.
-        task: The settings for the manifest of an output file.
-        result: A function that makes the result from the query and a ranked text.
+    A single argument is the query; otherwise, the query is the first record. Empty texts are left out. A result from a
+    file has the name of the file and the line of the text, besides the kept fields of its record. Without `top_k`, all
+    texts are kept, or the best `SHOWN` if a terminal shows the texts of a file. Reading a file shows a progress bar.
     """
     from mlxbert.tasks.query_ranking import Ranking, check_query
     from mlxbert.text.usage import Usage

@@ -71,8 +71,6 @@ class RemoteModel(Protocol):
 
 
 class _LogNotes(logging.Handler):
-    """Prints the library's log as notes, hints and errors."""
-
     def emit(self, record: logging.LogRecord) -> None:
         kinds = {logging.ERROR: "error", logging.WARNING: "hint"}
         console.say(kinds.get(record.levelno, "note"), record.getMessage())

@@ -91,7 +91,6 @@ def _title(kind: str) -> str:
 
 
 def _views(kind: str, *, compare: bool) -> tuple[Any, Any]:
-    """Returns the functions that draw a result, and what follows the last result."""
     if kind in ("sparse", "tokens"):
         return {"sparse": vector_views.draw_sparse, "tokens": vector_views.draw_tokens}[kind], tuple
     view = (vector_views.VectorView if kind == "dense" else vector_views.WordVectors)(compare=compare)

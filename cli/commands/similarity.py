@@ -98,7 +98,6 @@ similarity = with_options(
 
 
 def _check(model: ServedOptions, texts: Sequence[str], vectors: Path | None, *, pairs: bool) -> None:
-    """Rejects options that do not work together."""
     if model.server is not None and (pairs or vectors is not None):
         option = "--pairs" if vectors is None else "--vectors"
         raise ArgumentError(f"{option} cannot be combined with --server, because {option} needs the model itself")
@@ -162,7 +161,6 @@ def _pairs(
     texts: Sequence[str],
     top_k: int | None,
 ) -> None:
-    """Scores the two texts of each pair, in the order of the input."""
     if top_k is not None:
         raise ArgumentError(
             "--top-k cannot be combined with --pairs, which does not rank texts", hint="omit --top-k or --pairs"

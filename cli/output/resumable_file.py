@@ -175,7 +175,6 @@ class FileOutput:
 
     @property
     def failed(self) -> int:
-        """The number of failures in finished parts."""
         return self._parts.total("failed")
 
     @property

@@ -65,7 +65,6 @@ def draw(path: str, command: Any, *, whole: bool) -> Iterator["rich.Text"]:
 
 
 def _more(path: str, command: Any) -> str:
-    """Returns a sentence that says how to get more help."""
     program, *words = path.split(maxsplit=1)
     if hasattr(command, "commands"):
         explains = " ".join([program, "help", *words, "COMMAND"])

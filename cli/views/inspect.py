@@ -99,7 +99,6 @@ def _longest(fit: "Fit") -> str:
 
 
 def _fit_rows(fit: "Fit") -> _Rows:
-    """Yields rows about the memory that running and training the model take."""
     from mlxbert.memory_estimate import TEXT, TEXTS
 
     parts = f"{console.size(fit.weights)} of weights in {fit.dtype}, {console.size(fit.batch)} for a batch"

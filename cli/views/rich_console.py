@@ -39,7 +39,6 @@ class Console(rich.Console):
     """A console that maps the colour names of views to colours that the terminal has."""
 
     def get_style(self, name: str | rich.Style, *, default: str | rich.Style | None = None) -> rich.Style:
-        """Returns the style for a name, or for words such as `bold green`."""
         if isinstance(name, str):
             words, link, target = OF_RICH.get(name, name).partition("link ")
             name = f"{self._fitting(words)}{link}{target}"

@@ -154,7 +154,6 @@ class ModelThread:
         state.computing = outside
 
     def _budget(self, entry: QueuedItem) -> int:
-        """Returns the number of tokens in a batch for the model of an item."""
         limit = self._options.max_batch_tokens or default_batch_tokens()
         loaded = self.loaded.get(entry.request.key.model)
         measured = loaded.budget if loaded is not None else 0.0

@@ -86,13 +86,8 @@ def choose(entries: Sequence[QueuedItem], budget: Callable[[QueuedItem], int], o
     """Chooses entries with the same key and similar lengths for the next batch, within limits of tokens and bytes.
 
     The request that was served least recently decides on the key. Short entries come first, unless that request was
-    last served before `overdue`.
-
-    Args:
-        entries: The waiting entries in the order of arrival; at least one.
-        budget: Takes an entry, and returns the maximum number of tokens in its batch. An entry with more tokens is
-            computed alone.
-        overdue: A time in seconds of the monotonic clock.
+    last served before `overdue`. The `budget` of an entry is the maximum number of tokens in its batch; an entry with
+    more tokens is computed alone.
     """
     first = min(entries, key=lambda entry: entry.request.served)
     same = [entry for entry in entries if entry.request.key == first.request.key]

@@ -4,7 +4,6 @@ The answer also contains the fields that Jina's clients expect: `model` and `usa
 """
 
 import uuid
-from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -190,11 +189,10 @@ async def _embed(service: Service, body: CohereEmbedBody, version: int) -> Reply
 
     check_forms(forms, answered)
 
-    def formatted(form: Form, result: Any) -> Any:
-        return in_form(result.embedding, form)
-
     def value() -> CohereEmbeddings:
-        lists: dict[str, Any] = {form: each(answered.results, partial(formatted, form)) for form in forms}
+        lists: dict[str, Any] = {
+            form: each(answered.results, lambda result, form=form: in_form(result.embedding, form)) for form in forms
+        }
         kind: Any = "embeddings_floats" if plain else "embeddings_by_type"
         return CohereEmbeddings(uuid.uuid4().hex, lists["float"] if plain else lists, body.texts, notes, kind)
 

@@ -4,7 +4,6 @@ A question, sentences to compare, or candidate labels in the body select the pip
 model's main task is used. Unsupported parameters that would change the results are an error.
 """
 
-import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -16,7 +15,7 @@ from msgspec import Struct, structs
 from mlxbert.results.text_results import Regression, Span
 from mlxbert.serve.json_bodies import each, explain
 from mlxbert.serve.protocol import STATUS, Protocol, Reply, RequestError, Route
-from mlxbert.serve.protocols.embedding_requests import SentencesToCompare, overflow_of, similarities
+from mlxbert.serve.protocols.embedding_requests import SentencesToCompare, in_form, overflow_of, similarities
 from mlxbert.serve.service import EMBED, ModelFacts, Service
 from mlxbert.tasks.catalogue import CATALOGUE, TaskEntry
 from mlxbert.tasks.fill_mask import DEFAULT_TOP_K
@@ -136,9 +135,7 @@ class _Pipeline:
 
 
 def _show_vectors(results: Sequence[Any], params: Features, facts: ModelFacts) -> Any:
-    if params.encoding_format == "base64":
-        return each(results, lambda result: base64.b64encode(result.embedding.tobytes()).decode())
-    return each(results, lambda result: result.embedding)
+    return each(results, lambda result: in_form(result.embedding, params.encoding_format or "float"))
 
 
 def _show_classes(results: Sequence[Any], params: Classes | ZeroShot, facts: ModelFacts) -> Any:

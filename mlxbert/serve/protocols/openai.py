@@ -135,7 +135,6 @@ def _overflow(service: Service, name: str, body: EmbeddingsBody) -> Literal["tru
 
 
 def _prompt(service: Service, name: str, body: EmbeddingsBody) -> str | None:
-    """Returns the name of the prompt that a request selects."""
     fields = {"input_type": body.input_type, "task": body.task, "prompt_name": body.prompt_name}
     selected = [(param, value) for param, value in fields.items() if value is not None]
     if len(selected) > 1:
