@@ -133,13 +133,6 @@ def test_fixed_colours_differ_from_white_and_black_by_as_much() -> None:
         assert min(contrast(colour, (255, 255, 255)), contrast(colour, (0, 0, 0))) >= 3.5, name
 
 
-def test_named_colours_could_not_be_read() -> None:
-    """The reason for all this: of the sixteen only red and magenta differ enough from white and from black."""
-    for palette in PALETTES.values():
-        red, green, yellow, _, magenta, cyan = (can_be_read(of_hex(word)) for word in palette.split()[1:7])
-        assert red and magenta and not (green or yellow or cyan)
-
-
 def test_the_names_of_files_in_links_are_no_colours() -> None:
     style = screen("256").get_style("bold link file:///notes/green.md#3")
     assert style.link == "file:///notes/green.md#3" and style.bold

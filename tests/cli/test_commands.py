@@ -10,7 +10,6 @@ import pytest
 import mlxbert
 from mlxbert.cli import session
 from mlxbert.cli.views import console
-from mlxbert.weights.model_source import builtin_folder
 from tests.helpers.cases import together
 from tests.helpers.commands import COMMANDS
 from tests.helpers.program import call, change_weights, tiny_model
@@ -20,40 +19,8 @@ pytestmark = pytest.mark.usefixtures("loaded_once")
 PARIS = "[MASK] is the capital of France."
 
 
-def masks(*arguments: str) -> list[Any]:
-    """The masks of the one text that is filled."""
-    outcome = call("fill-mask", *arguments)
-    assert outcome.status == 0, outcome
-    (line,) = outcome.lines
-    found = line["masks"]
-    assert isinstance(found, list)
-    return found
-
-
 def tokens(line: dict[str, Any], key: str) -> list[Any]:
     return [token[key] for token in line["tokens"]]
-
-
-def test_fill_mask_prints_the_words_for_a_mask_as_one_json_line() -> None:
-    text = "Tokyo is the largest city in [MASK]."
-    outcome = call("fill-mask", text)
-    (line,) = outcome.lines
-    assert list(line) == ["text", "masks"]
-    assert line["text"] == text
-    (mask,) = line["masks"]
-    assert list(mask) == ["position", "start", "end", "fills"]
-    assert text[mask["start"] : mask["end"]] == "[MASK]"
-    assert mask["position"] == 7  # [CLS] and six words stand before it
-    assert len(mask["fills"]) == 5
-    best = mask["fills"][0]
-    assert list(best) == ["token", "token_id", "score", "text"]
-    assert (best["token"], best["text"]) == ("japan", "Tokyo is the largest city in japan.")
-    vocabulary = (builtin_folder() / "vocab.txt").read_text(encoding="utf-8").split("\n")
-    assert all(vocabulary[fill["token_id"]] == fill["token"] for fill in mask["fills"])
-    scores = [fill["score"] for fill in mask["fills"]]
-    assert scores == sorted(scores, reverse=True)
-    assert 0 < sum(scores) <= 1
-    assert outcome.status == 0
 
 
 def test_the_builtin_model_is_named_in_a_note_with_its_quality(tmp_path: Path) -> None:
@@ -98,22 +65,6 @@ def test_the_environment_names_a_model_and_the_option_wins(small: str) -> None:
     assert by_variable.out == call("fill-mask", "the [MASK]", "--model", small).out
     by_option = call("fill-mask", PARIS, "--model", "builtin", MLXBERT_MODEL="/no/such")
     assert (by_option.status, len(by_option.lines)) == (0, 1)
-
-
-def test_a_target_is_spelled_as_the_vocabulary_does() -> None:
-    (fill,) = masks(PARIS, "--targets", "Paris")[0]["fills"]
-    assert (fill["token"], fill["text"]) == ("paris", "paris is the capital of France.")
-
-
-def test_next_sentence_tells_a_continuation_from_something_else() -> None:
-    follows = call("next-sentence", "The man went to the store.", "He bought a gallon of milk.")
-    (line,) = follows.lines
-    assert list(line) == ["a", "b", "is_next", "score"]
-    assert (line["a"], line["b"]) == ("The man went to the store.", "He bought a gallon of milk.")
-    assert line["is_next"] is True
-    assert 0.5 < line["score"] <= 1
-    other = call("next-sentence", "The man went to the store.", "Penguins are flightless birds.").lines[0]
-    assert other["score"] < line["score"]
 
 
 def test_tokenize_shows_a_pair_with_segments_positions_and_offsets() -> None:

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from mlxbert.machine.device import hint_once
-from tests.helpers.faults import MEMORY, NO_FAULTS, OTHER, failing_eval, small_memory
+from tests.helpers.faults import MEMORY, NO_FAULTS, OTHER, small_memory
 from tests.helpers.program import call, names
-from tests.helpers.rooms import needs
 
 
 @pytest.fixture(autouse=True)
@@ -55,22 +54,3 @@ def test_another_error_is_not_swallowed(small: str, monkeypatch: pytest.MonkeyPa
     small_memory(monkeypatch, 0, NO_FAULTS[0])
     with pytest.raises(RuntimeError, match="no Stream"):
         call("embed", "the cat", "--model", small)
-
-
-@needs("train")
-@pytest.mark.usefixtures("all_cores")
-def test_training_says_what_is_kept_and_what_takes_less(
-    small: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from tests.train.test_finetune import rows, write
-
-    data = write(tmp_path / "train.csv", rows(40))
-    command = ["finetune", "classify", "--train", str(data), "--model", small, "--output", str(tmp_path / "out")]
-    command += ["--epochs", "1", "--batch-size", "8"]
-    with monkeypatch.context() as patched:
-        failing_eval(patched, 200)
-        outcome = call(*command)
-    outcome.fails(1, MEMORY[0], "--batch-size", "--gradient-accumulation", "--checkpointing", "step ")
-    assert names(tmp_path) == ["out.partial", "train.csv"]
-    assert call(*command).status == 0
-    assert names(tmp_path) == ["out", "train.csv"]

@@ -117,30 +117,19 @@ def test_reading_and_embedding_have_their_weights(clock: list[float]) -> None:
 
 
 @needs("search")
-def test_the_estimate_of_files_without_new_chunks_is_that_of_reading(clock: list[float]) -> None:
+def test_files_without_new_chunks_or_that_cannot_be_read_are_done(clock: list[float]) -> None:
     from mlxbert.search import views
-    from mlxbert.search.update_events import FileRead, FileStarted
+    from mlxbert.search.update_events import FileFailed, FileRead, FileStarted, IndexUpdated
 
     estimate = views.UpdateEstimate(4000)
     for event in (FileStarted("/a", 1000), FileRead("/a", 1000, 0)):
         estimate.add(event)
         clock[0] += 2.0
     assert (estimate.share, estimate.doing) == (0.25, "") and estimate.left() == pytest.approx(4.0)
-
-
-@needs("search")
-def test_a_file_that_cannot_be_read_is_done_too(clock: list[float]) -> None:
-    from mlxbert.search import views
-    from mlxbert.search.update_events import FileFailed, FileRead, FileStarted, IndexUpdated
-
-    estimate = views.UpdateEstimate(3000)
-    vanished = (FileStarted("/b", 1000), FileStarted("/c", 1000), FileFailed("/c", "no such file"))
     for event in (
-        FileStarted("/a", 1000),
-        FileRead("/a", 1000, 0),
-        *vanished,
+        *(FileStarted(name, 1000) for name in ("/b", "/c", "/d")), FileFailed("/d", "no such file"),
         IndexUpdated(1, 0, 0, 0, 1, {}, {}, 1.0),
-    ):
+    ):  # fmt: skip
         estimate.add(event)
         clock[0] += 1.0
     assert estimate.share == pytest.approx(1.0) and estimate.left() is None

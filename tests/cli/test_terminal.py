@@ -82,24 +82,6 @@ def test_tokenize_draws_the_sum_of_token_segment_and_position(small: str) -> Non
     assert rows[3] == ["+", "position", *"012345678"]
 
 
-@pytest.mark.usefixtures("small_products")
-@pytest.mark.parametrize(
-    ("arguments", "found"),
-    [
-        (["inspect", "builtin", "--all"], ["parameters", "total", "max_position_embeddings", "hidden_act", "becomes"]),
-        (["models", "list"], ["builtin", "tasks", "fill-mask, next-sentence"]),
-        pytest.param(["doctor"], ["mlxbert doctor", "GFLOP/s", "package mlx"], marks=needs("doctor")),
-    ],
-    ids=["inspect", "models list", "doctor"],
-)
-def test_objects_are_drawn_as_tables(arguments: list[str], found: list[str]) -> None:
-    outcome, shown = terminal(*arguments)
-    assert outcome.status == 0
-    text = "\n".join(plain(shown))
-    assert [piece for piece in found if piece not in text] == []
-    assert not text.startswith("{")
-
-
 def test_a_bad_text_is_an_error_on_stderr_in_its_place(small: str) -> None:
     outcome, shown = terminal("fill-mask", "the", "w1 [MASK]", "--model", small)
     outcome.fails(1, "error: input 0: the text 'the' has no [MASK]", "1 of 2")

