@@ -10,8 +10,6 @@ import dataclasses
 import functools
 import inspect
 import math
-import os
-import stat
 import typing
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -21,9 +19,9 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import typer
 
+from mlxbert.cli.output.written_paths import check_written
 from mlxbert.errors import ArgumentError
 from mlxbert.option_declarations import TEXTS, Device, DType, Option, OutputPath, kinds_of
-from mlxbert.paths import IrregularError, file_to_write, kind_of
 from mlxbert.readers.text_lines import UTF8
 from mlxbert.tasks.options import TaskOptions
 from mlxbert.weights.model_source import BUILTIN, ModelRef
@@ -38,11 +36,6 @@ INDEX_HELP = (  # of the option that chooses an index
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 _NUMBERS = tuple[int, ...]  # typed as N,N,…
 _UNITS = {_NUMBERS: "N,N,…", TEXTS: "A,B"}  # an option of texts may be repeated
-
-_PATH_HINTS = {  # where the output goes without the option
-    "output": "without --output results go to stdout",
-    "log_file": "without --log-file requests are logged on stderr",
-}
 
 Revision = Annotated[str | None, Option("Branch, tag or commit on the hub.", panel="Model")]
 Offline = Annotated[bool, Option("Use only the cache; never contact the hub.", panel="Model")]
@@ -207,28 +200,6 @@ def flatten(command: Callable[..., None], prepare: Callable[[TalkOptions], None]
     run.__doc__ = "\n\n".join(" ".join(part.split()) for part in (command.__doc__ or "").split("\n\n"))
     del run.__dict__["__wrapped__"]  # typer would follow it to the signature with groups
     return run
-
-
-def check_written(name: str | None, path: str | Path, kind: Literal["file", "folder"]) -> None:
-    """Raises an error if the path exists but is not of the kind that the command writes, a regular file or a folder.
-
-    `name` is that of the option for the path, or `None` for an argument. Other reasons why the path cannot be written
-    are reported when it is written.
-    """
-    described = str(path) if name is None else f"--{name.replace('_', '-')} {path}"
-    try:
-        if kind == "file":
-            file_to_write(path)
-        elif not stat.S_ISDIR(mode := os.stat(path).st_mode):
-            raise ArgumentError(f"{described}: is {kind_of(mode)}, expected a folder")
-    except IsADirectoryError:
-        if name == "index":  # which is opened before anything is written, with an error that says what to type
-            return
-        raise ArgumentError(f"{described}: is a folder, expected a file") from None
-    except IrregularError as problem:
-        raise ArgumentError(f"{described}: {problem.strerror}", hint=_PATH_HINTS.get(name or "")) from None
-    except (OSError, ValueError):  # reported when the path is written
-        return
 
 
 def options_of(*groups: Any, only: Collection[str] = (), without: Collection[str] = ()) -> list[inspect.Parameter]:

@@ -18,7 +18,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any
 
 from mlxbert.cli.output.formats import RESULTS, JsonLines, OutputFormat, find
-from mlxbert.cli.shared_options import check_written
+from mlxbert.cli.output.written_paths import check_written
 from mlxbert.cli.views import console
 from mlxbert.durable_files import (
     DamagedError,

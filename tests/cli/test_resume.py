@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 
 from mlxbert.cli.output.resumable_file import FileOutput, check_output
-from mlxbert.cli.shared_options import check_written
+from mlxbert.cli.output.written_paths import check_written
 from mlxbert.cli.views import progress
 from mlxbert.errors import ArgumentError
 from mlxbert.progress import OnProgress
