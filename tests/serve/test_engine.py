@@ -116,7 +116,10 @@ def test_coroutines_share_batches(engine: Engine, model: mlxbert.Model) -> None:
     texts = [f"the cat number {number}" for number in range(32)]
 
     async def all_of_them() -> list[Any]:
-        return await asyncio.gather(*(engine.ask("one", "embed", [text]) for text in texts))
+        with blocked(engine):
+            asked = [asyncio.ensure_future(engine.ask("one", "embed", [text])) for text in texts]
+            await asyncio.sleep(0)
+        return await asyncio.gather(*asked)
 
     before = engine.counts.batches
     answers = asyncio.run(all_of_them())
