@@ -163,7 +163,7 @@ def _from_arguments(arguments: Sequence[str], options: InputOptions, records: Se
 
     A record consists of one or two texts.
     """
-    files = [argument for argument in arguments if _is_input_file(argument)]
+    files = [argument for argument in arguments if Path(argument).suffix and os.path.isfile(argument)]
     if options.input is not None:
         hint = f"repeat the option: --input {' --input '.join(files)}" if files else "omit --input or the texts"
         raise ArgumentError("--input cannot be combined with texts as arguments", hint=hint)
@@ -197,10 +197,6 @@ def refuse_reading_options(options: InputOptions, texts: str) -> None:
     for name in ("format", *_given_options(options)):
         if getattr(options, name) is not None:
             raise ArgumentError(f"`{name}` works only with --input, not with {texts}")
-
-
-def _is_input_file(argument: str) -> bool:
-    return Path(argument).suffix != "" and os.path.isfile(argument)
 
 
 def _is_pattern(argument: str) -> bool:

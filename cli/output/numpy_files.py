@@ -7,7 +7,7 @@ import errno
 import shutil
 import struct
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -113,13 +113,8 @@ def _copy(member: IO[bytes], parts: Iterable[Path], column: int) -> None:
         rows, weights = _sizes(part)
         with part.open("rb") as file:
             file.seek(_SIZES.size + 4 * rows + 4 * weights * column)
-            for size in _chunks(4 * weights):
-                member.write(file.read(size))
-
-
-def _chunks(size: int) -> Iterator[int]:
-    for start in range(0, size, CHUNK):
-        yield min(CHUNK, size - start)
+            for start in range(0, 4 * weights, CHUNK):
+                member.write(file.read(min(CHUNK, 4 * weights - start)))
 
 
 def _write_ends(member: IO[bytes], parts: Iterable[Path]) -> None:
