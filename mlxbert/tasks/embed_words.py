@@ -1,7 +1,6 @@
 """Computes vectors of the words of texts from the hidden states of their tokens."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.lazy_numpy import np
@@ -13,12 +12,8 @@ from mlxbert.results.result import Failure
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.options import EmbedWordsOptions
 from mlxbert.tasks.task import one_or_many
-from mlxbert.tasks.token_task import Item, TokenJob, TokenTask
+from mlxbert.tasks.token_task import Item, Scores, TokenJob, TokenTask
 from mlxbert.text.usage import Usage
-
-if TYPE_CHECKING:
-    from mlxbert.tasks.token_task import Scores
-
 
 _WORD_BYTES = 500  # the memory of a `WordVector` and its array, without the numbers
 

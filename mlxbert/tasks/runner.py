@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
-from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -77,21 +76,7 @@ def run(
             further size would create more batch shapes.
     """
     check_on_error(on_error)
-    return _run(items, prepare, compute, on_error, together, _Sizes(window, usual, early))
-
-
-@dataclass(frozen=True)
-class _Sizes:
-    """The sizes of windows (see `run` and `windows`)."""
-
-    size: int
-    usual: int
-    early: bool
-
-    @property
-    def grows(self) -> bool:
-        """Whether the first window is smaller than the others."""
-        return self.early and self.usual < self.size
+    return _run(items, prepare, compute, on_error, together, window, usual, early)
 
 
 def _run(
@@ -100,15 +85,17 @@ def _run(
     compute: Callable[[Sequence[Job]], Iterable[Result | InputError]],
     on_error: str,
     together: Callable[[Sequence[Item]], AbstractContextManager[None]],
-    sizes: _Sizes,
+    size: int,
+    usual: int,
+    early: bool,
 ) -> Iterator[Result | Failure]:
     if isinstance(items, RecordStream) and not items.waited_for:
-        sizes = replace(sizes, early=False)
+        early = False
     is_single = False  # whether there is one item, which an error need not number
 
     def started() -> Iterator[tuple[_Window[Job, Result], bool]]:
         nonlocal is_single
-        for number, (prepared, more) in enumerate(_ahead(items, prepare, together, sizes)):
+        for number, (prepared, more) in enumerate(_ahead(items, prepare, together, size, usual, early)):
             is_single = number == 0 and len(prepared) == 1 and not more
             if on_error == "raise":  # no result after the first bad item is needed
                 errors = (place for place, job in enumerate(prepared) if isinstance(job, InputError))
@@ -116,7 +103,7 @@ def _run(
             yield (prepared, iter(compute([job for job in prepared if not isinstance(job, InputError)]))), more
 
     index = 0
-    for prepared, results in _one_behind(started(), at_once=sizes.grows):
+    for prepared, results in _one_behind(started(), at_once=early and usual < size):
         for place, job in enumerate(prepared, index):
             outcome = job if isinstance(job, InputError) else next(results)
             if not isinstance(outcome, InputError):
@@ -162,7 +149,9 @@ def _ahead(
     items: Iterable[Item | InputError],
     prepare: Callable[[Item], Job],
     together: Callable[[Sequence[Item]], AbstractContextManager[None]],
-    sizes: _Sizes,
+    size: int,
+    usual: int,
+    early: bool,
 ) -> Iterator[tuple[list[Job | InputError], bool]]:
     """Yields windows of jobs, each with a flag: whether another one is available.
 
@@ -177,7 +166,7 @@ def _ahead(
     with ExitStack() as stack:
         thread: Executor | None = None
         waiting: list[Future[list[Job | InputError]]] = []
-        for window, more in windows(items, sizes.size, sizes.usual, early=sizes.early):
+        for window, more in windows(items, size, usual, early=early):
             if not more and not waiting:  # nothing to compute meanwhile: a thread has no benefit
                 yield prepare_all(window), False
                 continue

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.lazy_numpy import np
@@ -13,7 +13,7 @@ from mlxbert.option_declarations import declared_options
 from mlxbert.results.result import Failure, Listed
 from mlxbert.results.text_relations import Similarity
 from mlxbert.tasks.argument_checks import check_model
-from mlxbert.tasks.embed import EmbedTask
+from mlxbert.tasks.embed import EmbedTask, Vector
 from mlxbert.tasks.embed_sparse import EmbedSparseTask
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.options import EmbedOptions, RankingOptions, SimilarityOptions, SparseOptions, VectorOptions
@@ -24,9 +24,6 @@ from mlxbert.tasks.task import Task
 from mlxbert.tasks.token_vectors import token_tasks
 from mlxbert.text.usage import Usage
 from mlxbert.weights.vector_kinds import KINDS
-
-if TYPE_CHECKING:
-    from mlxbert.tasks.embed import Vector
 
 Tasks = tuple[Task[Any, Any, Any, Any], Task[Any, Any, Any, Any]]  # of queries and of texts
 _BLOCK = 256  # vectors in memory at a time

@@ -4,10 +4,9 @@ Shapes: B batch, L length, T tokens of a text, C tags.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
@@ -21,10 +20,8 @@ from mlxbert.tasks.entities import TaggedToken
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.options import TagOptions
 from mlxbert.tasks.task import Task, one_or_many
-from mlxbert.tasks.token_task import Item, TokenJob, TokenTask
+from mlxbert.tasks.token_task import Item, Scores, TokenJob, TokenTask
 from mlxbert.text.usage import Usage
-
-Scores: TypeAlias = "NDArray[np.float32]"
 
 HEAD = "token_classifier"
 

@@ -6,20 +6,18 @@ Shapes: L tokens of a window, T of which are judged in this window, C numbers pe
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 from mlxbert.errors import InputError
-from mlxbert.lazy_numpy import NDArray, np
+from mlxbert.lazy_numpy import np
 from mlxbert.machine.device import mx
-from mlxbert.tasks.entities import TaggedToken, Word, words_with_tokens
+from mlxbert.tasks.entities import Scores as Scores, TaggedToken, Word, words_with_tokens
 from mlxbert.tasks.task import CHARACTERS, PreparedItem, Task, check_finite
 from mlxbert.text.batch import default_batch_tokens
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.text_windows import text_windows
 from mlxbert.text.window_stitching import judged_places
 from mlxbert.text.words import Span, split_words
-
-Scores: TypeAlias = "NDArray[np.float32]"
 
 Item = str | tuple[str, ...]  # a text, or its words; in an iterable of items the words may also be a list
 Result = TypeVar("Result")

@@ -15,7 +15,7 @@ import math
 import weakref
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from mlxbert.errors import ArgumentError, InputError, MissingHeadError
 from mlxbert.labels.labels import Labels
@@ -26,16 +26,13 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.option_declarations import check_listed
 from mlxbert.other_libraries import not_one_of
 from mlxbert.results.text_results import Classification
-from mlxbert.tasks.embed import EmbedTask
+from mlxbert.tasks.embed import EmbedTask, Vector
 from mlxbert.tasks.label_scores import HEAD, THRESHOLD, Item, LabelsTask, ranked
 from mlxbert.tasks.options import ClassifyOptions, EmbedOptions
 from mlxbert.tasks.query_ranking import scores_of_all
 from mlxbert.tasks.task import PreparedItem, check_finite, check_no_window
 from mlxbert.text.sample_texts import english
 from mlxbert.text.usage import Usage
-
-if TYPE_CHECKING:
-    from mlxbert.tasks.embed import Vector
 
 HYPOTHESIS = "This example is {}."  # as in transformers
 SLOT = "{}"  # stands for the label

@@ -1,10 +1,12 @@
 """A model input, as lists with one item per token."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 # The special tokens around texts: (id, segment) of each special token, (None, segment) in place of each text.
 Template = list[tuple[int | None, int]]
+_PER_TOKEN = {"ids", "token_type_ids", "offsets", "word_ids", "sequence_ids", "positions"}  # lists of an `Encoding`
 
 
 @dataclass(frozen=True)
@@ -35,16 +37,8 @@ class Encoding:
         kept = [place for place, token in enumerate(self.ids) if token != number]
         if len(kept) == len(self.ids):
             return self
-        return Encoding(
-            [self.ids[place] for place in kept],
-            [self.token_type_ids[place] for place in kept],
-            [self.offsets[place] for place in kept],
-            [self.word_ids[place] for place in kept],
-            [self.sequence_ids[place] for place in kept],
-            [self.positions[place] for place in kept],
-            self.truncated,
-            dropped=len(self.ids) - len(kept),
-        )
+        lists: Any = {name: [vars(self)[name][place] for place in kept] for name in _PER_TOKEN}
+        return replace(self, dropped=len(self.ids) - len(kept), **lists)
 
 
 @dataclass(frozen=True)
@@ -98,25 +92,15 @@ def assemble(template: Template, texts: Sequence[Pieces], *, truncated: bool) ->
     words: list[int | None] = []
     sequences: list[int | None] = []
     positions: list[int] = []
-    shift, number = 0, 0
+    shift, following = 0, enumerate(texts)
     for special, segment in template:
-        if special is not None:
-            positions.append(len(ids) + shift)
-            ids.append(special)
-            segments.append(segment)
-            offsets.append((0, 0))
-            words.append(None)
-            sequences.append(None)
-            continue
-        run = texts[number]
-        count = len(run.ids)
+        number, run = next(following) if special is None else (None, Pieces([special], [(0, 0)], [None]))
         shift += run.before
-        positions += range(len(ids) + shift, len(ids) + shift + count)
+        positions += range(len(ids) + shift, len(ids) + shift + len(run))
         ids += run.ids
         offsets += run.offsets
         words += run.words
-        segments += [segment] * count
-        sequences += [number] * count
+        segments += [segment] * len(run)
+        sequences += [number] * len(run)
         shift += run.after
-        number += 1
     return Encoding(ids, segments, offsets, words, sequences, positions, truncated)
