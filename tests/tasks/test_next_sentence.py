@@ -9,15 +9,10 @@ STORE = ("The man went to the store.", "He bought a gallon of milk.")
 
 
 def test_the_built_in_model_tells_a_sequel_from_a_jump(builtin: mlxbert.Model) -> None:
-    paragraph = (
-        "The Eiffel Tower was built for the 1889 World's Fair in Paris. It was designed by the company of the engineer "
-        "Gustave Eiffel.",
-        "The tower was criticised at first by some of the country's leading artists, but it became a symbol of France.",
-        "Photosynthesis in plants takes place in organelles called chloroplasts, which contain the green pigment "
-        "chlorophyll.",
-    )
-    follows = mlxbert.next_sentence(builtin, (paragraph[0], paragraph[1]))
-    jumps = mlxbert.next_sentence(builtin, (paragraph[0], paragraph[2]))
+    first = "The Eiffel Tower was built for the 1889 World's Fair in Paris by the company of Gustave Eiffel."
+    sequel = "The tower was criticised at first by some leading artists, but it became a symbol of France."
+    other = "Photosynthesis in plants takes place in organelles called chloroplasts, which contain chlorophyll."
+    follows, jumps = mlxbert.next_sentence(builtin, [(first, sequel), (first, other)])
     assert follows.is_next and follows.score > 0.9
     assert not jumps.is_next and jumps.score < 0.1
 

@@ -32,27 +32,16 @@ def is_zero(module: nn.Module) -> bool:
 
 @dataclass(frozen=True)
 class Own:
-    """A head with a layer in a file of its own.
-
-    Attributes:
-        head: The head.
-        labels: The labels that ask for it.
-        file: The file.
-        names: Its tensors.
-        key: What `config.json` says of it.
-        parts: Tensors of the head, with those of other files.
-        wrong: Values of the key that are refused.
-        inner: Where in the folder the encoder is.
-    """
+    """A head with a layer in a file of its own."""
 
     head: str
-    labels: Labels
+    labels: Labels  # that ask for it
     file: str
-    names: frozenset[str]
-    key: dict[str, Any]
-    parts: int
-    wrong: tuple[Any, ...]
-    inner: str = ""
+    names: frozenset[str]  # the tensors of the file
+    key: dict[str, Any]  # what `config.json` says of it
+    parts: int  # tensors of the head, with those of other files
+    wrong: tuple[Any, ...]  # values of the key that are refused
+    inner: str = ""  # where in the folder the encoder is
 
     @property
     def note(self) -> str:
@@ -187,8 +176,6 @@ def test_inspect_and_verify_know_it(own: Own, source: Path, tmp_path: Path) -> N
     mx.save_safetensors(str(tmp_path / "b" / own.inner / own.file), changed)
     (difference,) = mlxbert.verify(tmp_path / "a", tmp_path / "b").differences
     assert last.rpartition(".")[2] in difference.name
-    change_config(tmp_path / "b" / own.inner, **dict.fromkeys(own.key))
-    assert mlxbert.verify(tmp_path / "a", tmp_path / "b").differences
 
 
 def test_it_is_left_behind_with_the_labels_that_had_it(own: Own, source: Path, tmp_path: Path) -> None:

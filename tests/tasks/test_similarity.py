@@ -20,8 +20,16 @@ def _found(model: mlxbert.Model, texts: Any = TEXTS, **options: Any) -> list[Sim
     return [result for result in results if isinstance(result, Similarity)]
 
 
-@pytest.mark.parametrize("options", [{}, {"pooling": "cls"}, {"dimensions": 5}, {"normalize": False}], ids=repr)
-@pytest.mark.parametrize("name", ["tiny", "unit"])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("tiny", {}),
+        ("unit", {}),
+        ("tiny", {"pooling": "cls"}),
+        ("unit", {"dimensions": 5}),
+        ("unit", {"normalize": False}),
+    ],
+)
 def test_scores_are_the_cosines_of_the_vectors(
     name: str, options: dict[str, Any], request: pytest.FixtureRequest
 ) -> None:

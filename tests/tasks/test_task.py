@@ -78,7 +78,8 @@ def test_a_job_has_one_output_for_each_of_its_windows(tiny: mlxbert.Model, batch
 def test_results_of_windows_of_items_keep_their_order(tiny: mlxbert.Model) -> None:
     pairs = [("a", "dog " * (number % 50)) for number in range(2 * WINDOW + 3)]
     task = Widths(tiny, WindowedOptions())
-    assert list(task.run(pairs)) == [task.compute([task.prepare(pair)])[0] for pair in pairs]
+    alone = [task.compute([task.prepare(pair)])[0] for pair in pairs[:50]]
+    assert list(task.run(pairs)) == [alone[number % 50] for number in range(len(pairs))]
 
 
 def functions(model: mlxbert.Model) -> dict[str, Callable[[], Any]]:

@@ -110,7 +110,7 @@ def test_many_spans_of_many_windows_take_time_that_grows_with_the_windows() -> N
     spans, wanted, random_scores = Spans(10**6), dict[Any, float](), np.random.default_rng(1)
     begun = time.process_time()
     for start in range(20):
-        found = [Candidate(70 * start + n // 50, n, s) for n, s in enumerate(random_scores.random(4000), 9999)]
+        found = [Candidate(70 * start + n // 50, n, s) for n, s in enumerate(random_scores.random(1500), 9999)]
         spans.add(found, 0.5)
         for *place, score in found:
             wanted[tuple(place)] = max(score, wanted.get(tuple(place), 0.0))

@@ -149,12 +149,7 @@ def test_positions_of_a_truncated_pair_are_those_of_the_uncut_pair() -> None:
 
 
 @QUICK
-@given(
-    SENTENCES,
-    st.none() | st.lists(st.sampled_from(WORDS), max_size=4),
-    st.integers(20, 30),
-    st.integers(0, 3),
-)
+@given(SENTENCES, st.none() | st.lists(st.sampled_from(WORDS), max_size=4), st.integers(20, 30), st.integers(0, 3))
 def test_windows_cover_every_token_and_overlap_by_the_stride(
     words: list[str], first: list[str] | None, max_length: int, stride: int
 ) -> None:
