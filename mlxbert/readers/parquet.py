@@ -42,9 +42,8 @@ def read_parquet(source: Binary, wanted: ReadOptions) -> Iterator[Item]:
         for name in wanted.texts:
             kind = schema.field(names.index(name)).type
             if not is_text(kind):
-                raise InputError(
-                    f"{source.name}: column {name!r} has the type {kind}, expected strings", hint=wanted.hint("column")
-                )
+                hint = f"choose the column with {wanted.choose}"
+                raise InputError(f"{source.name}: column {name!r} has the type {kind}, expected strings", hint=hint)
     return _items(source, file, dict(zip(names, schema.names, strict=True)), columns)
 
 

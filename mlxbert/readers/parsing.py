@@ -53,10 +53,6 @@ class ReadOptions:
                 raise InputError(f"{source}: the file has no column {name!r} (columns: {', '.join(names)})", hint=hint)
         return columns if self.keep is not None else [*names]
 
-    def hint(self, what: str) -> str:
-        """Returns the hint that says how to choose a field or a column."""
-        return f"choose the {what} with {self.choose}"
-
     def missing(self, what: str, name: str, names: Iterable[str]) -> str:
         """Returns the hint for a field or column `name` that does not exist; `names` are those that do."""
         near = difflib.get_close_matches(name, [*names], n=1)

@@ -6,12 +6,11 @@ from itertools import islice
 from mlxbert.text.encoding import Encoding
 
 
-def best_windows(windows: Sequence[Encoding], sequence: int = 0) -> list[tuple[int, int]]:
+def best_windows(windows: Sequence[Encoding]) -> list[tuple[int, int]]:
     """Chooses, for each token of a text, the window in which it is furthest from the nearest edge.
 
     Args:
         windows: The windows of one text, in order; see `Tokenizer.windows`.
-        sequence: Which text of a pair: 0 for the first, 1 for the second.
 
     Returns:
         For each token of the whole text, without special tokens, the number of the window and the token's index in that
@@ -19,7 +18,7 @@ def best_windows(windows: Sequence[Encoding], sequence: int = 0) -> list[tuple[i
     """
     best: dict[int, tuple[int, int, int]] = {}
     for number, window in enumerate(windows):
-        places = [place for place, text in enumerate(window.sequence_ids) if text == sequence]
+        places = [place for place, text in enumerate(window.sequence_ids) if text == 0]
         for place in places:
             context = min(place - places[0], places[-1] - place)
             position = window.positions[place]

@@ -31,6 +31,9 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return save_st(tmp_path_factory.mktemp("model") / request.param, pooling("mean"), settings=settings)
 
 
+OTHER = pytest.mark.parametrize("folder", ["manhattan"], indirect=True)  # where each would take cosines
+
+
 def _expected(model: mlxbert.Model, name: str) -> Any:
     queries, texts = mlxbert.embed(model, QUERIES, kind="query"), mlxbert.embed(model, TEXTS, kind="document")
     return np.array([[EXPECTED[name](query.astype(float), text) for text in texts] for query in queries])
@@ -49,6 +52,7 @@ def test_every_function_of_the_library_compares_as_the_files_say(folder: Path) -
 
 
 @needs("train")
+@OTHER
 def test_vectors_of_length_one_are_mined(folder: Path) -> None:
     model = mlxbert.load(folder, task="embed", dtype="float32")
     pairs = [{"anchor": query, "positive": text} for query, text in zip([*QUERIES, "man", "store"], TEXTS, strict=True)]
@@ -67,6 +71,7 @@ def test_vectors_of_length_one_are_mined(folder: Path) -> None:
 
 
 @needs("train")
+@OTHER
 def test_evaluations_compare_as_the_files_say(folder: Path) -> None:
     model = mlxbert.load(folder, task="embed", dtype="float32")
     scored: list[dict[str, Any]] = [
@@ -87,7 +92,7 @@ def test_evaluations_compare_as_the_files_say(folder: Path) -> None:
 
 
 @needs("train", "export")
-@pytest.mark.sampled
+@OTHER
 def test_what_is_written_names_the_function(folder: Path, tmp_path: Path) -> None:
     data = [{"anchor": f"the {word}", "positive": f"a {word}"} for word in ("cat", "dog", "milk", "store")]
     for _ in mlxbert.finetune("embed", train=data, model=folder, output=tmp_path / "trained", epochs=1):
