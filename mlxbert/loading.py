@@ -150,7 +150,6 @@ class ModelFiles:
         return tokenizer
 
     def _parts(self, task: str | None) -> tuple[str, ...]:
-        """Returns the parts that a task needs; all parts if no task is set."""
         checkpoint = self.checkpoint
         if task is None:
             return checkpoint.parts
@@ -226,12 +225,10 @@ class ModelFiles:
 
 
 def _labels_of(network: Network) -> Labels | None:
-    """Returns the labels of a network with a classification head; `None` for other networks."""
     return network.encoder.config.labels if any(HEADS[head].labelled for head in network.heads) else None
 
 
 def _log_loaded(source: str, checkpoint: Checkpoint, dtype: str) -> None:
-    """Logs the dtype and device of a model, and the tensors of its checkpoint that are not used."""
     _LOG.info(
         "%s: %s in %s, computing in %s on %s (%s)",
         source, checkpoint.family_name, checkpoint.folder, dtype, mx.default_device(), devices.BLAS.name,

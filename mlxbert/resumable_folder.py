@@ -67,7 +67,6 @@ class PartialFolder:
         return name in (MANIFEST, LOCK) or re.fullmatch(self.names, name) is not None
 
     def _claim(self, overwrite: bool) -> str | None:
-        """Prepares the folder for this call (see `locked`)."""
         path, saved = self.folder / MANIFEST, None
         try:
             saved = read_record(path)

@@ -91,7 +91,6 @@ def copy_files(source: ModelFolder, folder: Path, inner: str, *, vectors: bool =
 
 
 def _files_of_queries(folder: Path) -> tuple[str, ...]:
-    """Returns the files, besides tensors, of a module with static weights: its settings, vocabulary and weights."""
     path = read_json(folder / CONFIG, ConfigError).get("path") if (folder / CONFIG).is_file() else None
     return (CONFIG, *VOCABULARY, *([path] if isinstance(path, str) else []))
 

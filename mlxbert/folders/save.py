@@ -133,7 +133,6 @@ def embedder_of_head(model: Model) -> Embedder:
 
 
 def _copy(model: Model, partial: Path, inner: str, dtype: str | None, *, modules: bool) -> None:
-    """Copies the folder that the model was loaded from, except the weights and the configuration."""
     source = model.files
     (partial / inner).mkdir(parents=True, exist_ok=True)
     if not modules:

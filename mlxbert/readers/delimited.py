@@ -148,7 +148,6 @@ def _read(lines: Lines, wanted: ReadOptions, format: str, dialect: dict[str, Any
 
 
 def _other_length(row: Sequence[str], header: Sequence[str], place: str, separator: str, *, named: bool) -> InputError:
-    """Returns the error for a row with more or fewer cells than there are columns."""
     first = "header" if named else "first row"
     counts = f"the row has {counted_columns(len(row))}, but the {first} has {len(header)}"
     hint = f"each row needs {len(header) - 1} {separator!r} between its values; enclose a value that has more in quotes"
@@ -190,7 +189,6 @@ class _RowLines:
                 yield (as_data(line) if '"' in line and not self._enclose else line) + "\n"
 
     def _all(self) -> Iterator[str]:
-        """Yields the lines; before it yields the first one with a quote, it calls `_look_ahead`."""
         source = iter(self.lines)
         for line in source:
             if self._enclose is None and '"' in line:
@@ -271,7 +269,6 @@ def _first_row(reader: Any, text: _RowLines, named: bool) -> tuple[int, list[str
 
 
 def _rows(reader: Any, text: _RowLines, format: str) -> _Rows:
-    """Yields the remaining rows, each with the number of the line in which it begins."""
     while True:
         start = reader.line_num + 1
         text.begin(start)

@@ -200,7 +200,6 @@ def read_records(
 
 
 def _check_texts(name: str, format: FormatName, texts: Sequence[str]) -> None:
-    """Raises an error if the records of a format contain no texts, or only one where two are expected."""
     if texts and (refused := FORMATS[format].refused):
         raise ArgumentError(f"{name}: a .{format} file has {refused[0]}, expected texts", hint=refused[1])
     if len(texts) > 1 and not FORMATS[format].value:
@@ -211,7 +210,6 @@ def _check_texts(name: str, format: FormatName, texts: Sequence[str]) -> None:
 
 
 def _read(name: str, file: BinaryIO, format: FormatName, wanted: ReadOptions) -> tuple[Iterator[Item], Opened]:
-    """Returns the items of an open file, and the `Lines` or `Binary` object that reads them."""
     record_format = FORMATS[format]
     if not wanted.header and format not in (FormatName.csv, FormatName.tsv):
         raise ArgumentError(f"{name}: the input is {format}, but only .csv and .tsv can be read without a header")

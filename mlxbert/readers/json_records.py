@@ -82,7 +82,6 @@ def _limited(lines: Lines) -> Iterator[str]:
 
 
 def _values(article: dict[str, Any], paragraph: dict[str, Any], qa: dict[str, Any]) -> dict[str, Any]:
-    """Returns the values of a question, without those that the file lacks."""
     optional = {"id": qa.get("id"), "title": article.get("title")}
     values = {name: value for name, value in optional.items() if value is not None}
     values |= {"question": qa["question"]} if "question" in qa else {}

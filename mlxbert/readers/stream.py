@@ -96,7 +96,6 @@ class RecordSource:
         return Record(kept, place, file, *texts, *[pair] * (len(texts) == 1))
 
     def _problem(self, name: str, values: Mapping[str, Any]) -> InputError:
-        """Returns the error for a record that has no text in this field."""
         if name in values:
             return InputError(f"{self.value} {name!r} is {json_type(values[name])}, expected a string")
         names = ", ".join(values) or "none"

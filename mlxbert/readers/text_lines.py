@@ -142,7 +142,6 @@ class Lines(Opened):
         return b'"' * (quotes % 2)
 
     def _check_encoding(self, raw: bytes) -> None:
-        """Raises an error if the first line begins like another kind of file, such as UTF-16, zip or PDF."""
         for start, (kind, hint) in _OTHER_FORMATS.items():
             if raw.startswith(start):
                 raise InputError(f"{self.name}, line 1: the file begins like {kind}, expected UTF-8 text", hint=hint)

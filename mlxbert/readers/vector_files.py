@@ -131,7 +131,6 @@ def _checked_rows(path: Path, rows: Iterable[Any]) -> Iterator["Vector | InputEr
 
 
 def _open(path: Path, ending: str) -> tuple[Iterable[Any], Mapping[str, str]]:
-    """Returns the vectors, which are not checked yet, and the metadata of the file."""
     if ending == ARRAY:
         return _array(np.asarray(open_array(path))), {}
     if ending in _RECORDS:
@@ -159,7 +158,6 @@ def open_array(path: Path) -> "NDArray[Any]":
 
 
 def _array(array: Any) -> Any:
-    """Returns the array if it holds vectors; otherwise raises a ValueError."""
     if array.ndim != 2 or array.dtype.kind not in "fi":
         raise ValueError(
             f"the array has dtype {array.dtype} and shape {array.shape}, expected numbers of shape (texts, values)"

@@ -63,7 +63,6 @@ def _lines(value: object, before: str, after: str, limit: int) -> Iterator[str]:
 
 
 def _flat(value: object, limit: int) -> str:
-    """Formats a value as one line."""
     parts = _parts(value, limit)
     if parts is None:
         return _atom(value)

@@ -123,7 +123,6 @@ class Regression(Result):
 
 
 def _texts(result: Classification | Regression) -> dict[str, Any]:
-    """Returns the text, and the second text if there is one."""
     return {"text": result.text} | ({} if result.pair is None else {"pair": result.pair})
 
 

@@ -167,7 +167,6 @@ def classify(
 
 
 def _split(item: Item) -> tuple[str, str | None]:
-    """Splits an item into its text and its second text; the latter is `None` for a single text."""
     return (item, None) if isinstance(item, str) else checked_pair(item, "a text or a pair of texts")
 
 

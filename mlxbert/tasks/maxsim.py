@@ -54,7 +54,6 @@ def maxsim(query: "Vectors", documents: "Iterable[Vectors]", *, similarity: str 
 
 
 def _floats(vectors: Any, name: str) -> "NDArray[np.floating[Any]]":
-    """Returns an array of floats; raises InputError for anything else."""
     try:
         array = np.asarray(vectors)
     except (TypeError, ValueError) as problem:
@@ -68,7 +67,6 @@ def _floats(vectors: Any, name: str) -> "NDArray[np.floating[Any]]":
 
 
 def _blocks(documents: "Iterable[Vectors]", width: int) -> "Iterator[list[Vectors]]":
-    """Groups documents, so that the tokens of a group take limited memory."""
     gpu = on_gpu()
     most, block, tokens, longest = _BLOCK[gpu], list["Vectors"](), 0, 0
     for number, given in enumerate(documents):

@@ -282,7 +282,6 @@ class _BatchOrder(Generic[Arrays, Output]):
         say_what_is_built("inference")
 
     def _shape(self, group: Sequence[int]) -> tuple[int, int]:
-        """Returns the number of rows and the length of the batch for a group."""
         length = padded_length(max(len(self._encodings[index]) for index in group), self._config.max_length)
         return padded_rows(len(group), length, self._batch_tokens), length
 
@@ -317,7 +316,6 @@ class _BatchOrder(Generic[Arrays, Output]):
                 self._broken = problem
 
     def _is_well(self) -> bool:
-        """Whether no started batch has failed so far."""
         return errors_seen() == self._errors
 
     def _finished(self, arrays: Arrays, group: Sequence[int]) -> Sequence[Output]:

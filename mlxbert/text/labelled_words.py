@@ -115,7 +115,6 @@ class LabelledWordEncoder:
         return tokens
 
     def _split(self, words: Sequence[str]) -> tuple[list[int], list[int]]:
-        """Returns the ids of the tokens of words, and the index of the word of each token."""
         tokenizer: Plain = self._tokenizer.files.tokenizer
         try:
             with guarded("the words", text=True):

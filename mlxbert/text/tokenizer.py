@@ -480,7 +480,6 @@ class Tokenizer:
 
     @functools.cached_property
     def _median(self) -> int:
-        """The median length of all tokens, in characters."""
         return int(statistics.median(map(len, self._tokenizer.get_vocab())))
 
     def truncated_ids(self, texts: Sequence[str]) -> list[tuple[list[int], int, bool]]:
