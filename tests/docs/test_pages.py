@@ -46,15 +46,8 @@ def test_the_readme_has_the_two_commands_verbatim() -> None:
     assert MAIN in lines and TESTS in lines
 
 
-OF_OTHERS = {
-    "--backend",
-    "--hostfile",
-    "--user",
-    "--now",
-    "--force-reinstall",
-    "--only-binary",
-    "--clear",
-}  # of other programs
+# Of other programs.
+OF_OTHERS = {"--backend", "--hostfile", "--user", "--now", "--force-reinstall", "--only-binary", "--clear"}
 OF_OTHERS |= {"--env", "--set"}  # of conda
 OF_OTHERS |= {"--head", "--address"}  # of ray
 OF_OTHERS |= {"--embeddings", "--reranking", "--ubatch-size"}  # of llama-server

@@ -129,6 +129,22 @@ def test_variants_that_are_not_computed_are_refused_by_name(
 
 
 HOSTILE: list[tuple[str, str, Any, str]] = [
+    *(("bert", "model_type", value, f"model_type is {value!r}") for value in ("gpt2", "BERT", ["bert"])),
+    *(("bert", "hidden_act", value, f"is {value!r}") for value in ("gelu_accurate", "GELU", {"name": "gelu"})),
+    ("bert", "position_embedding_type", ["absolute"], "absolute"),
+    ("bert", "is_decoder", "no", "is_decoder is 'no'"),
+    ("bert", "add_cross_attention", True, "add_cross_attention is True"),
+    *(("bert", "num_attention_heads", value, f"num_attention_heads is {value}") for value in (7, 60)),
+    *(
+        ("bert", "layer_norm_eps", value, f"layer_norm_eps is {value!r}")
+        for value in ("1e-12", -1e-5, float("nan"), float("inf"), True, 0.0)
+    ),
+    *(("bert", "hidden_dropout_prob", value, f"hidden_dropout_prob is {value}") for value in (1.5, 1.0)),
+    *(("bert", "attention_probs_dropout_prob", value, f"dropout_prob is {value}") for value in (1, -0.1)),
+    *(("bert", "pad_token_id", value, f"pad_token_id is {value}") for value in (10**6, -1)),
+    *(("bert", "num_hidden_layers", value, f"num_hidden_layers is {value}") for value in (10**9, 10**6)),
+    *(("bert", key, value, f"{key} is {value}") for key, value in (("hidden_size", 3 * 2**40), ("vocab_size", 2**31))),
+    ("bert", "type_vocab_size", 0, "type_vocab_size is 0"),
     ("bert", "problem_type", ["regression"], "problem_type"),
     ("bert", "problem_type", "ranking", "problem_type"),
     ("roberta", "max_position_embeddings", 8, "max_position_embeddings"),
