@@ -17,6 +17,7 @@ from mlxbert.errors import CheckpointError, InputError, TokenizerError
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.weights.tokenizers.tokenizer_files import read_tokenizer
 from tests.helpers import tiny
+from tests.helpers.cases import together
 from tests.helpers.tiny import tiny_config
 from tests.helpers.vocabularies import put
 
@@ -158,37 +159,46 @@ def test_added_tokens_get_the_ids_of_their_files(tmp_path: Path) -> None:
     assert found.encode("the new-york").offsets[2] == (4, 12) and found.pieces("old-town") == [NEXT + 2]
 
 
-@pytest.mark.parametrize(
-    ("settings", "added", "named"),
-    [
-        ({}, {"<x>": NEXT + 7}, "'<x>' has id 52"),
-        ({}, {"the": 0}, "'the' has id 5 in the vocabulary, expected 0"),
-        ({}, ["<x>"], "expected a JSON object"),
-        ({}, {"<x>": "5", "<y>": NEXT}, "<x>"),
-        ({"added_tokens_decoder": {"many": {"content": "<x>"}}}, None, "'many': .*expected an id"),
-        ({"added_tokens_decoder": {str(NEXT): {"text": "<x>"}}}, None, "expected an id"),
-        ({"added_tokens_decoder": {str(NEXT): {"content": "<x>", "special": True}, "9": "special"}}, None, "special"),
-        ({"added_tokens_decoder": ["<x>"]}, None, "added_tokens_decoder"),
-        ({"never_split": [1]}, None, "never_split"),
-        ({"never_split": "ab"}, None, "never_split"),
-        ({"strip_accents": "yes"}, None, "strip_accents"),
-    ],
-)
-def test_settings_of_the_wrong_kind_are_refused_by_name(
-    tmp_path: Path, settings: dict[str, Any], added: object, named: str
+PLAIN: dict[str, Any] = {"vocab.txt": "\n".join(VOCAB) + "\n"}
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({}, r"tokenizer\.json.*vocab\.txt"),
+    ({"vocab.txt": b"[PAD]\n\xff\xfe"}, r"vocab\.txt: the file is not UTF-8 at byte 6"),
+    *(
+        ({"tokenizer.json": content}, r"tokenizer\.json")
+        for content in (b"[]", b"null", b"\xff", b'{"model": {"type": "Nope"}}', b"{" * 2000)
+    ),
+    (PLAIN | {"tokenizer_config.json": "{"}, "tokenizer_config.json: the file is not valid JSON"),
+    (PLAIN | {"special_tokens_map.json": "{"}, "special_tokens_map.json: the file is not valid JSON"),
+    (PLAIN | {"added_tokens.json": {"<x>": NEXT + 7}}, "'<x>' has id 52"),
+    (PLAIN | {"added_tokens.json": {"the": 0}}, "'the' has id 5 in the vocabulary, expected 0"),
+    (PLAIN | {"added_tokens.json": '["<x>"]'}, "expected a JSON object"),
+    (PLAIN | {"added_tokens.json": {"<x>": "5", "<y>": NEXT}}, "<x>"),
+    *(
+        (PLAIN | {"tokenizer_config.json": {"added_tokens_decoder": decoder}}, named)
+        for decoder, named in (
+            ({"many": {"content": "<x>"}}, "'many': .*expected an id"),
+            ({str(NEXT): {"text": "<x>"}}, "expected an id"),
+            ({str(NEXT): {"content": "<x>", "special": True}, "9": "special"}, "special"),
+            (["<x>"], "added_tokens_decoder"),
+        )
+    ),
+    (PLAIN | {"tokenizer_config.json": {"never_split": [1]}}, "never_split"),
+    (PLAIN | {"tokenizer_config.json": {"never_split": "ab"}}, "never_split"),
+    *(
+        (files | {"tokenizer_config.json": {key: "yes"}}, key)
+        for files in (PLAIN, {"tokenizer.json": library().to_str()})
+        for key in ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
+    ),
+]
+
+
+@together(("files", "named"), REFUSED)
+def test_files_that_are_missing_damaged_or_of_the_wrong_kind_are_refused_by_name(
+    tmp_path: Path, files: dict[str, Any], named: str
 ) -> None:
-    write(tmp_path, VOCAB, settings)
-    if added is not None:
-        (tmp_path / "added_tokens.json").write_text(json.dumps(added), encoding="utf-8")
+    shutil.rmtree(tmp_path)
     with pytest.raises(TokenizerError, match=named):
-        read_tokenizer(tmp_path)
-
-
-@pytest.mark.parametrize("key", ["do_lower_case", "strip_accents", "tokenize_chinese_chars"])
-def test_settings_of_the_wrong_kind_are_refused_beside_a_tokenizer_json_too(tmp_path: Path, key: str) -> None:
-    library().save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(TokenizerError, match=key):
-        read_tokenizer(configure(tmp_path, {key: "yes"}))
+        read_tokenizer(put(tmp_path, files))
 
 
 @pytest.mark.parametrize("mask", ["<mask>", {"content": "<mask>", "lstrip": False}])
@@ -293,11 +303,6 @@ def test_line_ends_of_windows_are_no_part_of_the_tokens(tmp_path: Path) -> None:
     assert opened(tmp_path).encode("the milk").ids == [2, 5, VOCAB.index("milk"), 3]
 
 
-def test_a_folder_without_a_vocabulary_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TokenizerError, match=r"tokenizer\.json.*vocab\.txt"):
-        read_tokenizer(tmp_path)
-
-
 @pytest.mark.parametrize("name", ["BertJapaneseTokenizer", "BertweetTokenizer", "PhobertTokenizer", "XLMTokenizerFast"])
 def test_a_class_that_splits_words_in_its_own_way_is_refused_by_name(tmp_path: Path, name: str) -> None:
     library().save(str(tmp_path / "tokenizer.json"))  # which cannot say what the class does
@@ -314,27 +319,6 @@ def test_an_unknown_class_is_refused_without_a_tokenizer_json(tmp_path: Path, na
     assert caught.value.hint is not None and "tokenizer.json" in caught.value.hint
     library().save(str(tmp_path / "tokenizer.json"))
     assert tokens(tmp_path, "the cat") == ["the", "cat"]
-
-
-def test_a_vocabulary_that_is_no_text_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "vocab.txt").write_bytes(b"[PAD]\n\xff\xfe")
-    with pytest.raises(TokenizerError, match=r"vocab\.txt: the file is not UTF-8 at byte 6"):
-        read_tokenizer(tmp_path)
-
-
-@pytest.mark.parametrize("content", [b"[]", b"null", b"\xff", b'{"model": {"type": "Nope"}}', b"{" * 2000])
-def test_a_damaged_tokenizer_json_is_refused(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "tokenizer.json").write_bytes(content)
-    with pytest.raises(TokenizerError, match=r"tokenizer\.json"):
-        read_tokenizer(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["tokenizer_config.json", "special_tokens_map.json"])
-def test_damaged_settings_are_refused(tmp_path: Path, name: str) -> None:
-    write(tmp_path)
-    (tmp_path / name).write_text("{", encoding="utf-8")
-    with pytest.raises(TokenizerError, match=f"{name}: the file is not valid JSON"):
-        read_tokenizer(tmp_path)
 
 
 def test_an_error_of_the_tokenizer_comes_before_one_of_the_weights(
