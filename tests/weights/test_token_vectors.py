@@ -75,37 +75,31 @@ def test_bge_m3_leaves_out_the_first_token_and_divides_by_the_tokens_of_the_quer
     assert mlxbert.rerank(model, "the cat sat", ["the cat sat"])[0].score == pytest.approx(score, abs=1e-5)
 
 
-BROKEN: list[tuple[str, str, Any]] = [
-    ("usual", "query_length", "long"),
-    ("usual", "query_length", 2**20),
-    ("usual", "query_prefix", 7),
-    ("usual", "skiplist_words", "abc"),
-    ("usual", "do_query_expansion", "yes"),
-    ("usual", "similarity_fn_name", "evil"),
-    ("stanford", "similarity", "l2"),
+SETTINGS = "config_sentence_transformers.json"
+BROKEN: list[tuple[str, str, dict[str, Any], str]] = [
+    *(
+        ("usual", SETTINGS, {key: value}, key)
+        for key, value in (
+            *(("query_length", "long"), ("query_length", 2**20), ("query_prefix", 7), ("skiplist_words", "abc")),
+            *(("do_query_expansion", "yes"), ("similarity_fn_name", "evil")),
+        )
+    ),
+    ("stanford", "artifact.metadata", {"similarity": "l2"}, "similarity"),
+    ("usual", "1_Dense/config.json", {"in_features": token_folders.WIDTH + 1}, "shape|values"),
 ]
 
 
-@pytest.mark.parametrize(("layout", "key", "value"), BROKEN)
-def test_wrong_settings_are_named(layout: str, key: str, value: Any, tmp_path: Path) -> None:
-    folder = token_folders.PYLATE[layout](tmp_path / "model")
-    file = folder / ("artifact.metadata" if layout == "stanford" else "config_sentence_transformers.json")
-    write_json(file, {**json.loads(file.read_text()), key: value})
-    with pytest.raises(ConfigError, match=key):
-        mlxbert.load(folder, task="embed")
-
-
-def test_a_layer_of_another_width_is_refused(tmp_path: Path) -> None:
-    folder = token_folders.PYLATE["usual"](tmp_path / "model")
-    config = json.loads((folder / "1_Dense" / "config.json").read_text())
-    write_json(folder / "1_Dense" / "config.json", {**config, "in_features": token_folders.WIDTH + 1})
-    with pytest.raises(MlxbertError, match=r"shape|values"):
-        mlxbert.load(folder, task="embed")
+@pytest.mark.parametrize(("layout", "file", "changes", "named"), BROKEN)
+def test_wrong_settings_are_named(layout: str, file: str, changes: dict[str, Any], named: str, tmp_path: Path) -> None:
+    path = token_folders.PYLATE[layout](tmp_path / "model") / file
+    write_json(path, json.loads(path.read_text()) | changes)
+    with pytest.raises(MlxbertError, match=named):
+        mlxbert.load(tmp_path / "model", task="embed")
 
 
 def test_a_prefix_that_is_no_token_is_refused(tmp_path: Path) -> None:
     folder = token_folders.PYLATE["usual"](tmp_path / "model")
-    path = folder / "config_sentence_transformers.json"
+    path = folder / SETTINGS
     write_json(path, {**json.loads(path.read_text()), "query_prefix": "[nothing]"})
     model = mlxbert.load(folder, task="embed")
     with pytest.raises(MlxbertError, match=r"\[nothing\]"):
@@ -145,7 +139,7 @@ def test_inspect_heeds_the_limit_of_the_tokenizer(write: Callable[[Path], Path],
 
 def test_inspect_names_what_keeps_token_vectors_from_being_made(tmp_path: Path) -> None:
     folder = token_folders.PYLATE["usual"](tmp_path / "model")
-    path = folder / "config_sentence_transformers.json"
+    path = folder / SETTINGS
     write_json(path, json.loads(path.read_text()) | {"query_length": "many"})
     about = mlxbert.inspect(folder)
     assert isinstance(about.token_vectors, NoEmbedding) and "query_length" in about.token_vectors.problem
