@@ -16,6 +16,9 @@ from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.nn.encoder import EncoderOutput
 from mlxbert.nn.heads import Network
 from mlxbert.nn.ops import Linear, inference
+from tests.helpers.cases import fast
+from tests.helpers.families import FROZEN, walked
+from tests.helpers.frozen import file_name
 from tests.helpers.tiny import random_network, tiny_config
 
 pytestmark = pytest.mark.skipif(BLAS.sgemm is None, reason="only with a BLAS that mlxbert can call")
@@ -71,8 +74,10 @@ def check(network: Network, monkeypatch: pytest.MonkeyPatch, *lengths: int) -> i
 
 
 # Of every family a batch with padding, and without a mask those whose scores get nothing, positions, or distances.
-_BATCHES: list[tuple[str, tuple[int, ...]]] = [(family, (17, 3, 9)) for family in _FAMILIES]
-_BATCHES += [(family, lengths) for family in ("bert", "modernbert", "mpnet") for lengths in ((1,), (20, 20, 20))]
+_PADDED = [(family, (17, 3, 9)) for family in _FAMILIES]
+_WHOLE = [(family, lengths) for family in ("bert", "modernbert", "mpnet") for lengths in ((1,), (20, 20, 20))]
+_OWN = {file_name(family.values[0]) for family in walked(FROZEN) if not family.marks}  # no variants of another
+_BATCHES = fast([*_PADDED, *_WHOLE], *(one for one in _PADDED if one[0] in _OWN), *_WHOLE)
 
 
 @pytest.mark.parametrize(("family", "lengths"), _BATCHES, ids=str)

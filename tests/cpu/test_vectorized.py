@@ -63,12 +63,12 @@ def test_attention_is_that_of_the_kernels_in_blocks_of_any_size(
 
 
 @pytest.mark.parametrize("texts", [1, 2])  # of the mask
-@pytest.mark.parametrize("block", [2**21, 5 * 128 * 384, 2000])  # the last takes 64 of 128 queries
+@pytest.mark.parametrize("block", [2**21, 3 * 128 * 384, 2000])  # the last takes 64 of 128 queries
 def test_attention_in_windows_is_that_of_the_kernels(block: int, texts: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(numpy_attention, "block_size", lambda: block)
-    q = _random(2, 3, 5, 128, 16, seed=1)
-    k, v = (_random(2, 3, 5, 384, 16, seed=seed) for seed in (2, 3))
-    mask = _random(texts, 1, 5, 128, 384, seed=4) > -1
+    q = _random(2, 2, 3, 128, 16, seed=1)
+    k, v = (_random(2, 2, 3, 384, 16, seed=seed) for seed in (2, 3))
+    mask = _random(texts, 1, 3, 128, 384, seed=4) > -1
     assert _far(numpy_attention.attention(q, k, v, 0.3, mask), mlx_kernels.attention(q, k, v, 0.3, mask)) < 2e-6
 
 

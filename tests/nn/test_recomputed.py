@@ -95,7 +95,7 @@ def test_attention_weights_are_given_in_training_too() -> None:
 def test_it_keeps_less_memory() -> None:
     network = random_network(tiny_config(layer_schedule=tuple(range(6))))
     network.train()
-    ids = mx.tile(IDS, (64, 2))
+    ids = mx.tile(IDS, (24, 2))
     peaks = []
     for network.encoder.checkpointing in (False, True):
         mx.clear_cache()
