@@ -28,7 +28,7 @@ IN_DTYPES = [  # in half precision, fast tests compute BERT alone
         cell.values,
         dtype,
         marks=cell.marks if dtype == "float32" or cell.values[0] == "bert" else [*cell.marks, pytest.mark.slow],
-        id=f"{' '.join(cell.values)}-{dtype}",
+        id=f"{' '.join(map(str, cell.values))}-{dtype}",
     )
     for cell in FROZEN_CELLS
     for dtype in BOUNDS
