@@ -105,8 +105,7 @@ def build_network(
     config = _with_new_heads(checkpoint, parts, new_heads)
     if config.pooler and "pooler" not in parts and "pooler" in checkpoint.parts:
         parts = ("pooler", *parts)
-    problem = first_problem(checkpoint, parts)
-    if problem is not None:
+    if (problem := first_problem(checkpoint, parts)) is not None:
         raise problem
     network = Network(config, [*(part for part in parts if part in HEADS), *new_heads])
     fresh = {name for name in parameters(network) if _is_fresh(name, parts, new_heads)}

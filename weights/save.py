@@ -112,8 +112,7 @@ def plan(
         quantization: How to quantize the matrices that can be quantized; `None` quantizes none.
         inputs_of: Returns the products of a matrix's inputs, given our name of the matrix; called once per matrix.
     """
-    problem = build.first_problem(checkpoint, checkpoint.parts)
-    if problem is not None:
+    if (problem := build.first_problem(checkpoint, checkpoint.parts)) is not None:
         raise problem
     if quantization is not None and isinstance(checkpoint.storage, Quantization):
         raise CheckpointError(

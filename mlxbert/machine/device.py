@@ -397,9 +397,8 @@ def unused_memory() -> int | None:
         unused = mx.device_info().get("free_memory")
     else:
         unused = mac.unused_memory() if sys.platform == "darwin" else _linux_memory()
-    rest = (
-        available - mx.get_active_memory()
-    )  # what MLX keeps for new arrays is not free for others, but for this process
+    # What MLX keeps for new arrays is not free for others, but for this process.
+    rest = available - mx.get_active_memory()
     return max(min(rest, int(unused) + mx.get_cache_memory()) if unused is not None else rest, 0)
 
 

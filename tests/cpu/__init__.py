@@ -1,1 +1,1 @@
-"""The network."""
+"""The backend of a Linux CPU."""

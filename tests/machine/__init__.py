@@ -1,1 +1,1 @@
-"""The network."""
+"""The machine: its device, memory, signals and faults."""
