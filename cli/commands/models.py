@@ -46,16 +46,10 @@ def models_download(talk: TalkOptions, name: Name, revision: Revision = None) ->
 
     Example: mlxbert models download google-bert/bert-base-uncased
     """
-    from mlxbert.weights.hub import cache
     from mlxbert.weights.hub.download import download
     from mlxbert.weights.model_source import whole_name
 
     _check_name(name)
-    if cache.is_offline():
-        raise HubError(
-            f"{name}: the model cannot be downloaded while mlxbert is offline",
-            hint="unset HF_HUB_OFFLINE and TRANSFORMERS_OFFLINE",
-        )
     with whole_name(name, revision, folders=False), progress.download(name) as update:
         folder = download(name, revision, update, check=True)
     _put_path(folder)

@@ -32,7 +32,7 @@ from mlxbert.weights.formats.file_names import ONNX, holds_weights
 from mlxbert.weights.hub import cache
 from mlxbert.weights.hub.cache import AnnouncedFile, is_commit, mismatch
 from mlxbert.weights.hub.download import describe
-from mlxbert.weights.hub.errors import CACHED, LOG_IN, explain_download, library, page_error, refused
+from mlxbert.weights.hub.errors import CACHED, LOG_IN, UnreachableError, explain_download, library, refused
 from mlxbert.weights.hub.needed_files import CONFIG, needed_files, parse_json
 from mlxbert.weights.model_source import BUILTIN, check_source
 
@@ -121,18 +121,12 @@ class Repository:
     """A repository on the hub, as it is before an upload."""
 
     name: str  # `NAMESPACE/NAME`
+    url: str  # the address of its page
     branch: str  # the branch that gets the commit
     has_branch: bool = False  # if not, the branch is created from `commit`
     public: bool | None = None  # whether everybody can read it; `None` if it does not exist
     commit: str | None = None  # the newest of the branch, or else of the main branch; `None` if it does not exist
     listed: Mapping[str, AnnouncedFile] = field(default_factory=dict)  # the files of `commit`
-
-    @property
-    def url(self) -> str:
-        """The address of the repository's page."""
-        from huggingface_hub import constants
-
-        return f"{constants.ENDPOINT}/{self.name}"
 
 
 @dataclass(frozen=True)
@@ -389,11 +383,6 @@ def _path_notes(source: Path, paths: list[str]) -> list[str]:
 @contextmanager
 def _hub_for(name: str, *, bars: bool = False) -> Iterator[Any]:
     """Yields the module huggingface_hub, with errors that fit an upload, and with its bars if `bars` is set."""
-    if cache.is_offline():
-        raise HubError(
-            f"{name}: nothing can be uploaded while mlxbert is offline",
-            hint="unset HF_HUB_OFFLINE and TRANSFORMERS_OFFLINE",
-        )
     with library(name, None, _explain) as hub:
         if not hub.get_token():
             raise HubError(f"{name}: an upload needs a token of the hub, but there is none", hint=LOG_IN)
@@ -416,7 +405,7 @@ def _explain(problem: Exception, name: str, revision: str | None) -> HubError:
     error = explain_download(problem, name, revision)
     if isinstance(problem, huggingface_hub.errors.HfHubHTTPError):
         status = problem.response.status_code
-        if status in _REFUSALS and page_error(name, problem.response) is None:
+        if status in _REFUSALS and not isinstance(error, UnreachableError):
             what, hint = _REFUSALS[status]
             error = HubError(f"{name}: {what} ({refused(problem)})", hint=hint)
     elif isinstance(problem, ValueError) and not isinstance(problem, json.JSONDecodeError):  # about the card, usually
@@ -439,17 +428,17 @@ def find_repository(name: str, revision: str | None) -> Repository:
         if "/" not in name:
             name = f"{user['name']}/{name}"
             _check_name(name, revision)
-        branch = revision or _MAIN
+        url, branch = f"{hub.constants.ENDPOINT}/{name}", revision or _MAIN
         try:
             info, listed = describe(hub, name, None)
         except hub.errors.GatedRepoError:
             raise
         except hub.errors.RepositoryNotFoundError:
-            return Repository(name, branch)
+            return Repository(name, url, branch)
         public, has_branch = info.private is False, True
         if revision is not None:
             try:
                 info, listed = describe(hub, name, revision)
             except hub.errors.RevisionNotFoundError:
                 has_branch = False
-        return Repository(name, branch, has_branch, public, info.sha, listed)
+        return Repository(name, url, branch, has_branch, public, info.sha, listed)

@@ -6,7 +6,7 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +19,7 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError, HubError
 from tests.helpers.fake_hub import call_with_hub, client_settings, files_of, terminal_with_hub
+from tests.helpers.hub_machine import Machine
 from tests.helpers.lying_hub import PAGE, send
 from tests.helpers.program import Outcome, command, environment, tiny_model, unprivileged
 from tests.helpers.screen import Screen
@@ -53,8 +54,7 @@ def hub() -> Iterator[UploadHub]:
 
 @pytest.fixture
 def variables(hub: UploadHub, tmp_path: Path) -> dict[str, str]:
-    found = {"HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1", "HF_TOKEN": TOKEN}
-    return found | {"HF_HUB_OFFLINE": "", "TRANSFORMERS_OFFLINE": ""}
+    return Machine(hub, tmp_path / "home").variables | {"HF_TOKEN": TOKEN}
 
 
 @pytest.fixture
@@ -94,15 +94,12 @@ def test_a_model_arrives_unchanged_and_opens(
 ) -> None:
     hub.chunk = chunk
     outcome = upload(variables, model, "tiny", "--message", "A first try")
-    found = facts(outcome)
-    assert arrived(hub) == local(model)
-    repository = hub.repositories[NAME]
+    found, files, repository = facts(outcome), local(model), hub.repositories[NAME]
+    assert arrived(hub) == files and repository.private
     assert (found["name"], found["url"], found["public"], found["created"]) == (NAME, f"{hub.url}/{NAME}", False, True)
-    assert repository.private and found["commit"] == repository.references["main"]
-    assert {file["path"]: (file["bytes"], file["change"]) for file in found["files"]} == {
-        name: (len(data), "new") for name, data in local(model).items()
-    }
-    assert found["bytes"] == sum(map(len, local(model).values()))
+    assert (found["commit"], found["bytes"]) == (repository.references["main"], sum(map(len, files.values())))
+    sent = {file["path"]: (file["bytes"], file["change"]) for file in found["files"]}
+    assert sent == {name: (len(data), "new") for name, data in files.items()}
     assert {name.split("/")[0] for name in PRIVATE} == {name.rstrip("/") for name in found["left_out"]}
     assert all(name in outcome.err for name in (*SENT, ".env", "optimizer.pt"))
     assert hub.messages == ["A first try"] and len(hub.chunks_sent()) == (1 if chunk is None else 5)
@@ -127,24 +124,19 @@ def test_a_second_upload_sends_what_changed(hub: UploadHub, variables: dict[str,
     assert third["commit"] == second["commit"] and third["bytes"] == 0 and hub.changes() == []
 
 
-def test_a_branch_is_created(hub: UploadHub, variables: dict[str, str], model: Path) -> None:
+def test_a_branch_is_created_from_the_commit_that_was_planned(
+    hub: UploadHub, variables: dict[str, str], model: Path
+) -> None:
     facts(upload(variables, model, NAME))
-    before = arrived(hub)
+    planned = hub.content(NAME) | {"notes.txt": b"kept"}
+    main = hub.repositories[NAME].commit(planned)
     (model / "README.md").write_text(CARD + "More.\n", encoding="utf-8")
-    for created in (True, False):
-        hub.forget()
-        found = facts(upload(variables, model, NAME, "--revision", "v2"))
-        assert found["commit"] == hub.repositories[NAME].references["v2"]
-        assert any("/branch/v2" in request for request in hub.requests) == created
-    assert arrived(hub, revision="v2") == local(model) and arrived(hub) == before
-    upload(variables, model, NAME, "--revision", "0" * 40).fails(2, "expected a branch")
 
+    def meanwhile(handler: BaseHTTPRequestHandler, body: bytes) -> bool:
+        hub.repositories[NAME].commit(planned | {"later.txt": b"theirs"})
+        return False
 
-def test_a_new_branch_starts_from_the_main_branch(hub: UploadHub, variables: dict[str, str], model: Path) -> None:
-    first = facts(upload(variables, model, NAME))
-    hub.repositories[NAME].commit(hub.content(NAME) | {"notes.txt": b"kept"})
-    main = hub.repositories[NAME].references["main"]
-    (model / "README.md").write_text(CARD + "More.\n", encoding="utf-8")
+    hub.faults["branch"] = meanwhile
     for extra in (["--dry-run"], []):
         found = facts(upload(variables, model, NAME, "--revision", "v2", *extra))
         changes = {file["path"]: file["change"] for file in found["files"]}
@@ -152,34 +144,20 @@ def test_a_new_branch_starts_from_the_main_branch(hub: UploadHub, variables: dic
         assert found["kept"] == [".gitattributes", "notes.txt"] and found["bytes"] == len(CARD + "More.\n")
         assert ("v2" in hub.repositories[NAME].references) == (not extra)
     assert arrived(hub, revision="v2") == local(model) | {"notes.txt": b"kept"}
+    assert found["commit"] == hub.repositories[NAME].references["v2"] and "later.txt" in arrived(hub)
+    hub.forget()
+    assert facts(upload(variables, model, NAME, "--revision", "v2"))["commit"] == found["commit"]
+    assert hub.changes() == []
+    hub.faults.clear()
+    hub.repositories[NAME].references["main"] = main
     (model / "README.md").write_text(CARD, encoding="utf-8")
     same = facts(upload(variables, model, NAME, "--revision", "v3"))
-    assert same["bytes"] == 0 and same["commit"] == hub.repositories[NAME].references["v3"] == main != first["commit"]
-    assert len(hub.messages) == 2
-
-
-def test_a_new_branch_is_of_the_commit_that_was_planned(hub: UploadHub, variables: dict[str, str], model: Path) -> None:
-    facts(upload(variables, model, NAME))
-    before = hub.content(NAME)
-    (model / "README.md").write_text(CARD + "More.\n", encoding="utf-8")
-
-    def meanwhile(handler: BaseHTTPRequestHandler, body: bytes) -> bool:
-        hub.repositories[NAME].commit(before | {"later.txt": b"theirs"})
-        return False
-
-    hub.faults["branch"] = meanwhile
-    facts(upload(variables, model, NAME, "--revision", "v2"))
-    assert arrived(hub, revision="v2") == local(model)
-
-
-def test_a_dry_run_sends_nothing(hub: UploadHub, variables: dict[str, str], model: Path) -> None:
-    found = facts(upload(variables, model, "tiny", "--dry-run", "--public"))
-    assert found["commit"] is None and {file["path"] for file in found["files"]} == SENT
-    assert hub.changes() == [] and hub.repositories == {}
+    assert same["bytes"] == 0 and same["commit"] == hub.repositories[NAME].references["v3"] == main
 
 
 def test_public_needs_a_yes(hub: UploadHub, variables: dict[str, str], model: Path) -> None:
     upload(variables, model, NAME, "--public").fails(2, "confirmation", "hint: --yes")
+    assert facts(upload(variables, model, NAME, "--public", "--dry-run"))["commit"] is None
     assert hub.changes() == []
     assert facts(upload(variables, model, NAME, "--public", "--yes"))["public"] is True
     assert not hub.repositories[NAME].private
@@ -215,20 +193,10 @@ def test_a_terminal_shows_the_files_and_a_bar(hub: UploadHub, variables: dict[st
     assert hub.repositories[NAME].references["main"] in shown and hub.url in shown
 
 
-def status(number: int, body: str = "", **headers: str) -> Fault:
+def status(number: int, **headers: str) -> Fault:
     """Answers with a status, with the hub's way to give a reason."""
-
-    def answer(handler: BaseHTTPRequestHandler, sent: bytes) -> bool:
-        data = json.dumps({"error": body or f"Reason {number} {TOKEN}"}).encode()
-        handler.send_response(number)
-        for name, value in ({"Content_Type": "application/json"} | headers).items():
-            handler.send_header(name.replace("_", "-"), value)
-        handler.send_header("Content-Length", str(len(data)))
-        handler.end_headers()
-        handler.wfile.write(data)
-        return True
-
-    return answer
+    reason = json.dumps({"error": f"Reason {number} {TOKEN}"}).encode()
+    return lambda handler, sent: send(handler, reason, number, None, Content_Type="application/json", **headers)
 
 
 def page(handler: BaseHTTPRequestHandler, sent: bytes) -> bool:
@@ -244,7 +212,7 @@ def broken(handler: BaseHTTPRequestHandler, sent: bytes) -> bool:
     return True
 
 
-KINDS = ("whoami", "create", "branch", "preupload", "batch", "put", "complete", "verify", "validate", "commit")
+KINDS = ("create", "whoami", "branch", "preupload", "batch", "put", "complete", "verify", "validate", "commit")
 FAULTS: dict[str, tuple[Fault, str]] = {
     "401": (status(401), "the token"),
     "403": (status(403), "may not write"),
@@ -260,8 +228,7 @@ FAULTS: dict[str, tuple[Fault, str]] = {
 }
 
 
-STATUS = ("branch", "put", "complete", "verify", "validate")  # of these answers, huggingface_hub reads only the status
-CASES = [(fault, kind) for fault in FAULTS for kind in KINDS if fault != "page" or kind not in STATUS]
+CASES = [(fault, "create") for fault in FAULTS] + [(fault, kind) for fault in ("403", "broken") for kind in KINDS[1:]]
 
 
 @pytest.mark.sampled
@@ -342,33 +309,22 @@ def test_an_exception_of_on_progress_reaches_the_caller(
         assert mlxbert.upload(model, NAME).commit and arrived(hub) == local(model)
 
 
+@pytest.mark.parametrize("change", [Path.unlink, lambda path: path.chmod(0)], ids=["disappears", "is locked"])
 @pytest.mark.parametrize("name", ["vocab.txt", "model.safetensors"])
-@pytest.mark.parametrize("kind", ["create", "preupload", "commit"])
-def test_a_file_that_disappears_after_the_plan_cannot_be_read(
-    hub: UploadHub, variables: dict[str, str], model: Path, name: str, kind: str
+@pytest.mark.parametrize("kind", ["create", "preupload"])
+def test_a_file_that_cannot_be_read_after_the_plan_is_named(
+    hub: UploadHub, variables: dict[str, str], model: Path, name: str, kind: str, change: Callable[[Path], None]
 ) -> None:
-    def remove(handler: BaseHTTPRequestHandler, body: bytes) -> bool:
-        (model / name).unlink(missing_ok=True)
+    def once(handler: BaseHTTPRequestHandler, body: bytes) -> bool:
+        hub.faults.clear()
+        change(model / name)
         return False
 
-    hub.faults[kind] = remove
-    outcome = upload(variables, model, NAME)
-    outcome.fails(1, f"{model / name}: cannot be read")
-    assert "HF_HOME" not in outcome.err
-    assert hub.messages == [] or kind == "commit"
-
-
-def test_a_file_that_becomes_unreadable_after_the_plan_is_named(
-    hub: UploadHub, variables: dict[str, str], model: Path
-) -> None:
-    def lock(handler: BaseHTTPRequestHandler, body: bytes) -> bool:
-        (model / "vocab.txt").chmod(0)
-        return False
-
-    hub.faults["create"] = lock
+    hub.faults[kind] = once
     with unprivileged():
         outcome = upload(variables, model, NAME)
-    outcome.fails(1, f"{model / 'vocab.txt'}: cannot be read")
+    outcome.fails(1, f"{model / name}: cannot be read")
+    assert "HF_HOME" not in outcome.err and hub.messages == []
 
 
 def test_tokens_are_checked_first(hub: UploadHub, variables: dict[str, str], model: Path) -> None:
@@ -379,11 +335,6 @@ def test_tokens_are_checked_first(hub: UploadHub, variables: dict[str, str], mod
     upload(variables, model, "other/tiny").fails(1, "may not write")
     offline = upload({**variables, "HF_HUB_OFFLINE": "1"}, model, NAME)
     offline.fails(1, "offline", "HF_HUB_OFFLINE")
-
-
-def test_remarks_of_the_hub_on_the_card_are_shown(hub: UploadHub, variables: dict[str, str], model: Path) -> None:
-    hub.remarks = ["empty or missing yaml metadata in repo card"]
-    assert hub.remarks[0] in upload(variables, model, NAME).err
 
 
 def test_an_interrupt_leaves_nothing_visible(hub: UploadHub, variables: dict[str, str], model: Path) -> None:
@@ -405,8 +356,8 @@ def test_an_interrupt_leaves_nothing_visible(hub: UploadHub, variables: dict[str
 def test_python(hub: UploadHub, variables: dict[str, str], model: Path) -> None:
     seen: list[tuple[int, int]] = []
     with mock.patch.dict(os.environ, variables), client_settings(variables["HF_HOME"], hub.url, ""):
-        planned = mlxbert.upload(model, "tiny", dry_run=True)
-        assert planned.commit is None and hub.repositories == {}
+        planned = mlxbert.upload(model, "tiny", dry_run=True, public=True)
+        assert planned.commit is None and hub.repositories == {} and hub.changes() == []
         done = mlxbert.upload(model, "tiny", on_progress=lambda *both: seen.append(both))
         theirs = mlxbert.load(done.name, revision=done.commit)
         with pytest.raises(ArgumentError, match="is private"):

@@ -2,13 +2,13 @@
 
 huggingface_hub asks the hub and transfers the files: it knows tokens, mirrors, proxies, time-outs and Xet. But it
 believes the hub: it compares no hash, and names a file in the cache after a header, so that the ETag
-`/…/site-packages/evil.pth` makes it write this file, which Python runs at startup. To ask for the header before a
-download would not help, because the hub can send another one with the download. So each file takes three steps:
+`/…/site-packages/evil.pth` makes it write this file, which Python runs at startup; and a header that was asked for
+before may be another one with the download. So each file takes three steps:
 
-1. The list of the files is checked: the commit, and the name, the size and the hash of each file.
+1. The list of the files is checked: the commit, and the name and the hash of each file.
 2. `hf_hub_download` writes the file into a new folder (`local_dir`), where its path depends only on its checked name.
-   The ETag is there in the middle of the name of an unfinished file, `….ETAG….incomplete`. With a separator it leads
-   nowhere, because there is no folder `….`: the folder is new for each file, so that no other file can have made one.
+   (The ETag is in the middle of the name of an unfinished file, `….ETAG….incomplete`. With a separator it leads
+   nowhere, because no file can have made a folder `….` there.)
 3. The file is compared with its size and hash, and moved to the place in the cache that has this hash as its name.
 
 Files are fetched one after another in the thread of the caller, so that an interrupt takes effect at once:
@@ -56,15 +56,13 @@ def describe(hub: Any, name: str, revision: str | None) -> tuple[Any, dict[str, 
         raise HubError(f"{name}: the hub returned the commit {info.sha!r:.60}, expected {expected}")
     listed = {}
     for entry in info.siblings or []:
-        file, size, hash = entry.rfilename, entry.size, entry.lfs.sha256 if entry.lfs else entry.blob_id
+        file, hash = entry.rfilename, entry.lfs.sha256 if entry.lfs else entry.blob_id
         if not isinstance(file, str) or leaves_folder(file):
             raise HubError(
                 f"{name}: the repository lists the file {file!r:.60} outside its folder, so nothing was written",
                 hint="do not trust this repository",
             )
-        if size is not None and not is_size(size):
-            raise HubError(f"{name}: the hub lists {file!r:.60} with the size {size!r:.60}, expected a number of bytes")
-        listed[file] = AnnouncedFile(size, hash if is_hash(hash) else None)
+        listed[file] = AnnouncedFile(entry.size if is_size(entry.size) else None, hash if is_hash(hash) else None)
     return info, listed
 
 
@@ -291,7 +289,7 @@ class Removal:
         for path in self._repository.rglob("*"):
             if is_system_file(path.name) and not path.is_dir():
                 path.unlink(missing_ok=True)  # huggingface_hub considers a repository with `._x` of macOS damaged
-        with library(self.name, self.revision) as hub:
+        with library(self.name, self.revision, local=True) as hub:
             scanned = hub.scan_cache_dir(cache.cache_folder())
             found = [
                 cached for cached in scanned.repos

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from mlxbert.errors import HubError, MlxbertError
-from mlxbert.weights.hub.cache import cache_folder
+from mlxbert.weights.hub.cache import cache_folder, is_offline
 
 LOG_IN = "set HF_TOKEN or run `hf auth login`"
 CACHED = "use a cached model, which works offline (`mlxbert models list` shows the cached models)"
@@ -34,12 +34,22 @@ class UnknownRevisionError(HubError):
 
 @contextmanager
 def library(
-    name: str, revision: str | None, explain: "Callable[[Exception, str, str | None], HubError] | None" = None
+    name: str,
+    revision: str | None,
+    explain: "Callable[[Exception, str, str | None], HubError] | None" = None,
+    *,
+    local: bool = False,
 ) -> Iterator[Any]:
     """Yields the module huggingface_hub, and converts its errors with `explain`, by default that of this file.
 
-    What huggingface_hub would log to stderr, such as that it waits because a hub is busy, is logged by mlxbert.
+    What huggingface_hub would log to stderr, such as that it waits because a hub is busy, is logged by mlxbert. Unless
+    the hub is not asked (`local`), it is an error if mlxbert is offline.
     """
+    if is_offline() and not local:
+        raise HubError(
+            f"{name}: the hub cannot be asked while mlxbert is offline",
+            hint="unset HF_HUB_OFFLINE and TRANSFORMERS_OFFLINE",
+        )
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when huggingface_hub is imported
     handlers: list[logging.Handler] = []
 
@@ -88,7 +98,7 @@ def explain_download(problem: Exception, name: str, revision: str | None) -> Hub
     if kind == "huggingface_hub" and not isinstance(problem, errors.FileMetadataError):
         return HubError(f"{name}: {first_line(problem)}", hint=NO_HUB)
     fact = f"{constants.ENDPOINT} answers something else ({type(problem).__name__}: {first_line(problem)})"
-    return not_hub_error(name, fact)
+    return _not_hub_error(name, fact)
 
 
 def refused(problem: Any) -> str:
@@ -97,7 +107,7 @@ def refused(problem: Any) -> str:
     return str(reason).split("\n")[0][:300]
 
 
-def not_hub_error(what: str, fact: str) -> HubError:
+def _not_hub_error(what: str, fact: str) -> HubError:
     """Returns the error for an answer that no hub would give."""
     from huggingface_hub import constants
 
@@ -106,13 +116,6 @@ def not_hub_error(what: str, fact: str) -> HubError:
         hint=f"open {constants.ENDPOINT} in a browser, because the answer may come from a proxy, from the login page "
         "of a network, or from a wrong HF_ENDPOINT",
     )
-
-
-def page_error(what: str, answer: Any) -> HubError | None:
-    """Returns the error for an answer that is a web page; `None` for other answers."""
-    if not answer.headers.get("content-type", "").startswith("text/html"):
-        return None
-    return not_hub_error(what, f"{_origin(answer.url)} answers with a web page (status {answer.status_code})")
 
 
 def _origin(url: Any) -> str:
@@ -128,7 +131,7 @@ def _network_error(problem: Any, name: str) -> HubError:
         server = constants.ENDPOINT
     kind, text = type(problem).__name__, first_line(problem)
     if kind == "TooManyRedirects":
-        return not_hub_error(name, f"{server} redirects endlessly")
+        return _not_hub_error(name, f"{server} redirects endlessly")
     if kind in ("ReadError", "WriteError", "RemoteProtocolError"):
         what = f"the connection to {server} broke ({text})"
     elif kind.endswith("Timeout") and kind != "ConnectTimeout":
@@ -158,11 +161,11 @@ def _response_error(problem: Any, name: str, revision: str | None) -> HubError:
         when = f" and asks to wait (Retry-After: {headers['retry-after']:.40})" if "retry-after" in headers else ""
         message = f"{_origin(answer.url)} answers with status {status} ({answer.reason_phrase}){when}"
         return UnreachableError(f"{name}: {message}", hint=_LATER.get(str(status), _LATER[""]))
-    if (error := page_error(name, answer)) is not None:
-        return error
+    if headers.get("content-type", "").startswith("text/html"):
+        return _not_hub_error(name, f"{_origin(answer.url)} answers with a web page (status {status})")
     named = {"x-error-code", "x-error-message"} & {*headers}  # as only a hub does
     if status == 404 and not named and "json" not in headers.get("content-type", ""):
-        return not_hub_error(name, f"{_origin(answer.url)} answers with a bare status 404")
+        return _not_hub_error(name, f"{_origin(answer.url)} answers with a bare status 404")
     if status == 404 or isinstance(problem, errors.RepositoryNotFoundError):
         message = "there is no such model on the hub and no such folder"
         return HubError(f"{name}: {message}", hint=f"check the spelling; for a private model, {LOG_IN}")

@@ -8,13 +8,11 @@ import pytest
 
 import mlxbert
 from mlxbert.goldens.golden_outputs import arrays
-from mlxbert.machine.device import mx
 from mlxbert.weights.hub.needed_files import needed_files
 from tests.helpers import torch_files
 from tests.helpers.fake_hub import Files, files_of
 from tests.helpers.hub_machine import FILL, NAME, Machine
 from tests.helpers.rooms import needs
-from tests.helpers.st_folder import dense, pooling, save_st
 from tests.helpers.tf_files import STEM, copy_checkpoint, source
 
 BIN, INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
@@ -42,48 +40,53 @@ def files(tiny: Path) -> Files:
     return rest | {BIN: torch_files.saved(arrays(tiny / "model.safetensors")), "training_args.bin": b"never"}
 
 
+SHARDED = {"weight_map": {"a": SHARDS[0], "b": SHARDS[1], "c": SHARDS[0]}}
+MODULES = [{"path": "0_Transformer", "type": "x.Transformer"}, {"path": "1_Dense", "type": "x.Dense"}]
+INSIDE = {f"0_Transformer/{BIN}", "0_Transformer/config.json", f"1_Dense/{BIN}"}
+BOTH = ["model.safetensors", BIN, "a.npz"]
+ODD = {"m[x].index", "m[x].data-00000-of-00001"}
+
+
 @pytest.mark.parametrize(
-    ("listed", "expected"),
+    ("listed", "options", "expected"),
     [
-        (["model.safetensors", BIN, "a.npz", *TF], {"model.safetensors"}),
-        (["tf_model.h5", BIN, "a.npz", *TF, "other.bin"], {BIN}),
-        (["a.npz", *TF, "sub/b.npz"], {"a.npz"}),
-        ([*TF, "m.ckpt.meta", "other.index", "other.data-00000-of-00001.txt"], TF),
-        (["a.npz", "b.npz", BIN], {BIN}),
+        ([*BOTH, *TF], {}, {"model.safetensors"}),
+        (["tf_model.h5", BIN, "a.npz", *TF, "other.bin"], {}, {BIN}),
+        (["a.npz", *TF, "sub/b.npz"], {}, {"a.npz"}),
+        ([*TF, "m.ckpt.meta", "other.index", "other.data-00000-of-00001.txt"], {}, TF),
+        (["a.npz", "b.npz", BIN], {}, {BIN}),
+        ([INDEX, *SHARDS, "other.bin"], {"p": SHARDED}, {INDEX, *SHARDS}),
+        ([INDEX, *SHARDS, BIN], {"p": SHARDED}, {BIN}),
+        # Weights of PyTorch in the cache are as good as safetensors, and others are not.
+        (BOTH, {"here": {BIN}}, {BIN}),
+        (BOTH, {"here": {BIN, "model.safetensors"}}, {"model.safetensors"}),
+        (BOTH, {"here": {"a.npz"}}, {"model.safetensors"}),
+        # Weights at the root are no part of a model in a folder.
+        (["modules.json", "a.npz", *INSIDE], {"m": MODULES}, INSIDE),
+        (["modules.json", BIN, f"1_Dense/{BIN}"], {"m": MODULES}, {BIN, f"1_Dense/{BIN}"}),
+        # Names are told apart by case, and their brackets are no pattern.
+        (["a[1].npz", "A.NPZ"], {}, {"a[1].npz"}),
+        ([*ODD, "mx.data-00000-of-00001"], {}, ODD),
     ],
 )
-def test_weights_of_one_format_are_chosen(listed: list[str], expected: set[str]) -> None:
-    assert chosen(*listed) == expected
-    assert chosen(*reversed(listed)) == expected
-
-
-def test_an_index_is_chosen_with_its_shards() -> None:
-    table = {"weight_map": {"a": SHARDS[0], "b": SHARDS[1], "c": SHARDS[0]}}
-    assert chosen(INDEX, *SHARDS, "other.bin", p=table) == {INDEX, *SHARDS}
-    assert chosen(INDEX, *SHARDS, BIN, p=table) == {BIN}
+def test_weights_of_one_format_are_chosen(listed: list[str], options: dict[str, Any], expected: set[str]) -> None:
+    assert chosen(*listed, **options) == expected
+    assert chosen(*reversed(listed), **options) == expected
 
 
 @pytest.mark.parametrize(
-    ("shard", "said"),
+    ("listed", "shard", "said"),
     [
-        ("../x.bin", "plain file name"),
-        ("sub/x.bin", "plain file name"),
-        ("none.bin", "which is not in the repository"),
+        *(([INDEX, "sub/x.bin"], shard, "plain file name") for shard in ("../x.bin", "sub/x.bin")),
+        ([INDEX], "none.bin", "which is not in the repository"),
+        *(([name], "", f"found {name}") for name in ("tf_model.h5", "a.index", "a.data-00000-of-00001", "model.onnx")),
+        (["a.npz", "b.npz"], "", "found a.npz, b.npz"),
+        ([], "", "found no weights"),
     ],
 )
-def test_an_index_that_names_what_is_not_beside_it_is_refused(shard: str, said: str) -> None:
-    with pytest.raises(mlxbert.HubError, match=f"{INDEX}.*'{shard}'.*{said}"):
-        chosen(INDEX, "sub/x.bin", p={"weight_map": {"a": shard}})
-
-
-@pytest.mark.parametrize(
-    "listed", [["tf_model.h5"], ["a.npz", "b.npz"], ["a.index"], ["a.data-00000-of-00001"], ["model.onnx"], []]
-)
-def test_without_weights_that_are_read_those_that_are_there_are_named(listed: list[str]) -> None:
-    with pytest.raises(mlxbert.HubError) as caught:
-        chosen(*listed)
-    assert f"found {', '.join(listed) or 'no weights'}" in caught.value.message
-    assert "pytorch_model.bin" in caught.value.message and caught.value.hint
+def test_weights_that_are_not_whole_or_not_read_are_refused(listed: list[str], shard: str, said: str) -> None:
+    with pytest.raises(mlxbert.HubError, match=f"(pytorch_model.bin|{INDEX}.*'{shard}').*{said}"):
+        chosen(*listed, p={"weight_map": {"a": shard}})
 
 
 @pytest.mark.parametrize("kind", ["bert", "albert", "electra"])
@@ -96,21 +99,11 @@ def test_what_google_calls_a_configuration_is_one(kind: str) -> None:
         needed_files(NAME, ["other_config.json", "vocab.txt", *TF], never)
 
 
-def test_weights_of_torch_in_the_cache_are_as_good_as_safetensors_and_others_are_not() -> None:
-    both = ("model.safetensors", BIN, "a.npz")
-    assert chosen(*both, here={BIN}) == {BIN}
-    assert chosen(*both, here={BIN, "model.safetensors"}) == {"model.safetensors"}
-    assert chosen(*both, here={"a.npz"}) == {"model.safetensors"}
-
-
-def test_weights_at_the_root_are_no_part_of_a_model_in_a_folder() -> None:
-    modules = [{"path": "0_Transformer", "type": "x.Transformer"}, {"path": "1_Dense", "type": "x.Dense"}]
-    inside = {f"0_Transformer/{BIN}", "0_Transformer/config.json", f"1_Dense/{BIN}"}
-    assert chosen("modules.json", "a.npz", *inside, m=modules) == inside
-    assert chosen("modules.json", BIN, f"1_Dense/{BIN}", m=modules) == {BIN, f"1_Dense/{BIN}"}
-
-
 def test_a_model_of_torch_is_fetched_and_used(machine: Machine, tiny: Path) -> None:
+    at = ("--revision", machine.commit)
+    refused = machine.run("inspect", NAME, *at)
+    refused.fails(1, NAME, BIN, "cache", f"`mlxbert models download {NAME} --revision {at[1]}`")
+    assert (refused.out, machine.hub.served) == ("", [])
     outcome = machine.run(*FILL)
     assert machine.hub.fetched() == SMALL | {BIN}
     assert outcome.lines == machine.run("fill-mask", "the [MASK]", "--top-k", "2", "--model", str(tiny)).lines
@@ -118,6 +111,8 @@ def test_a_model_of_torch_is_fetched_and_used(machine: Machine, tiny: Path) -> N
     assert (machine.run(*FILL).err, machine.run("models", "path", NAME).err, machine.hub.requests) == ("", "", [])
     (listed,) = machine.run("models", "list").lines
     assert [revision["complete"] for revision in listed["models"][1]["revisions"]] == [True]
+    found = machine.run("inspect", NAME, *at).lines[0]["weights"]
+    assert (found["format"], found["here"], list(found["files"])) == ("PyTorch", True, [BIN])
 
 
 @pytest.mark.parametrize("listing", [True, False])
@@ -171,37 +166,3 @@ def test_a_conversion_says_of_which_commit(machine: Machine, files: Files, tmp_p
         assert (done.lines[0]["source"], done.lines[0]["revision"]) == (NAME, commit)
         vocabulary = (tmp_path / str(number) / "vocab.txt").read_bytes()
         assert vocabulary == machine.repository.commits[commit]["vocab.txt"] and (b"padua" in vocabulary) == number
-
-
-def test_a_module_of_torch_is_fetched_and_used(machine: Machine, tmp_path: Path) -> None:
-    matrix = mx.arange(7 * 24).reshape(7, 24) / 100
-    folder = save_st(tmp_path / "st", pooling("mean"), dense(matrix, mx.ones(7)))
-    expected = machine.run("embed", "the cat", "--model", str(folder)).lines
-    weights = folder / "2_Dense" / "model.safetensors"
-    (folder / "2_Dense" / BIN).write_bytes(torch_files.saved(arrays(weights)))
-    weights.unlink()
-    machine.repository.commit(files_of(folder) | {"2_Dense/other.bin": b"never"})
-    machine.run("inspect", NAME).fails(1, f"2_Dense/{BIN}", "cache", "hint: ")
-    machine.hub.forget()
-    assert machine.run("embed", "the cat", "--model", NAME).lines == expected
-    assert f"2_Dense/{BIN}" in machine.hub.fetched() and "2_Dense/other.bin" not in machine.hub.fetched()
-    assert machine.run("inspect", NAME).lines[0]["parameters"]["2_Dense"] == 175
-
-
-def test_what_is_no_safetensors_is_not_inspected_before_it_is_fetched(machine: Machine) -> None:
-    at = ("--revision", machine.repository.references["main"])
-    outcome = machine.run("inspect", NAME, *at)
-    outcome.fails(1, f"{NAME}", f"{BIN}", "cache", f"`mlxbert models download {NAME} --revision {at[1]}`")
-    assert (outcome.out, machine.hub.served) == ("", [])
-    assert machine.run("models", "download", NAME, *at).status == 0
-    found = machine.run("inspect", NAME, *at).lines[0]["weights"]
-    assert (found["format"], found["here"], list(found["files"])) == ("PyTorch", True, [BIN])
-
-
-def test_names_are_told_apart_by_case_and_stars_stand_for_no_slash() -> None:
-    assert chosen("a[1].npz", "A.NPZ") == {"a[1].npz"}
-    stem = "m[x]"
-    assert chosen(f"{stem}.index", f"{stem}.data-00000-of-00001", "mx.data-00000-of-00001") == {
-        f"{stem}.index",
-        f"{stem}.data-00000-of-00001",
-    }

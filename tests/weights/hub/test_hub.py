@@ -5,12 +5,12 @@ import signal
 import subprocess
 import sys
 import threading
-from functools import partial
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
+from huggingface_hub.errors import HFValidationError
 
 import mlxbert
 from mlxbert.weights.hub import cache
@@ -20,13 +20,7 @@ from mlxbert.weights.tokenizers.tokenizer_classes import CLASSES
 from tests.helpers import lying_hub as lies
 from tests.helpers.fake_hub import Files, files_of, serve
 from tests.helpers.hub_machine import FILL, NAME, Machine
-from tests.helpers.program import (
-    ENDING,
-    WITHOUT_PRIVILEGES,
-    call,
-    command,
-    environment,
-)
+from tests.helpers.program import ENDING, WITHOUT_PRIVILEGES, call, command, environment
 
 NEEDED = {"config.json", "vocab.txt", "model.safetensors"}
 NEVER = {"onnx/model.onnx", "openvino/model.bin", "pytorch_model.bin", "README.md", ".gitattributes"}
@@ -52,6 +46,7 @@ def test_a_name_is_downloaded_once_and_only_what_is_needed(machine: Machine, tin
     assert outcome.err.startswith("note: downloading org/tiny (") and outcome.err.count("\n") == 1
     assert machine.hub.fetched() == NEEDED
     assert set(files_of(machine.snapshot)) == NEEDED
+    assert machine.run("tokenize", "the cat", "--model", NAME).lines[0]["tokens"][1]["token"] == "the"
     machine.hub.forget()
     watch = (
         "import os, sys; end = os._exit\n"
@@ -62,44 +57,22 @@ def test_a_name_is_downloaded_once_and_only_what_is_needed(machine: Machine, tin
     assert machine.hub.requests == []
 
 
-def test_other_commands_take_names_too(warm: Machine) -> None:
-    assert warm.run("tokenize", "the cat", "--model", NAME).lines[0]["tokens"][1]["token"] == "the"
-    assert warm.run("inspect", NAME, "--offline").lines[0]["folder"] == str(warm.snapshot)
-    assert warm.hub.requests == []
-
-
-def test_quiet_downloads_say_nothing(machine: Machine) -> None:
-    assert machine.run(*FILL, "--quiet").err == ""
-
-
 def test_a_model_from_python_keeps_its_name_and_tells_its_progress(machine: Machine) -> None:
-    code = (
-        "import json, mlxbert\nseen = []\n"
-        f"model = mlxbert.load({NAME!r}, on_progress=lambda done, total: seen.append((done, total)))\n"
-        "print(json.dumps([model.source, str(model.folder), seen]))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment(**machine.variables), capture_output=True, check=True, text=True
-    )
-    source, folder, seen = json.loads(done.stdout)
-    total = sum(len(machine.repository.commits[machine.snapshot.name][file]) for file in NEEDED)
-    assert (source, folder) == (NAME, str(machine.snapshot))
-    assert (seen[0], seen[-1]) == ([0, total], [total, total])
-    assert seen == sorted(seen)
-    assert done.stderr == ""
+    seen: list[tuple[int, int]] = []
+    with machine.client():
+        model = mlxbert.load(NAME, on_progress=lambda *both: seen.append(both))
+    total = sum(len(machine.repository.commits[machine.commit][file]) for file in NEEDED)
+    assert (model.source, model.folder) == (NAME, machine.snapshot)
+    assert (seen[0], seen[-1]) == ((0, total), (total, total)) and seen == sorted(seen)
 
 
-@pytest.mark.parametrize("how", ["option", "hub", "transformers"])
-def test_offline_uses_the_cache_and_fails_without_one(machine: Machine, how: str) -> None:
-    option = ["--offline"] if how == "option" else []
-    variables = {"hub": {"HF_HUB_OFFLINE": "Yes"}, "transformers": {"TRANSFORMERS_OFFLINE": "1"}}.get(how, {})
-    machine.run(*FILL, *option, **variables).fails(
-        1, "org/tiny: the model is not in the cache", "hint: run `mlxbert models download"
-    )
-    assert machine.hub.requests == []
-    assert machine.run(*FILL).status == 0
+@pytest.mark.parametrize("how", [{}, {"HF_HUB_OFFLINE": "Yes"}, {"TRANSFORMERS_OFFLINE": "1"}])
+def test_offline_uses_the_cache_and_fails_without_one(machine: Machine, how: dict[str, str]) -> None:
+    words = FILL if how else (*FILL, "--offline")
+    machine.run(*words, **how).fails(1, "org/tiny: the model is not in the cache", "hint: run `mlxbert models download")
+    assert machine.hub.requests == [] and machine.run(*FILL).status == 0
     machine.hub.forget()
-    outcome = machine.run(*FILL, *option, **variables)
+    outcome = machine.run(*words, **how)
     assert (outcome.status, outcome.err, machine.hub.requests) == (0, "", [])
 
 
@@ -139,36 +112,28 @@ def test_a_commit_that_the_hub_has_forgotten_gives_way_to_the_newest(warm: Machi
     assert (warm.snapshot / "added_tokens.json").is_file()
 
 
-def test_a_file_missing_by_the_listing_is_fetched_or_named(warm: Machine) -> None:
-    (warm.snapshot / "vocab.txt").unlink()
-    warm.run(*FILL, "--offline").fails(1, "vocab.txt", "cache", "hint: ")
-    assert warm.run(*FILL).status == 0
-    assert (warm.snapshot / "vocab.txt").is_file()
+def test_mlxbert_and_huggingface_hub_share_a_cache(machine: Machine) -> None:
+    def python(code: str) -> list[str]:
+        words = [sys.executable, "-c", "import huggingface_hub as hub\n" + code]
+        return (
+            subprocess.run(words, env=environment(**machine.variables), check=True, stdout=-1).stdout.decode().split()
+        )
 
-
-def test_a_cache_that_huggingface_hub_filled_is_used(machine: Machine) -> None:
-    code = f"import huggingface_hub; huggingface_hub.snapshot_download({NAME!r})"
-    subprocess.run(
-        [sys.executable, "-c", code], env=environment(**machine.variables), check=True, stderr=subprocess.DEVNULL
-    )
+    python(f"hub.snapshot_download({NAME!r})")
     machine.hub.forget()
     outcome = machine.run(*FILL)
     assert (outcome.status, outcome.err, machine.hub.requests) == (0, "", [])
-
-
-def test_huggingface_hub_uses_a_cache_that_mlxbert_filled(warm: Machine, files: Files) -> None:
-    (warm.folder / ".mlxbert-killed").mkdir()
-    code = (
-        "import sys, huggingface_hub as hub\n"
-        f"print(*[hub.hf_hub_download({NAME!r}, file) for file in {sorted(NEEDED)}], sep='\\n')\n"
+    assert machine.run("models", "remove", NAME, "--yes").status == 0
+    assert machine.run(*FILL).status == 0
+    (machine.folder / ".mlxbert-killed").mkdir()
+    machine.hub.forget()
+    found = python(
+        f"print(*[hub.hf_hub_download({NAME!r}, file) for file in {sorted(NEEDED)}])\n"
         "scanned = hub.scan_cache_dir()\n"
-        "print(len(scanned.warnings), [len(revision.files) for repo in scanned.repos for revision in repo.revisions])"
+        "print(len(scanned.warnings), *[len(revision.files) for repo in scanned.repos for revision in repo.revisions])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment(**warm.variables), check=True, capture_output=True, text=True
-    )
-    assert done.stdout.splitlines() == [*(str(warm.snapshot / file) for file in sorted(NEEDED)), "0 [3]"]
-    assert warm.hub.fetched() == set()
+    assert found == [*(str(machine.snapshot / file) for file in sorted(NEEDED)), "0", "3"]
+    assert machine.hub.fetched() == set()
 
 
 @pytest.mark.parametrize(
@@ -207,19 +172,15 @@ def test_what_cannot_be_had_is_refused_before_it_is_fetched(
     assert not list(machine.home.rglob("model.safetensors"))
 
 
-def test_a_token_is_sent_and_opens_a_private_model(machine: Machine) -> None:
-    machine.repository.token = "secret"
-    machine.run(*FILL, HF_TOKEN="wrong").fails(1, NAME)
-    machine.hub.forget()
-    assert machine.run(*FILL, HF_TOKEN="secret").status == 0
-    assert {headers.get("authorization") for headers in machine.hub.headers} == {"Bearer secret"}
-
-
-def test_a_token_does_not_go_to_another_host(machine: Machine, files: Files) -> None:
+def test_a_token_opens_a_private_model_and_does_not_go_to_another_host(machine: Machine, files: Files) -> None:
     with serve() as other:
         other.add(NAME, files)
         machine.repository.token, machine.repository.redirected = "secret", other.url
-        assert machine.run(*FILL, HF_TOKEN="secret").status == 0
+        machine.run(*FILL, HF_TOKEN="wrong").fails(1, NAME)
+        machine.hub.forget()
+        outcome = machine.run(*FILL, "--quiet", HF_TOKEN="secret")
+    assert (outcome.status, outcome.err) == (0, "")
+    assert {headers.get("authorization") for headers in machine.hub.headers} == {"Bearer secret"}
     assert "model.safetensors" in other.fetched()
     assert {headers.get("authorization") for headers in other.headers} == {None}
 
@@ -249,30 +210,9 @@ def test_an_interrupted_download_ends_at_once_and_is_mended_by_the_next(machine:
     assert machine.hub.fetched() == {"model.safetensors"}
 
 
-def test_an_interrupted_file_begins_anew(machine: Machine, files: Files) -> None:
-    data = bytes(range(256)) * 2**14
-    machine.repository.commit(files | {"model.safetensors": data})
-
-    def interrupt(done: int, total: int) -> None:
-        if done > len(data) // 2:
-            raise KeyboardInterrupt
-
-    with machine.client(), pytest.raises(KeyboardInterrupt):
-        find_folder(ModelRef(NAME), interrupt)
-    assert not [*machine.folder.rglob("*.incomplete"), *machine.snapshot.rglob("*.safetensors")]
-    machine.hub.forget()
-    assert machine.run("models", "download", NAME).status == 0
-    assert machine.hub.served == [("model.safetensors", 0, len(data))]
-    assert (machine.snapshot / "model.safetensors").read_bytes() == data
-
-
 def test_modules_are_fetched_with_their_folders(machine: Machine, files: Files) -> None:
-    modules: list[dict[str, Any]] = [
-        {"idx": 0, "path": "0_Transformer", "type": "sentence_transformers.models.Transformer"},
-        {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
-        {"idx": 2, "path": "2_Dense", "type": "sentence_transformers.models.Dense"},
-        {"idx": 3, "path": "3_Normalize", "type": "sentence_transformers.models.Normalize"},
-    ]
+    kinds = ("Transformer", "Pooling", "Dense", "Normalize")
+    modules = [{"idx": i, "path": f"{i}_{kind}", "type": f"x.models.{kind}"} for i, kind in enumerate(kinds)]
     wanted = {f"0_Transformer/{file}": files[file] for file in NEEDED}
     wanted |= {"modules.json": json.dumps(modules).encode(), "0_Transformer/sentence_bert_config.json": b"{}"}
     wanted |= {"1_Pooling/config.json": b"{ }", "2_Dense/config.json": b"{  }", "2_Dense/model.safetensors": b"x"}
@@ -310,12 +250,8 @@ def test_a_revision_is_a_branch_a_tag_or_a_commit(machine: Machine, files: Files
 def test_a_revision_that_leads_out_of_the_cache_is_wrong_usage(revision: str) -> None:
     with pytest.raises(mlxbert.ArgumentError, match="expected a branch, a tag or a commit"):
         find_folder(ModelRef(NAME, revision=revision))
-
-
-def test_a_revision_goes_with_a_hub_name(tiny: Path) -> None:
-    for source in ("builtin", str(tiny)):
-        with pytest.raises(mlxbert.ArgumentError, match="`revision` is 'main'"):
-            mlxbert.load(source, revision="main")
+    with pytest.raises(mlxbert.ArgumentError, match="`revision` is 'main'"):  # the built-in model has no revisions
+        mlxbert.load("builtin", revision="main")
 
 
 def test_a_cache_that_cannot_be_written_is_named(machine: Machine) -> None:
@@ -346,20 +282,13 @@ def test_a_disk_that_fills_is_named(machine: Machine) -> None:
     assert not list(machine.home.rglob("*.incomplete"))
 
 
-def test_an_endpoint_that_is_no_hub_is_named(machine: Machine) -> None:
-    machine.repository.commits = {"no commit": {}}
-    machine.repository.references["main"] = "no commit"
-    machine.run(*FILL).fails(1, "'no commit', expected 40 hexadecimal digits")
-
-
 def test_names_follow_the_rules_of_the_hub() -> None:
     validate = pytest.importorskip("huggingface_hub.utils").validate_repo_id
-    error = pytest.importorskip("huggingface_hub.errors").HFValidationError
     names = ["bert", "a/b", "a.b/c_d-e", "a/b/c", ".a", "a.", "-a", "a--b", "a..b", "a/b.git", "a/", "/a", "~/a"]
     for name in [*names, "a b", "", "a" * 96, "a" * 97, "a\n"]:
         try:
             validate(name)
-        except error:
+        except HFValidationError:
             assert not cache.is_hub_name(name), name
         else:
             assert cache.is_hub_name(name), name
@@ -389,18 +318,13 @@ def test_paths_that_leave_a_folder_are_known() -> None:
     assert not any(map(leaves_folder, ["a", "a/b", "..a", "a..b", ".gitattributes", "ab:c"]))
 
 
-def test_a_damaged_steering_file_is_an_error(tmp_path: Path) -> None:
-    listed = ["config.json", "model.safetensors", "modules.json"]
-    damaged: list[Any] = [{}, [1], [{"path": 3}], [{"path": "/"}]]
-    for modules in damaged:
-        with pytest.raises(mlxbert.HubError, match=r"modules\.json"):
-            needed_files(NAME, listed, partial(_constant, modules))
-    index = ["config.json", "model.safetensors.index.json"]
-    damaged = [[], {}, {"weight_map": {}}, {"weight_map": {"a": "none.safetensors"}}]
-    for value in damaged:
-        with pytest.raises(mlxbert.HubError, match=r"index\.json"):
-            needed_files(NAME, index, partial(_constant, value))
+@pytest.mark.parametrize("modules", [{}, [1], [{"path": 3}], [{"path": "/"}]])
+def test_damaged_modules_are_an_error(modules: Any) -> None:
+    with pytest.raises(mlxbert.HubError, match=r"modules\.json"):
+        needed_files(NAME, ["config.json", "model.safetensors", "modules.json"], lambda file: modules)
 
 
-def _constant(value: Any, file: str) -> Any:
-    return value
+@pytest.mark.parametrize("index", [[], {}, {"weight_map": {}}, {"weight_map": {"a": "none.safetensors"}}])
+def test_a_damaged_index_is_an_error(index: Any) -> None:
+    with pytest.raises(mlxbert.HubError, match=r"index\.json"):
+        needed_files(NAME, ["config.json", "model.safetensors.index.json"], lambda file: index)

@@ -103,7 +103,7 @@ def test_a_lie_leaves_nothing_wrong(machine: Machine, files: Files, lie: str, ab
     other = hash_of(about, bytes(byte ^ 1 for byte in data))
     said = (of_file if about else of_listing) or ""
     outcome.fails(1, NAME, "hint: ", said.format(hash=hash_of(about, data), other=other))
-    assert len(machine.hub.requests) < 40
+    assert len(machine.hub.requests) < 40 and not list(machine.home.rglob("*.incomplete"))
     assert not (machine.folder / "refs").exists() and not list(machine.folder.glob(f"snapshots/*/{about or '*'}"))
     holds_only_right_files(machine, files)
 
@@ -126,8 +126,9 @@ def test_a_lie_leaves_nothing_wrong(machine: Machine, files: Files, lie: str, ab
         *(({"X-Repo-Commit": commit}, 0) for commit in ("../../../../evil", "{out}/evil", "0" * 40)),
         ({"ETag": '"{out}/mine"', "X-Linked-ETag": '"{out}/mine"', "X-Repo-Commit": "{out}"}, 1),
         ({"X-Linked-Size": "-5"}, 1),
+        ({"X-Repo-Commit": "{out}/evil", "listed": "tokenizer.json"}, 1),  # huggingface_hub would make an empty file
         *(({"sha": sha}, 1) for sha in ("../../../evil", "{out}/evil", None, "0" * 39, 5)),
-        *(({"size": size}, 1) for size in (-7, "many", 1e300)),
+        *(({"size": size}, 0) for size in (-7, "many", 1e300)),
     ],
 )
 def test_nothing_that_a_hub_says_becomes_a_path(
@@ -139,19 +140,12 @@ def test_nothing_that_a_hub_says_becomes_a_path(
         key: value.replace("{out}", f"{tmp_path}/out") if isinstance(value, str) else value
         for key, value in told.items()
     }
+    machine.repository.listed = tuple(filter(None, [machine.repository.lies.pop("listed", "")]))
     outcome = machine.download()
     assert outcome.status == status
-    assert not status or (NAME in outcome.err and "hint: " in outcome.err) or "sha" in told or "size" in told
+    assert not status or (NAME in outcome.err and "hint: " in outcome.err) or "sha" in told or "listed" in told
     assert files_of(tmp_path / "out") == {"mine": b"mine"} and not list(tmp_path.rglob("*evil*"))
     holds_only_right_files(machine, files)
-
-
-def test_a_file_that_is_listed_and_missing_makes_no_folder(machine: Machine, tmp_path: Path) -> None:
-    """huggingface_hub would make an empty file in a folder that a header names."""
-    repository = machine.repository
-    repository.listed, repository.lies = ("tokenizer.json",), {"X-Repo-Commit": f"{tmp_path}/evil"}
-    machine.download().fails(1, NAME)
-    assert not list(tmp_path.rglob("*evil*"))
 
 
 def test_a_list_in_the_cache_names_no_file_elsewhere(machine: Machine, tmp_path: Path) -> None:
@@ -164,6 +158,7 @@ def test_a_list_in_the_cache_names_no_file_elsewhere(machine: Machine, tmp_path:
     machine.variables["HF_HUB_DISABLE_XET"] = ""
     outcome = machine.run_anew("models", "download", NAME)
     assert not list(tmp_path.rglob("*evil*"))
+    assert "GET /api/agent-harnesses" not in machine.hub.requests  # a list of any length, to know which agent asks
     assert outcome.status == 0 and "evil" not in listing.read_text(encoding="utf-8")
 
 
@@ -195,25 +190,12 @@ def test_lies_that_end_are_got_over_in_the_same_run(hub: FakeHub, tmp_path: Path
         assert files_of(Path(outcome.out.strip())) == files
 
 
-def test_an_endless_file_is_not_written_to_its_end(large: Machine, tmp_path: Path) -> None:
-    tell(large, lies.endless, LARGE)
-    assert large.download().status == 1
-    requested = [request for request in large.hub.requests if request.startswith("GET") and LARGE in request]
-    assert len(requested) == 2 and not list(tmp_path.rglob("*.incomplete"))
-
-
 def test_other_bytes_elsewhere_are_noticed(machine: Machine, tmp_path: Path, files: Files) -> None:
     with serve() as other:
         other.add(NAME, files).answer = lies.other_bytes
         machine.repository.redirected = other.url
         machine.download().fails(1, "has the hash")
     assert not list(tmp_path.rglob("snapshots/*/*"))
-
-
-def test_a_hub_does_not_learn_which_agent_asks(machine: Machine) -> None:
-    """huggingface_hub reads a list for that, of any length."""
-    assert machine.run_anew("models", "download", NAME).status == 0
-    assert "GET /api/agent-harnesses" not in machine.hub.requests
 
 
 def test_a_disk_that_is_too_small_is_told_before_anything_is_fetched(machine: Machine, tmp_path: Path) -> None:
