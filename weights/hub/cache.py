@@ -280,9 +280,9 @@ def record(name: str, revision: str | None, commit: str, listed: Mapping[str, An
     revision = _DEFAULT_REVISION if revision is None else revision
     snapshot = Snapshot(name, commit, repository / "snapshots" / commit)
     sizes = {file: path.stat().st_size for file in listed if (path := snapshot.folder / file).is_file()}
-    actual = {file: item._replace(size=sizes.get(file, item.size)) for file, item in sorted(listed.items())}
     before = snapshot.listing()
     if before is None or any(before.get(file, AnnouncedFile()).size != size for file, size in sizes.items()):
+        actual = {file: item._replace(size=sizes.get(file, item.size)) for file, item in sorted(listed.items())}
         entries = {file: _entry(item) for file, item in actual.items()}
         _write(snapshot.listing_file, json.dumps({"format_version": _TREE_FORMAT, "files": entries}))
     reference = repository / "refs" / revision

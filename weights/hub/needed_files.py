@@ -48,13 +48,7 @@ _FORMATS = (*_REUSABLE, file_names.NPZ, _TENSORFLOW)
 
 def leaves_folder(path: str) -> bool:
     """Whether an untrusted path could point outside the folder that it is joined to."""
-    return (
-        path.startswith("/")
-        or "\\" in path
-        or "\0" in path
-        or re.match(r"[A-Za-z]:", path) is not None
-        or ".." in path.split("/")
-    )
+    return re.match(r"/|[A-Za-z]:|.*[\\\0]", path, re.DOTALL) is not None or ".." in path.split("/")
 
 
 def parse_json(name: str, path: Path) -> Any:
@@ -73,27 +67,21 @@ def parse_json(name: str, path: Path) -> Any:
 
 
 def _modules(name: str, read: ReadJson) -> list[tuple[str, bool]]:
-    """Returns the folder of each module in `modules.json`, and whether the module can be the encoder."""
+    """Returns the folder of each module, also behind a router, and whether the module can be the encoder."""
     modules = read(MODULES)
     if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
         raise HubError(f"{name}: {MODULES} holds {modules!r:.60}, expected a list of modules")
-    folders = []
-    for module in modules:
-        path = module.get("path", "")
-        if not isinstance(path, str) or leaves_folder(path):
-            raise HubError(f"{name}: {MODULES} has path {path!r}, expected a folder within the model")
-        folders.append((path.strip("/"), str(module.get("type")).endswith(("Transformer", "StaticEmbedding"))))
-    kinds = [str(module.get("type")).rpartition(".")[2] for module in modules]
-    return folders + (_routed(name, read) if kinds == ["Router"] else [])
-
-
-def _routed(name: str, read: ReadJson) -> list[tuple[str, bool]]:
-    """Returns the folder of each module behind a router, like `_modules`."""
-    content = read(ROUTER)
-    types = content.get("types") if isinstance(content, dict) else None
-    if not isinstance(types, dict) or any(leaves_folder(folder) for folder in types):
-        raise HubError(f"{name}: {ROUTER} has types {types!r:.60}, expected an object with folders within the model")
-    return [(folder.strip("/"), str(kind).endswith("Transformer")) for folder, kind in types.items()]
+    found = [(MODULES, module.get("path", ""), str(module.get("type"))) for module in modules]
+    if [kind.rpartition(".")[2] for *_, kind in found] == ["Router"]:
+        content = read(ROUTER)
+        types = content.get("types") if isinstance(content, dict) else None
+        if not isinstance(types, dict):
+            raise HubError(f"{name}: {ROUTER} has types {types!r:.60}, expected an object")
+        found += [(ROUTER, folder, str(kind)) for folder, kind in types.items()]
+    for file, folder, _ in found:
+        if not isinstance(folder, str) or leaves_folder(folder):
+            raise HubError(f"{name}: {file} has path {folder!r:.60}, expected a folder within the model")
+    return [(folder.strip("/"), kind.endswith(("Transformer", "StaticEmbedding"))) for _, folder, kind in found]
 
 
 def _matching(names: Iterable[str], pattern: str) -> list[str]:

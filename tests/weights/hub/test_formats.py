@@ -43,6 +43,9 @@ def files(tiny: Path) -> Files:
 SHARDED = {"weight_map": {"a": SHARDS[0], "b": SHARDS[1], "c": SHARDS[0]}}
 MODULES = [{"path": "0_Transformer", "type": "x.Transformer"}, {"path": "1_Dense", "type": "x.Dense"}]
 INSIDE = {f"0_Transformer/{BIN}", "0_Transformer/config.json", f"1_Dense/{BIN}"}
+ROUTER = [{"path": "", "type": "x.Router"}]
+ROUTES = {"types": {"query_0_Static": "x.SparseStaticEmbedding", "document_0_Encoder": "x.MLMTransformer"}}
+BEHIND = {f"{folder}/{file}" for folder in ROUTES["types"] for file in ("config.json", "model.safetensors")}
 BOTH = ["model.safetensors", BIN, "a.npz"]
 ODD = {"m[x].index", "m[x].data-00000-of-00001"}
 
@@ -64,6 +67,11 @@ ODD = {"m[x].index", "m[x].data-00000-of-00001"}
         # Weights at the root are no part of a model in a folder.
         (["modules.json", "a.npz", *INSIDE], {"m": MODULES}, INSIDE),
         (["modules.json", BIN, f"1_Dense/{BIN}"], {"m": MODULES}, {BIN, f"1_Dense/{BIN}"}),
+        (
+            ["modules.json", "router_config.json", *BEHIND],
+            {"m": ROUTER, "r": ROUTES},
+            {*BEHIND, "router_config.json"},
+        ),
         # Names are told apart by case, and their brackets are no pattern.
         (["a[1].npz", "A.NPZ"], {}, {"a[1].npz"}),
         ([*ODD, "mx.data-00000-of-00001"], {}, ODD),
