@@ -131,10 +131,10 @@ class _Commit:
                 return
             path.parent.mkdir(parents=True, exist_ok=True)
             path.unlink(missing_ok=True)
-            try:
-                path.symlink_to(os.path.relpath(blob, path.parent))
-            except OSError:  # a volume without links
-                blob.replace(path)
+            if not getattr(self._hub.constants, "HF_HUB_DISABLE_SYMLINKS", False):
+                with suppress(OSError):  # a volume without links
+                    return path.symlink_to(os.path.relpath(blob, path.parent))
+            blob.replace(path)
 
     def _announced(self, file: str) -> AnnouncedFile:
         """Returns the size and the hash of a file; asks for those that a mirror does not list."""

@@ -67,6 +67,9 @@ def test_an_inspected_model_does_not_pass_for_a_whole_one(machine: Machine, at_c
     machine.run("inspect", NAME, *at, "--offline").fails(1, "cache", "offline")
     (listed,) = machine.run("models", "list").lines
     assert [revision["complete"] for model in listed["models"][1:] for revision in model["revisions"]] == [False]
+    (removed,) = machine.run("models", "remove", NAME, "--yes").lines
+    assert removed["revisions"] == [machine.commit] and not machine.snapshot.exists()
+    machine.inspect(*at)
     machine.hub.forget()
     assert machine.run(*FILL, *at).status == 0
     assert machine.hub.fetched() == {WEIGHTS}  # the small files were there
@@ -74,12 +77,6 @@ def test_an_inspected_model_does_not_pass_for_a_whole_one(machine: Machine, at_c
     assert machine.inspect(*at)["weights"]["here"] is machine.inspect(*at, "--offline")["weights"]["here"] is True
     assert machine.run(*FILL, *at).err == ""
     assert machine.hub.requests == []
-
-
-def test_what_was_inspected_can_be_removed(machine: Machine) -> None:
-    machine.inspect()
-    (removed,) = machine.run("models", "remove", NAME, "--yes").lines
-    assert removed["revisions"] == [machine.commit] and not machine.snapshot.exists()
 
 
 @pytest.mark.parametrize("kind", ["shards", "modules"])
@@ -110,18 +107,10 @@ def test_weights_that_are_here_are_read_here(machine: Machine, tiny: Path) -> No
     assert (told(found), found["weights"]["here"]) == (local(tiny), True)
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (lambda data: data[:-1], "truncated, because tensor"),
-        (lambda data: data[:5], "truncated or not a safetensors file (5 bytes"),
-        (lambda data: struct.pack("<Q", 10**9) + data[8:], "header of 1000000000"),
-    ],
-)
-def test_damaged_weights_are_known_by_their_header(machine: Machine, tiny: Path, change: Any, said: str) -> None:
+def test_truncated_weights_are_known_by_their_header(machine: Machine, tiny: Path) -> None:
     files = files_of(tiny)
-    machine.repository.commit(files | {WEIGHTS: change(files[WEIGHTS])})
-    machine.run("inspect", NAME).fails(1, f"{NAME}/{WEIGHTS}: ", said)
+    machine.repository.commit(files | {WEIGHTS: files[WEIGHTS][:-1]})
+    machine.run("inspect", NAME).fails(1, f"{NAME}/{WEIGHTS}: ", "truncated, because tensor")
 
 
 def test_a_connection_that_breaks_in_a_header_is_an_error(machine: Machine) -> None:

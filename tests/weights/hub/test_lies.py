@@ -253,8 +253,15 @@ def test_files_of_an_unrecorded_commit_are_compared_with_their_hashes(machine: M
     assert machine.hub.fetched() == {LARGE} and path.read_bytes() == data
 
 
-def test_a_volume_without_links_holds_the_files_themselves(machine: Machine, files: Files) -> None:
-    with mock.patch.object(Path, "symlink_to", side_effect=OSError(95, "Operation not supported")):
+@pytest.mark.parametrize(
+    "without",
+    [
+        mock.patch.object(Path, "symlink_to", side_effect=OSError(95, "Operation not supported")),
+        mock.patch.object(huggingface_hub.constants, "HF_HUB_DISABLE_SYMLINKS", True, create=True),
+    ],
+)
+def test_a_cache_without_links_holds_the_files_themselves(machine: Machine, files: Files, without: Any) -> None:
+    with without:
         assert machine.download().status == 0
     assert files_of(machine.snapshot) == files and not any(path.is_symlink() for path in machine.snapshot.iterdir())
     machine.hub.forget()
