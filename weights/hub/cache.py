@@ -187,7 +187,9 @@ class Snapshot:
             missing = self.missing_files()
         except HubError:
             return False
-        return not missing if missing is not None else None if self.is_usable() else False
+        if missing is None:
+            return None if self.is_usable() else False
+        return not missing
 
     def is_usable(self) -> bool:
         """Whether the folder has a configuration and weights; the list of files is not consulted."""

@@ -269,7 +269,8 @@ class Removal:
         """Plans the removal. No file of the model is removed yet."""
         self.name, self.revision = name, revision
         cached = [*cache.snapshots(name)]
-        removed = cached if revision is None else [*filter(None, [cache.find_snapshot(name, revision)])]
+        snapshot = None if revision is None else cache.find_snapshot(name, revision)
+        removed = cached if revision is None else [snapshot] if snapshot else []
         if not removed:
             at = "" if revision is None else f" at revision {revision!r}"
             raise HubError(
