@@ -2,7 +2,7 @@
 
     python scripts/random_mutations.py mlxbert/text weights --count 60 --seed 1 [--tests tests/text …]
 
-A mistake changes one operator, constant or condition, or drops one call, in a copy of the source. The tests that run
+A mistake changes one operator, constant or condition, or drops one call, in a clone of the checkout. The tests that run
 its line, according to the coverage of the unchanged source, are run until one fails. Some changes keep what a program
 does, and no test can catch them. What counts is the comparison of two states of the tests over the same mistakes.
 """
@@ -22,7 +22,6 @@ from pathlib import Path
 from coverage import CoverageData
 
 ROOT = Path(__file__).parents[1]
-COPIED = ("mlxbert", "cli", "weights", "tests", "scripts", "pyproject.toml", "README.md", "CONTRIBUTING.md", "docs")
 COMPARED = {
     ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",
     ast.In: "not in", ast.NotIn: "in", ast.Is: "is not", ast.IsNot: "is",
@@ -78,7 +77,7 @@ def changed(node: ast.AST) -> str | None:
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs pytest in a copy of the source."""
+    """Runs pytest in the clone."""
     command = [
         sys.executable,
         "-B",
@@ -157,9 +156,7 @@ def main() -> int:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        for name in COPIED:
-            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-            copy(ROOT / name, folder / name, **({"symlinks": True} if copy is shutil.copytree else {}))  # type: ignore[operator]
+        subprocess.run(["git", "clone", "-q", str(ROOT), str(folder)], check=True)
         lines = measured(folder, arguments.tests, arguments.coverage)
         listed = [str(path.relative_to(ROOT)) for name in arguments.folders for path in _sources(ROOT / name)]
         # A draw depends on the text of a mistake alone, so that an added line leaves the others as they were.
