@@ -75,16 +75,18 @@ def test_the_weight_and_the_scale_divide_gradients() -> None:
     assert halved.squares["a"].tolist() == pytest.approx([0.04, 0.16])
 
 
-def norm(gradients: Arrays) -> float:
-    """The norm that the step of this device reports."""
+def norm(gradients: Arrays, kind: Any = optimizer_step) -> float:
+    """The norm that a step reports, by default that of this device."""
     ones = dict.fromkeys(gradients, 1.0)
-    step = optimizer_step(ones, ones, 0, scaled=False)
+    step = kind(ones, ones, 0, scaled=False)
     numbers, *_ = step(gradients, AdamW.new(gradients), summed(gradients), step.counters(Progress()), 0.0)
     return float(np.array(numbers)[2])
 
 
-def test_the_norm_is_that_of_all_gradients() -> None:
-    assert norm({"a": mx.array([[3.0]]), "b": mx.array([0.0, 4.0])}) == 5
+@pytest.mark.parametrize("kind", [optimizer_step, DeviceStep])
+def test_the_norm_is_that_of_all_gradients(kind: Any) -> None:
+    assert norm({"a": mx.array([[3.0]]), "b": mx.array([0.0, 4.0])}, kind) == 5
+    assert norm({str(number): mx.array([2.0]) for number in range(49)}, kind) == 14
 
 
 def test_layers_below_learn_more_slowly() -> None:

@@ -7,6 +7,7 @@ counted.
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
 
 from mlxbert.durable_files import to_path
@@ -56,15 +57,13 @@ class CorpusPosition:
         return replace(self, skipped=self.skipped + skipped, empty=self.empty + empty, problems=problems)
 
 
-class _LineEnd:
-    """Marks the end of a line in a stream of sentences."""
+class _End(Enum):
+    """Marks the end of a line, or of a document and its last line, in a stream of sentences."""
+
+    LINE, DOCUMENT = "line", "document"
 
 
-class _DocumentEnd:
-    """Marks the end of a document, and of its last line, in a stream of sentences."""
-
-
-_Event = str | type[_LineEnd] | type[_DocumentEnd]
+_Event = str | _End
 
 
 def check_files(files: str | Path | Sequence[str | Path], field: str, documents: str) -> tuple[Path, ...]:
@@ -97,12 +96,8 @@ class DocumentReader:
     A sentence ends at the end of its line. It also ends after `.`, `!` or `?` with any closing quotes and brackets, if
     whitespace follows and the next letter is not lowercase; and after the full-width marks of Chinese and Japanese.
 
-    Args:
-        files: The paths that `check_files` returned.
-        field: The field of JSON objects that holds the text.
-        documents: Where a document of a .txt file ends: `blank` (at an empty line) or `line` (at the end of each line).
-        place: The position to resume from; earlier text is skipped.
-        stamps: The size and modification time that each file had when it was hashed or read before.
+    `files` are the paths that `check_files` returned, and `stamps` the size and modification time that each file had
+    when it was hashed or read before. Text before `place` is skipped.
     """
 
     def __init__(
@@ -150,9 +145,9 @@ class DocumentReader:
             for line in text.split("\n"):
                 yield from split_sentences(line)
             if per_line:
-                yield _LineEnd if text else _DocumentEnd
+                yield _End.LINE if text else _End.DOCUMENT
             elif text:
-                yield _DocumentEnd
+                yield _End.DOCUMENT
         place = self.place
         if not place.usable and place.records:
             problem = self._problem or InputError("no line has text")
@@ -161,7 +156,7 @@ class DocumentReader:
             place = place.with_problem(f"{records.name}: is empty", empty=1)
         self._records = None
         self.place = replace(place, file=place.file + 1, records=0, usable=0)
-        yield _DocumentEnd
+        yield _End.DOCUMENT
 
     def _texts(self, records: RecordStream) -> Iterator[str | None]:
         """Yields the texts after `place`: `""` for a blank text, `None` for an unusable one."""
@@ -224,7 +219,7 @@ def _parts(events: Iterable[_Event], inside: bool) -> Iterator[FilePart]:
             if size >= 2 * MAX_PART:  # a very long line
                 yield FilePart(sentences, continues=True, resumable=False)
                 sentences, size, inside = [], 0, True
-        elif event is _DocumentEnd or size >= MAX_PART:
+        elif event is _End.DOCUMENT or size >= MAX_PART:
             if sentences or inside:
-                yield FilePart(sentences, continues=event is _LineEnd, resumable=True)
-            sentences, size, inside = [], 0, event is _LineEnd
+                yield FilePart(sentences, continues=event is _End.LINE, resumable=True)
+            sentences, size, inside = [], 0, event is _End.LINE
