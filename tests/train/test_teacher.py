@@ -145,7 +145,7 @@ def texts() -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def teacher(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("teacher") / "teacher"
-    finetune("classify", base, folder, texts(), epochs=8, eval_every=16, dropout=0.0)
+    finetune("classify", base, folder, texts(), epochs=6, eval_every=24, dropout=0.0)
     return folder
 
 
@@ -156,8 +156,8 @@ def weights(folder: Path) -> dict[str, mx.array]:
 def test_a_student_learns_its_teacher(base: Path, teacher: Path, tmp_path: Path) -> None:
     wrong = [record | {"label": "animal" if number % 2 else "place"} for number, record in enumerate(texts())]
     events = finetune(
-        "classify", base, tmp_path / "out", wrong, teacher=teacher, teacher_weight=1, valid=texts(), epochs=8,
-        eval_every=16, dropout=0.0,
+        "classify", base, tmp_path / "out", wrong, teacher=teacher, teacher_weight=1, valid=texts(), epochs=6,
+        eval_every=12, dropout=0.0,
     )  # fmt: skip
     started, finished = events[0], events[-1]
     assert isinstance(started, Started) and isinstance(finished, Finished)

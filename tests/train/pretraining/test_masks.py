@@ -15,7 +15,7 @@ from tests.train.pretraining.corpora import CLS, MASK, SEP, corpus, examples, ra
 
 @functools.cache
 def documents() -> Corpus:
-    return random_corpus(350, seed=5)
+    return random_corpus(300, seed=5)
 
 
 def _shares(given: list[PretrainingExample]) -> tuple[float, Counter[str]]:
