@@ -155,6 +155,8 @@ def test_a_damaged_count_beside_a_part_makes_it_be_made_again(counts: str, tmp_p
     assert json.loads(nearby.read_text())["results"] == PART
     nearby.write_bytes(counts.encode("utf-8", "surrogateescape"))
     assert finish(tmp_path / "x.jsonl", FILE, PART + 3)[0] == 0
+    texts = [json.loads(line)["a"] for line in (tmp_path / "x.jsonl").read_text().splitlines()]
+    assert texts == [str(number) for number in range(PART + 3)]
     (tmp_path / "x.jsonl").unlink()
 
 
