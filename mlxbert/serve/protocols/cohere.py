@@ -9,13 +9,12 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from mlxbert.serve.engine.next_batch import Answered
-from mlxbert.serve.json_bodies import each
 from mlxbert.serve.protocol import STATUS, Protocol, Reply, RequestError, Route
 from mlxbert.serve.protocols.embedding_requests import (
     Form,
     Truncate,
+    all_in_form,
     check_forms,
-    in_form,
     overflow_of,
     prompt_of,
     texts_of,
@@ -190,9 +189,7 @@ async def _embed(service: Service, body: CohereEmbedBody, version: int) -> Reply
     check_forms(forms, answered)
 
     def value() -> CohereEmbeddings:
-        lists: dict[str, Any] = {
-            form: each(answered.results, lambda result, form=form: in_form(result.embedding, form)) for form in forms
-        }
+        lists: dict[str, Any] = {form: all_in_form(answered.results, form) for form in forms}
         kind: Any = "embeddings_floats" if plain else "embeddings_by_type"
         return CohereEmbeddings(uuid.uuid4().hex, lists["float"] if plain else lists, body.texts, notes, kind)
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from mlxbert.results.result import Failure
 from mlxbert.serve.engine.next_batch import Answered
+from mlxbert.serve.json_bodies import each
 from mlxbert.serve.protocol import Reply, RequestError
 from mlxbert.serve.service import EMBED, Service
 from mlxbert.tasks.options import SimilarityOptions
@@ -122,3 +123,8 @@ def in_form(vector: "Vector", form: Form) -> Any:
     dtype = "float32" if form == "float" else form
     check_output_dtype(dtype, len(vector))
     return as_dtype(vector, dtype)
+
+
+def all_in_form(results: Sequence[Any], form: Form) -> Any:
+    """Converts the vectors of results to a format while they are encoded (see `each`)."""
+    return each(results, lambda result: in_form(result.embedding, form))

@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 from mlxbert.results.text_results import Regression, Span
 from mlxbert.serve.json_bodies import each, explain
 from mlxbert.serve.protocol import STATUS, Protocol, Reply, RequestError, Route
-from mlxbert.serve.protocols.embedding_requests import SentencesToCompare, in_form, overflow_of, similarities
+from mlxbert.serve.protocols.embedding_requests import SentencesToCompare, all_in_form, overflow_of, similarities
 from mlxbert.serve.service import EMBED, ModelFacts, Service
 from mlxbert.tasks.catalogue import CATALOGUE, TaskEntry
 from mlxbert.tasks.fill_mask import DEFAULT_TOP_K
@@ -135,7 +135,7 @@ class _Pipeline:
 
 
 def _show_vectors(results: Sequence[Any], params: Features, facts: ModelFacts) -> Any:
-    return each(results, lambda result: in_form(result.embedding, params.encoding_format or "float"))
+    return all_in_form(results, params.encoding_format or "float")
 
 
 def _show_classes(results: Sequence[Any], params: Classes | ZeroShot, facts: ModelFacts) -> Any:
