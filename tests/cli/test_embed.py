@@ -61,6 +61,13 @@ def test_numbers_are_the_shortest_that_are_these_float32_values(
         assert np.float32(f"{value:.{shorter}e}") != value
 
 
+def test_a_dtype_is_computed_in(unit_folder: Path, unit: mlxbert.Model) -> None:
+    found = vectors(call("embed", *TEXTS, "--model", str(unit_folder), "--dtype", "bfloat16"))
+    assert np.array_equal(found, mlxbert.embed(mlxbert.load(unit_folder, dtype="bfloat16"), TEXTS))
+    exact = mlxbert.embed(unit, TEXTS)
+    assert not np.array_equal(found, exact) and np.allclose(found, exact, atol=0.05)
+
+
 def notes(outcome: Outcome) -> list[str]:
     """What was said, which is nothing but notes."""
     assert outcome.status == 0, outcome
