@@ -79,10 +79,9 @@ def test_a_cpu_is_not_waited_for(make: Callable[[Log, str], Callable[[], object]
     assert not [name for name in log.names() if "synchronize" in name]
 
 
-@pytest.mark.parametrize(
-    ("available", "device", "name"),
-    [("mps", "gpu", "mps"), ("cuda", "gpu", "cuda"), ("mps", "cpu", "cpu"), ("cuda", "cpu", "cpu"), ("", "cpu", "cpu")],
-)
+@pytest.mark.parametrize(("available", "device", "name"), [
+    ("mps", "gpu", "mps"), ("cuda", "gpu", "cuda"), ("mps", "cpu", "cpu"), ("cuda", "cpu", "cpu"), ("", "cpu", "cpu"),
+])  # fmt: skip
 def test_torch_computes_on_the_kind_of_device_that_mlxbert_does(
     available: str, device: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,8 +24,11 @@ LENGTHS = (5, 9, 7)
 
 @pytest.fixture
 def model(tiny_folder: Path) -> Model:
-    labels = Labels(("a", "b"), "single_label_classification")
-    return mlxbert.load(tiny_folder, new_heads={"sequence_classifier": labels}, dtype="float32")
+    return mlxbert.load(tiny_folder, new_heads={"sequence_classifier": Labels(("a", "b"))}, dtype="float32")
+
+
+def ids_of(model: Model) -> list[list[list[int]]]:
+    return token_ids(LENGTHS, model.config.vocab_size, model.config.pad_token_id)
 
 
 def test_batches_have_the_lengths_asked_for_and_no_padding_among_the_words() -> None:
@@ -43,17 +46,14 @@ def test_both_sides_get_the_same_batches(model: Model) -> None:
     for examples, theirs in zip(batches, training_steps.their_classifier(ids, pad), strict=True):
         ours = objective.collate(examples, None)
         assert ours.inputs.attention_mask is not None and ours.targets.tolist() == theirs["labels"].tolist()
-        assert (
-            np.array(ours.inputs.attention_mask).sum(1).tolist()
-            == [*LENGTHS]
-            == theirs["attention_mask"].sum(1).tolist()
-        )
+        masks = np.array(ours.inputs.attention_mask), theirs["attention_mask"]
+        assert [mask.sum(1).tolist() for mask in masks] == [[*LENGTHS]] * 2
         for row, (length, expected) in enumerate(zip(LENGTHS, theirs["input_ids"].tolist(), strict=True)):
             assert np.array(ours.inputs.input_ids)[row, :length].tolist() == expected[:length]
 
 
 def test_every_step_is_an_update(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    ids = token_ids(LENGTHS, model.config.vocab_size, model.config.pad_token_id)
+    ids = ids_of(model)
     objective, batches = our_classifier(model, ids)
     seen: list[list[int]] = []
     collate = objective.collate
@@ -90,10 +90,9 @@ def test_each_step_of_a_gpu_is_one_update_that_is_waited_for(model: Model, monke
 
     for owner, name in ((Clock, "__init__"), (Clock, "spent"), (Run, "_start"), (mx, "synchronize")):
         monkeypatch.setattr(owner, name, noted(name, getattr(owner, name)))
-    ids = token_ids(LENGTHS, model.config.vocab_size, model.config.pad_token_id)
     mx.disable_compile()
     try:
-        step = our_step(model, *our_classifier(model, ids), "float32")
+        step = our_step(model, *our_classifier(model, ids_of(model)), "float32")
         found = [step() for _ in range(4)]
     finally:
         mx.enable_compile()
@@ -132,8 +131,8 @@ def test_torch_updates_all_weights(dtype: str, model: Model, tmp_path: Path) -> 
     mlxbert.save(model, tmp_path / "saved")
     theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved", dtype=torch.float32).train()
     before = {name: one.detach().clone() for name, one in theirs.named_parameters()}
-    ids = token_ids(LENGTHS, model.config.vocab_size, model.config.pad_token_id)
-    step = training_steps.their_step(theirs, training_steps.their_classifier(ids, model.config.pad_token_id), dtype)
+    batches = training_steps.their_classifier(ids_of(model), model.config.pad_token_id)
+    step = training_steps.their_step(theirs, batches, dtype)
     found = step()
     assert found["network"] + found["update"] == pytest.approx(found["seconds"])
     assert all(not torch.equal(one, before[name]) for name, one in theirs.named_parameters())
