@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.other_libraries import install_command
@@ -25,9 +25,6 @@ from mlxbert.results.json import plain
 from mlxbert.results.result import Failure
 from mlxbert.tasks.catalogue import CATALOGUE
 from mlxbert.weights.model_source import BUILTIN, ModelRef
-
-if TYPE_CHECKING:
-    from mlxbert.model import Model
 
 
 def require(package: str, what: str) -> None:
@@ -63,7 +60,7 @@ class _TextColumns(ABC):
 
             backend().limit_cores(count)
         self._task: Any = self._thread.submit(entry.make, self.model, self._options).result()
-        fields = [*self._fields(self.model), ("truncated", pa.bool_()), ("error", pa.string())]
+        fields = [*self._fields(), ("truncated", pa.bool_()), ("error", pa.string())]
         self.schema = pa.schema(fields)  # the columns with the results; `error` is null unless the row failed
 
     def __call__(self, batch: Any) -> Any:
@@ -115,7 +112,7 @@ class _TextColumns(ABC):
         return pa.table([columns[name] for name in self.schema.names], schema=self.schema)
 
     @abstractmethod
-    def _fields(self, model: "Model") -> list[tuple[str, Any]]:
+    def _fields(self) -> list[tuple[str, Any]]:
         """Returns the names and the types of the columns that only this task has."""
 
     @abstractmethod
@@ -177,7 +174,7 @@ class BatchEmbedder(_TextColumns):
 
     task = "embed"
 
-    def _fields(self, model: "Model") -> list[tuple[str, Any]]:
+    def _fields(self) -> list[tuple[str, Any]]:
         import pyarrow as pa
 
         from mlxbert.tasks.vector_dtype import stored_width
@@ -217,13 +214,14 @@ class Classifier(_TextColumns):
     ) -> None:
         self._load(model, (text,) if pair is None else (text, pair), options)
 
-    def _fields(self, model: "Model") -> list[tuple[str, Any]]:
+    def _fields(self) -> list[tuple[str, Any]]:
         import pyarrow as pa
 
         from mlxbert.labels.labels import REGRESSION
 
         named = [("label", pa.string())]
-        if model.labels is not None and model.labels.problem_type == REGRESSION and self._options.labels is None:
+        labels = self.model.labels
+        if labels is not None and labels.problem_type == REGRESSION and self._options.labels is None:
             return [("value", pa.float64()), ("values", pa.list_(pa.struct([*named, ("value", pa.float64())])))]
         scored = [*named, ("score", pa.float64())]
         return [*scored, ("labels", pa.list_(pa.struct([*scored, ("chosen", pa.bool_())])))]
@@ -254,7 +252,7 @@ class Tagger(_TextColumns):
 
     task = "tag"
 
-    def _fields(self, model: "Model") -> list[tuple[str, Any]]:
+    def _fields(self) -> list[tuple[str, Any]]:
         import pyarrow as pa
 
         place = [("label", pa.string()), ("start", pa.int32()), ("end", pa.int32())]
@@ -283,7 +281,7 @@ class Reranker(_TextColumns):
             raise ArgumentError("`top_k` works only with mlxbert.rerank", hint="sort and filter the rows by score")
         self._load(model, (query, text), options)
 
-    def _fields(self, model: "Model") -> list[tuple[str, Any]]:
+    def _fields(self) -> list[tuple[str, Any]]:
         import pyarrow as pa
 
         return [("score", pa.float64()), ("logit", pa.float64())]
