@@ -443,11 +443,9 @@ def test_layers_may_have_other_bits(a: Path, b: Path) -> None:
 
 
 @pytest.mark.usefixtures("measurement")
-def test_inputs_of_layers_are_measured_where_they_matter(
-    a: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_inputs_of_layers_are_measured_where_they_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: Any = []
-    take = LayerInputs.take
+    a, take = wide(tmp_path / "a", **NARROW), LayerInputs.take
     monkeypatch.setattr(LayerInputs, "take", lambda inputs, name: asked.append(name) or take(inputs, name))
     mlxbert.convert(a, tmp_path / "b", quantize=8)
     assert not asked
