@@ -40,6 +40,13 @@ def vectors_of(path: Path, vectors: Any) -> str:
     return str(path)
 
 
+@pytest.fixture
+def given(rows: str, tmp_path: Path) -> list[str]:
+    """The file of records, with vectors: the third and the fifth text are similar."""
+    near = [[1, 0, 0], [1, 0, 0], [0, 1, 0], [0.5, 0, 1], [0, 1, 0.1]]
+    return ["--input", rows, "--vectors", vectors_of(tmp_path / "given.npy", near)]
+
+
 def test_groups_in_a_pipe_and_in_a_terminal(rows: str) -> None:
     found = call("dedupe", "--input", rows).lines
     assert [group["kept"] for group in found] == [
@@ -55,9 +62,9 @@ def test_groups_in_a_pipe_and_in_a_terminal(rows: str) -> None:
 
 
 @pytest.mark.parametrize("prefer", ["first", "longest"])
-def test_kept_rows_have_all_columns(rows: str, tmp_path: Path, prefer: str) -> None:
-    output = tmp_path / "kept.jsonl"
-    outcome = call("dedupe", "--input", rows, "--output", str(output), "--prefer", prefer)
+def test_kept_rows_have_all_columns(given: list[str], tmp_path: Path, prefer: str) -> None:
+    output, rows = tmp_path / "kept.jsonl", given[1]
+    outcome = call("dedupe", *given, "--output", str(output), "--prefer", prefer)
     assert outcome.lines == [{"output": str(output), "texts": 5, "kept": 3, "groups": 2}]
     assert "2 duplicates in 2 groups" in outcome.err and "--output" in outcome.err
     kept = {"first": [0, 2, 3], "longest": [1, 2, 3]}[prefer]
@@ -158,8 +165,9 @@ def test_the_header_of_a_table_without_rows_is_kept(tmp_path: Path) -> None:
     assert (tmp_path / "out.csv").read_text() == "text\n"
 
 
-def test_an_explanation_tells_equal_words_apart() -> None:
-    found = call("explain", "the cat saw the dog eat [MASK].", "--steps", "2", "--no-json")
+def test_an_explanation_tells_equal_words_apart(tiny_folder: Path) -> None:
+    where = ["--model", str(tiny_folder), "--steps", "2", "--no-json"]
+    found = call("explain", "the cat saw the dog eat [MASK].", *where)
     assert found.status == 0 and "the (1 of 2)" in found.out and "the (2 of 2)" in found.out
     assert "cat (" not in found.out
 
@@ -173,10 +181,10 @@ def test_a_text_that_is_explained_in_part_is_said(tiny_folder: Path) -> None:
     call("explain", "a", "b", "--at", "a").fails(2, "--at is given", "omit --at")
 
 
-def test_few_texts_are_placed_by_pca(tmp_path: Path, rows: str) -> None:
+def test_few_texts_are_placed_by_pca(tmp_path: Path, given: list[str]) -> None:
     pytest.importorskip("openTSNE")
     output = str(tmp_path / "m.html")
-    assert call("map", "--input", rows, "--output", output, "--method", "tsne").lines[0]["method"] == "pca"
+    assert call("map", *given, "--output", output, "--method", "tsne").lines[0]["method"] == "pca"
 
 
 def test_a_hint_if_a_topic_has_most_of_the_texts(tmp_path: Path) -> None:
@@ -273,10 +281,10 @@ def test_a_column_of_the_input_is_not_replaced(
     assert not output.exists()
 
 
-def test_a_table_for_embedding_atlas(tmp_path: Path, rows: str) -> None:
+def test_a_table_for_embedding_atlas(tmp_path: Path, given: list[str]) -> None:
     pq = pytest.importorskip("pyarrow.parquet")
     output = tmp_path / "map.parquet"
-    arguments = ["map", "--input", rows, "--method", "pca", "--output", str(output), "--neighbors", "2"]
+    arguments = ["map", *given, "--method", "pca", "--output", str(output), "--neighbors", "2"]
     assert call(*arguments, "--clusters", "2").status == 0
     table = pq.read_table(output).to_pylist()
     assert [{name: row[name] for name in ROWS[0]} for row in table] == ROWS
@@ -302,12 +310,12 @@ def test_a_page_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row
     call("map", "--input", rows, "--output", str(tmp_path / "m.html")).fails(1, "5 texts", "at most 4", ".parquet")
 
 
-def test_without_packages(rows: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_packages(given: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("sklearn", "openTSNE"):
         monkeypatch.setitem(sys.modules, name, None)
-    call("cluster", "--input", rows).fails(1, "scikit-learn", "hint: pip install")
-    assert call("dedupe", "--input", rows).status == 0
-    where = ["map", "--input", rows, "--overwrite", "--output", str(tmp_path / "m.html")]
+    call("cluster", *given).fails(1, "scikit-learn", "hint: pip install")
+    assert call("dedupe", *given).status == 0
+    where = ["map", *given, "--overwrite", "--output", str(tmp_path / "m.html")]
     assert call(*where).lines[0]["method"] == "pca"
     call(*where, "--method", "tsne").fails(1, "openTSNE", "pip install")
 

@@ -618,7 +618,7 @@ def test_of_five_records_with_a_damaged_one_four_are_read(tmp_path: Path, damage
     ("data", "reason"),
     [
         (b"", "expected a header"), (b"id,text\n", "no records"), (b"id,n\n1,2\n", "columns: id, n"),
-        (b"a,b\n1\n", ""), (b'a,"b\n', ""),
+        (b"a,b\n1\n", "the row has 1 column"), (b'a,"b\n', "not valid csv"),
     ],
 )  # fmt: skip
 def test_tables_without_texts(tmp_path: Path, data: bytes, reason: str) -> None:
