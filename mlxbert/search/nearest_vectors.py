@@ -226,22 +226,22 @@ class VectorCache:
         """Returns the scores of the most similar of the vectors with the numbers in `places`; see `nearest`."""
         from mlxbert.tasks.query_ranking import nearest
 
-        numbers, vectors = self._vectors(places)
-        best, scores = nearest("cosine", vector[None], vectors, len(vectors))
+        numbers, stored = self._stored(places)
+        best, scores = nearest("cosine", vector[None], stored.astype(np.float32), len(stored))
         return _best(numbers[best[0]], scores[0], count)
 
     def similarities(self, vector: "Vector", numbers: Sequence[int]) -> dict[int, float]:
         """Returns the scores of the vectors with these numbers, keyed by number; missing vectors are left out."""
         from mlxbert.tasks.query_ranking import scores_of_all
 
-        stored, vectors = self._vectors(np.array([*numbers], np.intp))
+        found, vectors = self.vectors(numbers)
         (scores,) = scores_of_all(self._about.similarity, vector[None], vectors)
-        return dict(zip(stored.tolist(), scores.tolist(), strict=True))
+        return dict(zip(found, scores.tolist(), strict=True))
 
     def vectors(self, numbers: Sequence[int]) -> tuple[list[int], "Vector"]:
         """Returns the numbers and the vectors (n, W) that are stored under some numbers."""
-        stored, vectors = self._vectors(np.array([*numbers], np.intp))
-        return stored.tolist(), vectors
+        found, stored = self._stored(np.array([*numbers], np.intp))
+        return found.tolist(), stored.astype(np.float32)
 
     def _nearest_of_all(self, vector: "Vector", count: int, mask: "FilterMask | None") -> dict[int, float]:
         from mlxbert.tasks.query_ranking import nearest
@@ -279,16 +279,11 @@ class VectorCache:
             self._signs = Signs(bits.reshape(blocks * BLOCK, width), alive.reshape(-1))
         return self._signs
 
-    def _vectors(self, places: "NDArray[np.intp] | None") -> tuple["NDArray[np.int64]", "Vector"]:
+    def _stored(self, places: "NDArray[np.intp] | None") -> tuple["NDArray[np.int64]", "NDArray[np.float16]"]:
         """Reads the vectors with the numbers in `places`, or all vectors; missing vectors are left out.
 
-        Returns the numbers (n,) and the vectors (n, W).
+        Returns the numbers (n,) and the vectors (n, W) in the dtype of the file.
         """
-        numbers, vectors = self._stored(places)
-        return numbers, vectors.astype(np.float32)
-
-    def _stored(self, places: "NDArray[np.intp] | None") -> tuple["NDArray[np.int64]", "NDArray[np.float16]"]:
-        """Reads vectors as `_vectors` does, and returns them in the dtype of the file."""
         chosen = "" if places is None else "WHERE id IN (SELECT value FROM json_each(?))"
         values = [] if places is None else [json.dumps(places.tolist())]
         width = self._about.dimensions
@@ -305,7 +300,7 @@ class VectorCache:
         return np.array(numbers, np.int64), vectors
 
     def check(self) -> None:
-        numbers, vectors = self._vectors(None)
+        numbers, vectors = self._stored(None)
         signs = self._loaded()
         same = len(numbers) == signs.alive.sum() and signs.alive[numbers].all()
         if not same or not np.array_equal(signs.rows(numbers), signs_of(vectors)):
