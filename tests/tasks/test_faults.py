@@ -300,6 +300,6 @@ def test_a_text_without_numbers_costs_only_itself(task: str, tmp_path: Path) -> 
 def test_a_text_without_numbers_costs_only_itself_in_an_engine(tmp_path: Path) -> None:
     from mlxbert.serve.engine.engine import Engine
 
-    with Engine({"m": str(with_nan(save_classifier(tmp_path / "model", SENTIMENT)))}) as engine:
-        results = engine.submit("m", "classify", ONE_BAD).result().results
+    with Engine({"m": str(with_nan(save_random_tagger(tmp_path / "model", NER)))}) as engine:
+        results = engine.submit("m", "tag", ONE_BAD).result().results
     assert [isinstance(one, mlxbert.Failure) for one in results] == [False, True, False]

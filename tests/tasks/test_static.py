@@ -85,11 +85,12 @@ def test_vectors_follow_the_formula_of_their_layout(name: str, tmp_path: Path) -
 def test_the_network_computes_the_same_vectors(name: str, tmp_path: Path) -> None:
     model = mlxbert.load(LAYOUTS[name](tmp_path / name))
     texts = [text for text in TEXTS if len(text) < 100]
-    fast = model.embed(texts)
+    fast, unit = model.embed(texts), model.embed(texts, normalize=True)
     windowed = model.embed(texts, overflow="error")  # tokenizes each text alone
     assert np.abs(fast - windowed).max() < 1e-6
     model.embedder.layers.append(mx_identity(WIDTH))  # a layer that only the network can compute
     assert np.abs(model.embed(texts) - fast).max() < 1e-6
+    assert np.abs(model.embed(texts, normalize=True) - unit).max() < 1e-6
 
 
 def mx_identity(width: int) -> Any:

@@ -113,7 +113,7 @@ def test_one_text_gives_an_array_and_several_a_list(model: mlxbert.Model) -> Non
     )
 
 
-@pytest.mark.parametrize("dtype", ["float16", "binary"])
+@pytest.mark.parametrize("dtype", ["float16", "int8", "binary"])
 def test_every_output_holds_the_same_vectors(dtype: Any, model: mlxbert.Model, tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
