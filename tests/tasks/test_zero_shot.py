@@ -246,7 +246,7 @@ def test_an_embedding_model_needs_labels_and_single_texts(embedder: mlxbert.Mode
         mlxbert.classify(embedder, TEXT)
     with pytest.raises(InputError, match="expected a text"):
         mlxbert.classify(embedder, (TEXT, TEXT), labels=NAMES)
-    wrong: dict[str, Any]
+    wrong: Any
     for wrong in ({"labels": ["dog", "dog"]}, {"hypothesis": "no slot"}, {"overflow": "head-tail"}):
         with pytest.raises(ArgumentError, match=next(iter(wrong)).removesuffix("s")):
             mlxbert.classify(embedder, TEXT, **{"labels": NAMES, **wrong})
