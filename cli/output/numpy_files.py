@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from mlxbert.cli.output.formats import CHUNK, OutputFormat
+from mlxbert.lazy_numpy import np
 from mlxbert.results.embed import stack_vectors
 from mlxbert.results.result import Failure
 
@@ -60,8 +61,6 @@ class Npz(OutputFormat):
 
     def write_part(self, file: IO[bytes], results: Sequence[Any], kept: Sequence[Mapping[str, Any]]) -> None:
         """Writes the rows, little-endian."""
-        import numpy as np
-
         rows = [result for result in results if not isinstance(result, Failure)]
         counts = [0 if isinstance(result, Failure) else len(result.ids) for result in results]
         file.write(_SIZES.pack(len(counts), sum(counts)) + np.array(counts, "<i4").tobytes())
@@ -71,8 +70,6 @@ class Npz(OutputFormat):
             file.write(row.values.astype("<f4").tobytes())
 
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
-        import numpy as np
-
         total = sum(_sizes(part)[1] for part in parts)
 
         def copy(first: int) -> Callable[[IO[bytes]], None]:
@@ -119,8 +116,6 @@ def _copy(member: IO[bytes], parts: Iterable[Path], column: int) -> None:
 
 def _write_ends(member: IO[bytes], parts: Iterable[Path]) -> None:
     """Writes 0, and the number of weights up to the end of each row."""
-    import numpy as np
-
     end = 0
     member.write(bytes(8))
     for part in parts:

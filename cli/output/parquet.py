@@ -13,6 +13,7 @@ from typing import IO, Any
 
 from mlxbert.cli.output.formats import OutputFormat, utf8
 from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.lazy_numpy import np
 from mlxbert.other_libraries import install_command
 from mlxbert.results.embed import Words, stack_vectors
 from mlxbert.results.result import Failure
@@ -78,7 +79,6 @@ class Parquet(OutputFormat):
 
     def _vectors(self, rows: Sequence[Any], type: Any) -> Any:
         """Returns the column of the vectors (N, D), or of the lists of token vectors, (T, D) in all."""
-        import numpy as np
         import pyarrow as pa
 
         if self.kind != "tokens":

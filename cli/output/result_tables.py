@@ -18,6 +18,7 @@ from typing import IO, Any
 
 from mlxbert.cli.output.formats import OutputFormat, utf8
 from mlxbert.errors import ArgumentError
+from mlxbert.lazy_numpy import np
 from mlxbert.results.json import to_json
 
 _SQLITE_LIMIT = 2**63  # SQLite's integers are smaller
@@ -121,8 +122,6 @@ class Sqlite(_Table):
 
     def _cell(self, column: str, value: Any) -> Any:
         if column == "embedding" and isinstance(value, list) and self._width is not None:
-            import numpy as np
-
             return np.array(value, self.dtype).tobytes()
         value = _plain(value)
         large = isinstance(value, int) and not -_SQLITE_LIMIT <= value < _SQLITE_LIMIT

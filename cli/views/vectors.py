@@ -1,18 +1,13 @@
 """Draws vectors: strips of values, heat maps of cosines, rankings with bars, and the tokens of sparse vectors."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.table import Column, PlainTable
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.nn.unit_vectors import unit_length
 from mlxbert.results.embed import Embedding, SparseEmbedding, TokenVectors, Words
 from mlxbert.results.text_relations import PairSimilarity, Reranked, Similarity
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
 
 MOST_COMPARED = 20  # texts in a heat map
 _HEIGHTS = "▁▂▃▄▅▆▇█"
@@ -62,8 +57,6 @@ class WordVectors(VectorView):
 
 
 def _embedding(result: Embedding) -> Iterator["rich.RenderableType"]:
-    import numpy as np
-
     size, norm = len(result.embedding), float(np.linalg.norm(result.embedding.astype(np.float32)))
     unknown = f", {result.unknown_tokens} unknown" if result.unknown_tokens else ""
     tokens = f"{console.counted(result.tokens, 'token')}{unknown}{', truncated' if result.truncated else ''}"
@@ -77,8 +70,6 @@ def _embedding(result: Embedding) -> Iterator["rich.RenderableType"]:
 
 def _strip(vector: "NDArray[np.float32]", width: int) -> "rich.Text":
     """Draws the values of a vector as heights; if several values share a column, it shows the one farthest from 0."""
-    import numpy as np
-
     groups = np.array_split(vector, min(width, len(vector)))
     values = [float(group[np.abs(group).argmax()]) for group in groups]
     largest = max(map(abs, values)) or 1.0
@@ -90,8 +81,6 @@ def _strip(vector: "NDArray[np.float32]", width: int) -> "rich.Text":
 
 
 def _heat_map(results: Sequence[Embedding]) -> Iterator["rich.RenderableType"]:
-    import numpy as np
-
     stacked = np.stack([result.embedding for result in results]).astype(np.float32)
     units = unit_length(stacked)
     cosines = units @ units.T

@@ -6,18 +6,16 @@ takes 1.8 ns. An update overwrites the parameters and moments, so nothing else m
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 from mlxbert.cpu import numpy_layers
 from mlxbert.cpu.cores import over_cores
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.machine.device import mx
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float32]
-    Block = tuple[Floats, Floats, Floats, Floats, float, float]  # parameter, mean, square, gradient; rate, kept share
+Floats: TypeAlias = "NDArray[np.float32]"
+# Parameter, mean, square, gradient; rate, kept share.
+Block: TypeAlias = "tuple[Floats, Floats, Floats, Floats, float, float]"
 
 Arrays = dict[str, mx.array]
 _SUM_BLOCK = 2**15  # numbers per block; the same on every machine, because the last digits of a sum depend on it
@@ -25,15 +23,11 @@ _SUM_BLOCK = 2**15  # numbers per block; the same on every machine, because the 
 
 def copied(arrays: Arrays) -> Arrays:
     """Returns copies of the arrays that share no memory with the originals."""
-    import numpy as np
-
     return {name: mx.array(np.asarray(array, order="C")) for name, array in arrays.items()}
 
 
 def norm(gradients: Arrays) -> mx.array:
     """See `adamw.norm`. The caller has evaluated the arrays."""
-    import numpy as np
-
     flat = [np.asarray(gradients[name]).ravel(order="K") for name in sorted(gradients)]
     blocks = [array[part] for array in flat for part in numpy_layers.slices(len(array), _SUM_BLOCK)]
     return mx.array(math.sqrt(sum(over_cores(_squares, blocks))))
@@ -41,8 +35,6 @@ def norm(gradients: Arrays) -> mx.array:
 
 def _squares(blocks: "list[Floats]") -> list[float]:
     """Returns the sum of squares of each block of gradients. `np.dot` would give sums that depend on the threads."""
-    import numpy as np
-
     with np.errstate(all="ignore"):
         return [float(np.einsum("i,i->", block, block)) for block in blocks]
 
@@ -60,8 +52,6 @@ def update(
     The parameters, means, squares and gradients are evaluated; all except the gradients must be C-contiguous. The
     rates include the bias corrections; `kept` is the share of each parameter that remains after weight decay.
     """
-    import numpy as np
-
     blocks: list[Block] = []
     for name, parameter in arrays[0].items():
         views = [np.atleast_1d(np.asarray(group[name])) for group in arrays]
@@ -73,8 +63,6 @@ def update(
 
 
 def _change(blocks: "list[Block]", factor: float, betas: tuple[float, float], eps: float) -> list[None]:
-    import numpy as np
-
     memory = np.empty(max(block[0].size for block in blocks), dtype=np.float32)
     with np.errstate(all="ignore"):
         for parameter, mean, square, gradient, rate, kept in blocks:

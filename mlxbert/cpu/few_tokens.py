@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from mlxbert.cpu import mlx_kernels, numpy_layers
 from mlxbert.cpu.cores import is_worker
+from mlxbert.lazy_numpy import np
 from mlxbert.machine.device import BLAS, mx, nn
 from mlxbert.nn import ops
 from mlxbert.nn.activations import ACTIVATIONS
@@ -61,8 +62,6 @@ def _are_plain(modules: list[nn.Module]) -> bool:
 
 def layers(run: Callable[[mx.array], tuple[list[mx.array], list[mx.array]]], x: mx.array) -> Any:
     """Runs the function that computes the hidden states of all layers; none returns attention weights."""
-    import numpy as np
-
     # NaN and infinity are detected later, with the text that they belong to.
     with ops.computed_by(_FEW), np.errstate(all="ignore"):
         states, _ = run(_memory(x))
@@ -71,8 +70,6 @@ def layers(run: Callable[[mx.array], tuple[list[mx.array], list[mx.array]]], x: 
 
 def _memory(x: mx.array) -> Floats:
     """The memory of an array, in numpy's form; evaluates the array."""
-    import numpy as np
-
     return np.asarray(x)
 
 
@@ -81,8 +78,6 @@ class FewTokens(Backend):
 
     def dense(self, layer: nn.Linear, x: Floats) -> Floats:
         """(…, input size) → (…, output size)."""
-        import numpy as np
-
         assert BLAS.sgemm is not None
         # No copies, except of what does not fit: the BLAS trusts the addresses that it gets.
         weight = np.ascontiguousarray(_memory(layer.weight), np.float32)
@@ -102,8 +97,6 @@ class FewTokens(Backend):
 
     def layer_norm(self, layer: nn.LayerNorm, x: Floats) -> Floats:
         """(…, D) → (…, D)."""
-        import numpy as np
-
         sums = np.add.reduce(x, axis=-1, keepdims=True)  # `mean` takes twice as long
         sums *= 1 / x.shape[-1]
         y = x - sums
@@ -125,16 +118,12 @@ class FewTokens(Backend):
         return y
 
     def rotate(self, x: Floats, cosines: mx.array, sines: mx.array) -> Floats:
-        import numpy as np
-
         first, second = np.split(x, 2, axis=-1)
         along, across = _memory(cosines), _memory(sines)
         return np.concatenate([first * along - second * across, second * along + first * across], axis=-1)
 
     def attention(self, qk: PositionedQK, v: Floats, scale: float, dropout: KeyedDropout) -> Floats:
         # Scores have keys as rows, which makes numpy's maxima and sums faster.
-        import numpy as np
-
         qk = qk.dense
         q, k, mask, bias = qk.q, qk.k, qk.mask, qk.bias
         (batch, heads, length, size), shared = q.shape, k.shape[1]
@@ -168,8 +157,6 @@ def _address(x: Floats) -> int:
 
 def _inverse_root(x: Floats, eps: float) -> Floats:
     """Returns 1 / sqrt(mean square + eps) over the last axis, which is kept with length 1."""
-    import numpy as np
-
     squares = np.einsum("...i,...i->...", x, x)[..., None]
     squares *= 1 / x.shape[-1]
     squares += eps

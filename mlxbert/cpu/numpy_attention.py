@@ -9,18 +9,15 @@ import math
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 from mlxbert.cpu import mlx_kernels
 from mlxbert.cpu.cores import cores_at_hand, fill, over_cores
 from mlxbert.cpu.numpy_layers import block_size, new, slices
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.machine.device import mx
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float32]
+Floats: TypeAlias = "NDArray[np.float32]"
 
 Ranges = tuple[slice, ...]
 _MIN_WEIGHT = 2.0**-64  # see `mlx_kernels.exp2`
@@ -47,8 +44,6 @@ def attention(
 
     `causal` and `slopes` (see `PositionedQK`) are applied to each block, so that no array has (L, L) elements.
     """
-    import numpy as np
-
     batch, heads, rows = q.shape[0], q.shape[1], q.shape[-2]
     size = math.prod(q.shape[2:-1]) * k.shape[-2]  # of a head
     texts = max(1, block_size() // (size * heads))
@@ -87,8 +82,6 @@ class _AttentionInputs:
 
 def _bounds(q: mx.array, k: mx.array) -> "Floats":
     """Upper bounds of the scores, (B, H): the product of two vectors is at most the product of their norms."""
-    import numpy as np
-
     squares = [(wide * wide @ mx.ones((wide.shape[-1], 1))).flatten(2).max(axis=-1) for wide in map(_wide, (q, k))]
     return np.asarray(mx.sqrt(squares[0] * squares[1]))
 
@@ -98,8 +91,6 @@ def _wide(x: mx.array) -> mx.array:
 
 
 def _attend_all(blocks: list[Ranges], inputs: _AttentionInputs) -> list[mx.array]:
-    import numpy as np
-
     with np.errstate(all="ignore"):  # NaN and infinity are detected later, with the text that they belong to
         attended = [_attend(ranges, inputs) for ranges in blocks]
     mx.eval(attended)
@@ -108,8 +99,6 @@ def _attend_all(blocks: list[Ranges], inputs: _AttentionInputs) -> list[mx.array
 
 def _attend(ranges: Ranges, inputs: _AttentionInputs) -> mx.array:
     """Computes a block of attention. Scores have keys as rows, which makes numpy's maxima and sums twice as fast."""
-    import numpy as np
-
     texts, heads, queries = ranges
     keys = slice(queries.stop if inputs.causal else None)  # later keys would be masked
     v = inputs.v[texts, heads, ..., keys, :]
@@ -141,8 +130,6 @@ def weigh(scores: mx.array) -> tuple[mx.array, mx.array]:
 
 
 def _weigh(scores: mx.array, weights: "Floats", sums: "Floats") -> None:
-    import numpy as np
-
     mx.eval(scores)
     rows, weights, sums = (array.reshape(-1, array.shape[-1]) for array in (np.asarray(scores), weights, sums))
     with np.errstate(all="ignore"):
@@ -157,8 +144,6 @@ def _weigh(scores: mx.array, weights: "Floats", sums: "Floats") -> None:
 
 def _apply_positions(scores: "Floats", ranges: Ranges, inputs: _AttentionInputs) -> None:
     """Subtracts the slopes times the distances from a block's scores (…, K, L), and masks later keys."""
-    import numpy as np
-
     _, heads, queries = ranges
     if inputs.slopes is not None:
         distances = np.abs(np.arange(scores.shape[-2])[:, None] - np.arange(queries.start, queries.stop))
@@ -183,8 +168,6 @@ def _joined(parts: list[mx.array], axis: int) -> mx.array:
 
 def _contiguous(x: mx.array) -> mx.array:
     """Makes each matrix of an evaluated array contiguous; its vectors must be contiguous already."""
-    import numpy as np
-
     if x.dtype != mx.float32:
         x = mx.contiguous(x)
         mx.eval(x)
@@ -200,8 +183,6 @@ def _contiguous(x: mx.array) -> mx.array:
 
 def rotated(x: mx.array, cosines: mx.array, sines: mx.array) -> mx.array:
     """Computes `Backend.rotate` from float32 (B, H, L, d), a view of (B, L, H d); the result is contiguous."""
-    import numpy as np
-
     mx.eval(x, cosines, sines)
     copy, memory = new(x.shape)
     source, memory = np.asarray(x).swapaxes(1, 2), memory.swapaxes(1, 2)  # (B, L, H, d)
@@ -222,8 +203,6 @@ def rotated(x: mx.array, cosines: mx.array, sines: mx.array) -> mx.array:
 
 def with_neighbours(x: mx.array, size: int, padding: int) -> mx.array:
     """(B, H, L, d) → (B, H, blocks, 3 * size, d): each block with its two neighbours, as views of a single copy."""
-    import numpy as np
-
     mx.eval(x)
     batch, heads, length, width = x.shape
     padded = length + padding + 2 * size

@@ -15,17 +15,14 @@ import os
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, TypeAlias, cast
 
 from mlxbert.cpu import mlx_kernels
 from mlxbert.cpu.cores import cores_at_hand, fill, fills, over_cores
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.machine.device import mx, nn
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float32]
+Floats: TypeAlias = "NDArray[np.float32]"
 
 _MIN_SIZE = 2**17  # elements; fewer take less time than importing numpy
 
@@ -43,8 +40,6 @@ def pays_in_training(size: int) -> bool:
 @functools.cache
 def shares_memory() -> bool:
     """Whether numpy accesses the memory of an evaluated array without a copy; the code in this file depends on that."""
-    import numpy as np
-
     array = mx.zeros(2) + 1
     mx.eval(array)
     view = np.asarray(array)
@@ -68,8 +63,6 @@ def block_size() -> int:
 
 def new(shape: tuple[int, ...], value: float = math.nan) -> "tuple[mx.array, Floats]":
     """Creates an array to be filled, and numpy's view of its memory; MLX would copy an array created by numpy."""
-    import numpy as np
-
     array = mx.full(shape, value)
     mx.eval(array)
     return array, np.asarray(array)
@@ -87,8 +80,6 @@ def slices(length: int, limit: int, multiple: int = 1) -> list[slice]:
 
 def _gelu(x: "Floats", tail: "Floats", distance: "Floats") -> None:
     """The same as `mlx_kernels.gelu`, bit for bit."""
-    import numpy as np
-
     np.abs(x, out=distance)
     np.minimum(distance, _constants(mlx_kernels.TAIL_END, x.shape), out=distance)
     np.multiply(distance, mlx_kernels.TAIL[0], out=tail)
@@ -106,14 +97,10 @@ def _gelu(x: "Floats", tail: "Floats", distance: "Floats") -> None:
 @functools.lru_cache(8)
 def _constants(value: float, shape: tuple[int, ...]) -> "Floats":
     """Returns an array filled with `value`, because numpy's `minimum` takes three times as long with a plain number."""
-    import numpy as np
-
     return np.full(shape, value, dtype=np.float32)
 
 
 def _gelu_tanh(x: "Floats", inner: "Floats", _: "Floats") -> None:
-    import numpy as np
-
     np.multiply(x, x, out=inner)
     inner *= 0.044715 * math.sqrt(2 / math.pi)
     inner += math.sqrt(2 / math.pi)
@@ -125,8 +112,6 @@ def _gelu_tanh(x: "Floats", inner: "Floats", _: "Floats") -> None:
 
 
 def _silu(x: "Floats", inner: "Floats", _: "Floats", slope: float = 1.0) -> None:
-    import numpy as np
-
     np.multiply(x, -slope, out=inner)
     np.exp(inner, out=inner)
     inner += 1
@@ -134,8 +119,6 @@ def _silu(x: "Floats", inner: "Floats", _: "Floats", slope: float = 1.0) -> None
 
 
 def _gelu_tanh_slope(x: "Floats", slope: "Floats", tanh: "Floats") -> None:
-    import numpy as np
-
     linear, cubic = math.sqrt(2 / math.pi), 0.044715 * math.sqrt(2 / math.pi)
     np.clip(x, -10, 10, out=x)  # beyond, the slope is 0 or 1, and powers of x may overflow
     np.multiply(x, x, out=slope)
@@ -155,8 +138,6 @@ def _gelu_tanh_slope(x: "Floats", slope: "Floats", tanh: "Floats") -> None:
 
 
 def _silu_slope(x: "Floats", slope: "Floats", share: "Floats", factor: float = 1.0) -> None:
-    import numpy as np
-
     x *= factor
     np.negative(x, out=share)
     np.exp(share, out=share)
@@ -170,8 +151,6 @@ def _silu_slope(x: "Floats", slope: "Floats", share: "Floats", factor: float = 1
 
 def _gelu_slope(x: "Floats", slope: "Floats", square: "Floats") -> None:
     """The derivative of GELU, as in `mlx_kernels.gelu`."""
-    import numpy as np
-
     np.clip(x, -mlx_kernels.SLOPE_END, mlx_kernels.SLOPE_END, out=x)
     np.multiply(x, x, out=square)
     np.multiply(square, mlx_kernels.SLOPE_P[0], out=slope)
@@ -220,8 +199,6 @@ def activates(name: str, layer: nn.Linear, x: mx.array) -> bool:
 
 def activated(name: str, layer: nn.Linear, x: mx.array) -> mx.array:
     """Computes the activation of `layer(x)` in parts that fit into the cache together with their buffers."""
-    import numpy as np
-
     values = x @ layer.weight.T
     mx.eval(values)
     rows: Floats = np.asarray(values).reshape(-1, values.shape[-1])  # shares the memory of `values`
@@ -242,8 +219,6 @@ def _rows_in_cache(rows: "Floats") -> int:
 
 
 def _activate(parts: list["Floats"], name: str, bias: "Floats | None") -> list[None]:
-    import numpy as np
-
     first, second = np.empty((2, *max(parts, key=len).shape), dtype=np.float32)
     with np.errstate(all="ignore"):
         for part in parts:
@@ -286,8 +261,6 @@ def _fill(values: mx.array, biases: mlx_kernels.Arrays, name: str, result: "Floa
 
     `values` is the product of the layer's input and weight, without the bias; it is overwritten.
     """
-    import numpy as np
-
     mx.eval(values, biases)
     rows, result, slopes = (array.reshape(-1, array.shape[-1]) for array in (np.asarray(values), result, slopes))
     parts = slices(len(rows), max(1, block_size() // 8 // rows.shape[1]))

@@ -12,12 +12,12 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TypeAlias, cast
 
 from mlxbert.errors import ArgumentError, InputError, MissingHeadError
 from mlxbert.explore.options import ExplainOptions
 from mlxbert.explore.results import SIMILARITY, Explanation, Share
-from mlxbert.lazy_numpy import np
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.machine.device import mx, nn
 from mlxbert.machine.device_errors import device_errors
 from mlxbert.model import Model
@@ -33,10 +33,7 @@ from mlxbert.tasks.task import check_finite
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.words import Span, split_words, trimmed, words_of_tokens
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float32]
+Array: TypeAlias = "NDArray[np.float32]"
 
 _ROWS_TOKENS = 2048  # tokens per batch of points: gradients keep the arrays of all layers
 _Score = Callable[[EncoderOutput], mx.array]  # output for B rows → the scores (B,)

@@ -7,20 +7,17 @@ Shapes: N vectors, W values per vector, B vectors of a block, K cells.
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, TypeAlias, cast
 
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.lazy_numpy import np
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.model import Model
 from mlxbert.nn.unit_vectors import unit_length
 from mlxbert.progress import OnProgress, progress
 from mlxbert.tasks.argument_checks import check_inputs, check_model
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Vectors = NDArray[np.float32]
-    Numbers = NDArray[np.int64]
+Vectors: TypeAlias = "NDArray[np.float32]"
+Numbers: TypeAlias = "NDArray[np.int64]"
 
 
 _LOG = logging.getLogger("mlxbert")

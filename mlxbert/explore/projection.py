@@ -7,22 +7,19 @@ import os
 import warnings
 from collections.abc import Iterable
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from mlxbert.errors import MlxbertError
 from mlxbert.explore.near_vectors import checked_texts, unit_vectors
 from mlxbert.explore.options import MapOptions
-from mlxbert.lazy_numpy import np
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.model import Model
 from mlxbert.other_libraries import install_command
 from mlxbert.progress import OnProgress
 from mlxbert.tasks.keywords import takes_keywords
 from mlxbert.tasks.options import TaskOptions
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Vectors = NDArray[np.float32]
+Vectors: TypeAlias = "NDArray[np.float32]"
 
 _PERPLEXITY = 30  # of t-SNE: how many near vectors it looks at
 _FEW = 20  # vectors, among which t-SNE shows no structure

@@ -1,16 +1,13 @@
 """The results of this room: groups of texts, topics, senses, explanations and attention."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.results.json import NOT_IN_JSON, Each, listed
 from mlxbert.results.result import Result, grid
 from mlxbert.results.short_repr import Brief
 from mlxbert.results.text_results import Token
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)

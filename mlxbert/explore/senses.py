@@ -12,13 +12,13 @@ import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.explore.near_vectors import spherical_kmeans
 from mlxbert.explore.options import SensesOptions
 from mlxbert.explore.results import Occurrence, Sense, Senses, Substitute, TypicalLine
-from mlxbert.lazy_numpy import np
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.model import Model
 from mlxbert.nn.unit_vectors import unit_length
 from mlxbert.results.embed import Words, WordVector
@@ -31,12 +31,9 @@ from mlxbert.tasks.options import EmbedWordsOptions, FillMaskOptions
 from mlxbert.tasks.token_task import TokenJob
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from mlxbert.tasks.token_task import Scores
-
-    Array = NDArray[np.float32]
-    Numbers = NDArray[np.int64]
+Array: TypeAlias = "NDArray[np.float32]"
+Numbers: TypeAlias = "NDArray[np.int64]"
 
 MOST_SENSES = 8  # of a word whose number of senses is not given
 DISTINCT = 0.2  # silhouette from which groups are senses: pairs of words had 0.21 or more, single words up to 0.18

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from itertools import pairwise
 from math import log
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.explore.near_vectors import checked_texts, unit_vectors
 from mlxbert.explore.options import ClusterOptions
 from mlxbert.explore.results import Topic, Topics, TopicWord
-from mlxbert.lazy_numpy import np
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.model import Model
 from mlxbert.other_libraries import install_command
 from mlxbert.progress import OnProgress
@@ -25,11 +25,8 @@ from mlxbert.tasks.keywords import takes_keywords
 from mlxbert.tasks.options import TaskOptions
 from mlxbert.text.words import UNSPACED, split_words
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Vectors = NDArray[np.float32]
-    Numbers = NDArray[np.int64]
+Vectors: TypeAlias = "NDArray[np.float32]"
+Numbers: TypeAlias = "NDArray[np.int64]"
 
 _LOG = logging.getLogger("mlxbert")
 _MANY = 10_000  # texts from which k-means looks at samples

@@ -25,6 +25,7 @@ from mlxbert.folders import atomic_folder, copied_files
 from mlxbert.folders.atomic_folder import MANIFEST, written_files
 from mlxbert.folders.copied_files import is_own
 from mlxbert.frozen_dict import FrozenDict
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.machine import device as devices
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import HEADS, Network, has_own
@@ -41,9 +42,6 @@ from mlxbert.weights.hub.cache import is_commit
 from mlxbert.weights.model_source import BUILTIN, ModelRef, local_folder
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from mlxbert.export.onnx.onnx_export import OnnxExport
 
 
@@ -63,8 +61,6 @@ class LayerInputs:
         Returns:
             The products; `None` if the matrix was not measured, or its inputs were not finite.
         """
-        import numpy as np
-
         products = self._measured.pop(name, None)
         if products is None or not mx.isfinite(products).all().item():
             return None

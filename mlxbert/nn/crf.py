@@ -6,18 +6,15 @@ Shapes: B sentences, W words, C tags.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from mlxbert.labels.schemes import allowed, scheme_of
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.ops import backend
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
-    Scores = tuple[Array, Array, Array]
+Array: TypeAlias = "NDArray[np.float64]"
+Scores: TypeAlias = "tuple[Array, Array, Array]"
 
 # AdamW changes every number by about the learning rate; the encoder's rate is a hundredth of what the scores need.
 SCALE = 100.0
@@ -87,8 +84,6 @@ class CRF(nn.Module):
         Args:
             emissions: (W, C); W may be 0.
         """
-        import numpy as np
-
         if not len(emissions):
             return []
         start, transitions, end = self._as_numpy()
@@ -112,8 +107,6 @@ class CRF(nn.Module):
         Returns:
             (W, C), rows that sum to 1.
         """
-        import numpy as np
-
         rows = np.empty(emissions.shape)
         for word, row in self._backward(emissions):
             rows[word] = row
@@ -125,8 +118,6 @@ class CRF(nn.Module):
         Args:
             emissions: (W, C); W may be 0.
         """
-        import numpy as np
-
         probabilities = np.empty(len(emissions))
         for word, row in self._backward(emissions):
             probabilities[word] = row[tags[word]]
@@ -137,8 +128,6 @@ class CRF(nn.Module):
 
         To save memory, the forward scores are kept only at the beginning of each section, and computed again within it.
         """
-        import numpy as np
-
         start, transitions, end = self._as_numpy()
         sections = [*range(0, len(emissions), SECTION)]
         before = [start]  # for the first word of each section, the sum over all paths before it
@@ -166,16 +155,12 @@ class CRF(nn.Module):
             before = _log_sum(scores[:, None] + transitions)
 
     def _as_numpy(self) -> "Scores":
-        import numpy as np
-
         start, transitions, end = (np.array(array, np.float64) for array in self.scores())
         return start, transitions, end
 
 
 def _log_sum(scores: "Array") -> "Array":
     """Returns the logarithm of the sum of the exponentials in each column."""
-    import numpy as np
-
     largest = scores.max(axis=0)
     log_sum: Array = largest + np.log(np.exp(scores - largest).sum(axis=0))
     return log_sum

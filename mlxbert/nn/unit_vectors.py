@@ -1,9 +1,8 @@
 """Vectors of length 1 in NumPy arrays."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from mlxbert.lazy_numpy import NDArray, np
 
 SMALLEST_NORM = 1e-12  # as in torch.nn.functional.normalize
 
@@ -14,8 +13,6 @@ def unit_length(vectors: "NDArray[Any]", out: "NDArray[Any] | None" = None) -> "
     Args:
         out: The array for the result, which may be `vectors`; by default a new one.
     """
-    import numpy as np
-
     dtype = np.result_type(vectors, np.float32)  # the squares of smaller types overflow
     lengths = np.sqrt(np.einsum("...w,...w->...", vectors, vectors, dtype=dtype))[..., None]
     scaled: NDArray[Any] = np.divide(vectors, np.maximum(lengths, SMALLEST_NORM), out=out)

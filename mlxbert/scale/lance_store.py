@@ -16,9 +16,10 @@ from functools import cache, partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mlxbert.errors import ArgumentError, BusyError, StoreError
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.scale.lance_table import (
     METRICS,
     SPARE,
@@ -60,13 +61,11 @@ from mlxbert.search.store import (
 from mlxbert.search.word_search import chosen_terms, phrases, word_weights
 
 if TYPE_CHECKING:
-    import numpy as np
     import pyarrow as pa
-    from numpy.typing import NDArray
 
-    Vector = NDArray[np.float32]
     # Returns the numbers and scores of the best `count` rows, best first; the rows of a chunk have its number.
-    Search = Callable[[int], tuple[NDArray[np.int64], NDArray[np.float32]]]
+Vector: TypeAlias = "NDArray[np.float32]"
+Search: TypeAlias = "Callable[[int], tuple[NDArray[np.int64], NDArray[np.float32]]]"
 
 _CHUNK = ("number", "document", "key", "place", "fields", "text", "titles", "first_line", "last_line", "page")
 _SPARE_SECONDS = 86_400  # after which the spare vectors of a killed process are removed
@@ -167,8 +166,6 @@ class LanceStore:
 
     @lance_guarded
     def _commit(self, changes: Transaction, before: IndexSettings) -> None:
-        import numpy as np
-
         if changes or self.about != before:
             self._table.commit(changes, partial(_merged, asdict(before), asdict(self.about)))
             self._commits += 1
@@ -217,8 +214,6 @@ class LanceStore:
 
     @lance_guarded
     def known(self, hashes: Iterable[bytes]) -> set[bytes]:
-        import numpy as np
-
         asked = {*hashes}
         if self._hashes is None:  # a query for each text would take longer than all of them
             scanner = self._latest().dataset.scanner(columns=["hash"], filter="hash IS NOT NULL")
@@ -234,8 +229,6 @@ class LanceStore:
 
     @lance_guarded
     def vectors(self, hashes: Collection[bytes]) -> dict[bytes, "Vector"]:
-        import numpy as np
-
         if not hashes:
             return {}
         rows = self._latest().scan(["hash", "vector", "spare"], f"hash IN {listed(hash.hex() for hash in hashes)}")
@@ -383,8 +376,6 @@ class LanceStore:
         self, dataset: Any, vector: "Vector", where: str, count: int
     ) -> tuple["NDArray[np.int64]", "NDArray[np.float32]"]:
         """Compares all vectors of the rows that match a condition; see `Search`."""
-        import numpy as np
-
         numbers, scores = np.zeros(0, np.int64), np.zeros(0, np.float32)
         for batch in dataset.scanner(columns=["number", "vector"], filter=where).to_batches():
             more = self._scored(vector, batch)
@@ -395,8 +386,6 @@ class LanceStore:
 
     def _likely(self, dataset: Any, vector: "Vector", count: int) -> tuple["NDArray[np.int64]", "NDArray[np.float32]"]:
         """Compares the vectors that Lance selects; see `Search`."""
-        import numpy as np
-
         metric = METRICS.get(self.about.similarity, "cosine")
         nearest = {"column": "vector", "q": vector, "k": count, "metric": metric, "nprobes": _PARTITIONS}
         rows = dataset.scanner(
@@ -410,8 +399,6 @@ class LanceStore:
         self, vector: "Vector", rows: "pa.Table | pa.RecordBatch"
     ) -> tuple["NDArray[np.int64]", "NDArray[np.float32]"]:
         """Returns the numbers of some rows, and the similarities of their vectors."""
-        import numpy as np
-
         from mlxbert.tasks.query_ranking import scores_of_all
 
         numbers = rows["number"].to_numpy()
@@ -427,8 +414,6 @@ class LanceStore:
 
         The search is repeated for more rows as long as it may have missed some.
         """
-        import numpy as np
-
         wide = _WIDER * count
         if only is not None:
             wide = min(wide * max(1, self.size() // max(len(only), 1)), self.size() + wide)
@@ -569,8 +554,6 @@ class LanceStore:
 
     def _numbers(self, only: Filter) -> "NDArray[np.int64]":
         """Returns the sorted numbers of the chunks that match a filter, and of documents without chunks."""
-        import numpy as np
-
         table = self._latest()
         if only not in self._masks:
             below = _below(only.under)
@@ -590,8 +573,6 @@ class LanceStore:
 
     @lance_guarded
     def count(self, only: Filter) -> int:
-        import numpy as np
-
         documents = self._latest().scan(["number"], f"{_FIRST}")["number"].to_numpy()
         return int(np.isin(documents, self._numbers(only)).sum()) if only else len(documents)
 
@@ -643,8 +624,6 @@ class LanceStore:
 
     @lance_guarded
     def check(self) -> None:
-        import numpy as np
-
         with self.reading():
             dataset = self._table.dataset
             dataset.validate()
@@ -811,8 +790,6 @@ def _term_query(term: Sequence[str]) -> Any:
 
 def _matrix(column: Any, width: int) -> "Vector":
     """Returns a column of vectors as an array (N, W)."""
-    import numpy as np
-
     whole = column.combine_chunks() if hasattr(column, "combine_chunks") else column
     return np.asarray(whole.flatten().to_numpy(zero_copy_only=False), np.float32).reshape(-1, width)
 

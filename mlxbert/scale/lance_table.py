@@ -29,6 +29,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from mlxbert.errors import BusyError, MlxbertError, StoreError
+from mlxbert.lazy_numpy import np
 from mlxbert.other_libraries import install_command
 from mlxbert.search.folding import first_character, folded, is_unspaced
 from mlxbert.search.schema import damaged
@@ -238,7 +239,6 @@ def _head(text: str) -> Row:
 
 def to_batch(rows: Sequence[Row], schema: "pa.Schema") -> "pa.RecordBatch":
     """Returns rows as a batch of the columns; a missing value is null."""
-    import numpy as np
     import pyarrow as pa
 
     columns = []
@@ -448,8 +448,6 @@ class LanceTable:
 
     def spare(self, hash: str, vector: Any) -> Row:
         """Returns the row of a vector that belongs to no chunk."""
-        import numpy as np
-
         stored = np.asarray(vector, np.float16).tobytes()
         return {
             "kind": RowKind.SPARE,

@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from mlxbert.errors import ArgumentError, InputError, StoreError
 from mlxbert.folders.fingerprint import hash_model
-from mlxbert.lazy_numpy import np
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.loading import load
 from mlxbert.model import Model
 from mlxbert.option_declarations import CANDIDATES, COUNT, Bounds, is_whole
@@ -49,12 +49,9 @@ from mlxbert.text.equal_texts import nearly_equal_key
 from mlxbert.weights.model_source import BUILTIN, ModelRef, local_folder
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from mlxbert.search.chunks import Splitter
     from mlxbert.search.index_writer import EmbeddingTools, IndexWriter, Splits
-
-    Vector = NDArray[np.float32]
+Vector: TypeAlias = "NDArray[np.float32]"
 
 _LOG = logging.getLogger("mlxbert")
 Mode = Literal["hybrid", "vectors", "words"]

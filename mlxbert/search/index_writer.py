@@ -17,9 +17,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from io import BufferedReader
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from mlxbert.errors import InputError, StoreError
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.results.result import Failure
 from mlxbert.search import update_events
 from mlxbert.search.documents.document import Document, ReadProblem, UnreadableError
@@ -32,12 +33,8 @@ from mlxbert.search.text_vectors import TextTask
 from mlxbert.search.update_events import Event
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from mlxbert.search.chunks import Chunk
-
-    Vector = NDArray[np.float32]
+Vector: TypeAlias = "NDArray[np.float32]"
 
 MAX_BYTES = 2**26  # maximum size of a file, unless it holds records
 _START = 2**13  # bytes at the start of a file from which its kind is recognized

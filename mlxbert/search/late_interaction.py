@@ -6,19 +6,16 @@ Legend: T tokens of a text that have a vector, W size of such a vector.
 import json
 import zlib
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
-from mlxbert.lazy_numpy import np
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.nn.unit_vectors import unit_length
 from mlxbert.search.database import Database
 from mlxbert.search.rank_fusion import FusedChunk, Unrelated, reranked_by_maxsim
 from mlxbert.search.schema import damaged
 from mlxbert.search.store import IndexSettings, IndexStore
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Tokens = NDArray[Any]  # (T, W) or, with a bit per value, (T, W / 8)
+Tokens: TypeAlias = "NDArray[Any]"  # (T, W) or, with a bit per value, (T, W / 8)
 
 
 class TokenTable:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
-from mlxbert.lazy_numpy import np
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.machine.device import mx, on_gpu
 from mlxbert.nn.unit_vectors import unit_length
 from mlxbert.search.database import Database
@@ -21,10 +21,7 @@ from mlxbert.search.filters import Filter
 from mlxbert.search.schema import BLOCK, damaged
 from mlxbert.search.store import IndexSettings
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Vector = NDArray[np.float32]
+Vector: TypeAlias = "NDArray[np.float32]"
 
 
 _WIDER = 6  # signs alone select this many times `count` vectors, before the product with the signs,

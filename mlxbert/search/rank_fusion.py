@@ -2,17 +2,14 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, TypeAlias
 
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.search.folding import folded
 from mlxbert.search.store import FoundChunk, IndexStore, Scores
 from mlxbert.search.word_search import BOUNDARY, WordMatch, WordMatcher, phrases
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Vector = NDArray[np.float32]
+Vector: TypeAlias = "NDArray[np.float32]"
 
 # Chosen by the ranks of questions, see docs/search.md; the offset such that few right passages have less than 0.
 _VECTORS = 0.65  # per standard deviation above the similarity of unrelated texts

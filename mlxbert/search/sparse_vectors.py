@@ -11,19 +11,16 @@ import json
 import zlib
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from mlxbert.errors import StoreError
-from mlxbert.lazy_numpy import np
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.search.database import Database
 from mlxbert.search.nearest_vectors import FilterMask, VectorCache
 from mlxbert.search.schema import damaged
 from mlxbert.search.store import IndexSettings
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Entries = NDArray[np.void]
+Entries: TypeAlias = "NDArray[np.void]"
 
 ENTRIES = [("token", "<u4"), ("weight", "<f4")]
 SIMILARITIES = ("dot", "cosine")  # these can be computed from the tokens that two vectors share

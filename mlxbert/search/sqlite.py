@@ -18,12 +18,12 @@ from itertools import count
 from math import inf
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import apsw
 
 from mlxbert.errors import BusyError, StoreError
-from mlxbert.lazy_numpy import np
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.paths import file_to_write, replace_file
 from mlxbert.search import schema
 from mlxbert.search.database import CHECKSUM, Database, connect
@@ -50,10 +50,7 @@ from mlxbert.search.store import (
 )
 from mlxbert.search.word_search import any_word, every_phrase, match_of, word_weights
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Vector = NDArray[np.float32]
+Vector: TypeAlias = "NDArray[np.float32]"
 
 _LOG = logging.getLogger("mlxbert")
 _CHUNK = (

@@ -5,10 +5,10 @@ Legend: W values per vector, T tokens that have a vector.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from mlxbert.errors import ArgumentError, StoreError
-from mlxbert.lazy_numpy import np
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.token_embedder import TokenEmbedder, TokenSide
@@ -30,10 +30,7 @@ from mlxbert.tasks.vector_dtype import rows_as_dtype
 from mlxbert.text.token_inputs import TokenInputs
 from mlxbert.text.tokenizer import Tokenizer
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Vector = NDArray[np.float32]
+Vector: TypeAlias = "NDArray[np.float32]"
 
 TextTask = EmbedTask | EmbedSparseTask | TokenVectorsTask
 _SIDES: tuple[Literal["query", "document"], ...] = ("query", "document")

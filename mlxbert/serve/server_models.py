@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlxbert.errors import ArgumentError, InputError, MissingHeadError, MlxbertError
 from mlxbert.labels.labels import Labels
+from mlxbert.lazy_numpy import np
 from mlxbert.readers.stream import windows
 from mlxbert.results.result import Failure
 from mlxbert.serve.http_client import KEY_HINT, SURROGATE, HttpClient
@@ -191,8 +192,6 @@ def _result(entry: TaskEntry, item: Any, values: dict[str, Any], options: Mappin
     if "error" in values:
         return InputError(values["error"], hint=values.get("hint"))
     if isinstance(values.get("embedding"), str):
-        import numpy as np
-
         integers = options.get("output_dtype", "float32") != "float32"
         values["embedding"] = np.frombuffer(base64.b64decode(values["embedding"]), "i1" if integers else "<f4")
     return imported(entry.result).from_dict(values | entry.items.not_in_json(item))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.lazy_numpy import np
 from mlxbert.model import Model
 from mlxbert.progress import OnProgress
 from mlxbert.readers.text_lines import UTF8
@@ -113,8 +114,6 @@ def _mine(
     batch_tokens: int | None,
     on_progress: OnProgress | None,
 ) -> list[Mined]:
-    import numpy as np
-
     texts = list(dict.fromkeys(text for belonging in positives.values() for text in belonging))
     query_task, task = embed_tasks(model, SimilarityOptions(batch_tokens=batch_tokens, normalize=True), None)
     total = len(positives) + len(texts)

@@ -36,7 +36,7 @@ from tests.weights.test_traps_names import Arrays, parameters
 
 WIDE = {"hidden_size": 128, "num_attention_heads": 4, "intermediate_size": 192, "num_hidden_layers": 1}
 DISTIL = {"dim": 64, "n_heads": 2, "hidden_dim": 96, "n_layers": 1}
-NARROW = {"hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 96, "num_hidden_layers": 1}
+NARROW: Any = {"hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 96, "num_hidden_layers": 1}
 MODEL_TYPES = {
     **{name: name for name in ("bert", "distilbert", "albert", "electra", "mpnet", "modernbert", "gte", "deberta-v2")},
     "nomic": "nomic_bert",

@@ -8,13 +8,11 @@ format has other names, the name in the file is kept, too. The data of a tensor 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from mlxbert.errors import CheckpointError
+from mlxbert.lazy_numpy import np
 from mlxbert.machine.device import mx
-
-if TYPE_CHECKING:
-    import numpy as np
 
 V = TypeVar("V")
 

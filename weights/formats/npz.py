@@ -14,17 +14,15 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from mlxbert.errors import CheckpointError
+from mlxbert.lazy_numpy import np
 from mlxbert.mac_files import is_system_file
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats.file_names import NPZ
 from mlxbert.weights.formats.headers import MAX_SIZE, Header, LazyArrays, TensorInfo, from_bytes
 from mlxbert.weights.formats.zip_archive import check_directory
-
-if TYPE_CHECKING:
-    import numpy as np
 
 MAX_RATIO = 100  # unpacked size to packed size; trained weights hardly compress
 _SUFFIX = ".npy"
@@ -158,8 +156,6 @@ def read_headers(folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header
 
 
 def _read(path: Path, name: str, info: TensorInfo) -> mx.array:
-    import numpy as np
-
     if info.dtype == "F64":
         raise CheckpointError(f"{path}: array {name!r} has dtype F64, which MLX does not support, expected F32")
     with _open(path) as archive, archive.open(name + _SUFFIX) as file:

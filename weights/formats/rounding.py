@@ -7,15 +7,12 @@ so far, to the extent that the inputs of the matrix are correlated (GPTQ, arXiv:
 Shapes: O rows (outputs), I columns (inputs), G groups of S numbers in a row.
 """
 
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.machine.device import mx
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float32]
+Floats: TypeAlias = "NDArray[np.float32]"
 
 _SHARES = (1.0, 0.95, 0.9, 0.85, 0.8)  # of a group's range: numbers at its ends may be clipped
 _ITERATIONS = 5  # of rounding and fitting; further iterations hardly change the result
@@ -39,8 +36,6 @@ def quantized(matrix: mx.array, bits: int, size: int, products: "Floats | None")
     Returns:
         The words (O, I * bits / 32), the scales (O, G) and the offsets (O, G).
     """
-    import numpy as np
-
     if products is not None and not products.diagonal().any():
         products = None
     squares = None if products is None else mx.array(damped(products).diagonal())
@@ -112,8 +107,6 @@ def _positive(scale: mx.array) -> mx.array:
 
 def damped(products: "Floats") -> "NDArray[np.float64]":
     """Returns the products with a larger diagonal, so that the matrix can be inverted."""
-    import numpy as np
-
     products64 = products.astype(np.float64)
     return products64 + np.eye(len(products64)) * (_DAMPING * products64.diagonal().mean())
 
@@ -125,8 +118,6 @@ def round_columns(
 
     `products` is (I, I); all other arrays are (O, I).
     """
-    import numpy as np
-
     # Row j of the factor holds the changes of the columns from j on that compensate an error of 1 in column j.
     factor = np.linalg.cholesky(np.linalg.inv(damped(products))).T.astype(np.float32)
     rest, columns = matrix.copy(), matrix.shape[1]

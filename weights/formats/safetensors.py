@@ -12,6 +12,7 @@ from pathlib import Path
 
 from mlxbert.durable_files import from_json
 from mlxbert.errors import CheckpointError
+from mlxbert.lazy_numpy import np
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats import file_names
 from mlxbert.weights.formats.headers import BYTES, MAX_SIZE, Header, LazyArrays, TensorInfo, from_bytes
@@ -151,8 +152,6 @@ def load_arrays(path: Path, header: Header) -> Mapping[str, mx.array]:
 
 def _open_doubles(path: Path) -> dict[str, mx.array]:
     """Reads a file with float64 tensors, which MLX refuses; these tensors are rounded to float32."""
-    import numpy as np
-
     data = np.memmap(path, np.uint8, "r")
     start = 8 + int(data[:8].view("<u8")[0])
     entries = from_json(data[8:start].tobytes().decode("utf-8"))

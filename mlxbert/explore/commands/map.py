@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -24,12 +24,9 @@ from mlxbert.explore.commands.text_collection import (
 )
 from mlxbert.explore.options import ClusterOptions, MapOptions
 from mlxbert.explore.pages.page_files import MOST, write_map
-from mlxbert.lazy_numpy import np
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.option_declarations import Bounds, Option, OutputPath
 from mlxbert.readers.text_collection import TextCollection
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _NAMED = 100  # groups that have a colour; a page has no room for more names
 _WORDS, _LETTERS = 4, 30  # of a topic, and of a word, in its name

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import IO, Annotated, Any, TypeAlias
 
 import typer
 
@@ -25,16 +25,13 @@ from mlxbert.cli.shared_options import FileOptions, ModelOptions, RecordOptions
 from mlxbert.cli.views import console, json_lines, progress
 from mlxbert.durable_files import atomic_write, writing
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
-from mlxbert.lazy_numpy import np
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.option_declarations import Option
 from mlxbert.readers.stream import RecordStream
 from mlxbert.readers.text_collection import TextCollection
 from mlxbert.results.json import to_json
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Vectors = NDArray[np.float32]
+Vectors: TypeAlias = "NDArray[np.float32]"
 
 
 ROWS = (".csv", *JSON_LINES, ".parquet")

@@ -15,12 +15,10 @@ from mlxbert.cli.output.resumable_file import check_ending
 from mlxbert.cli.views import console
 from mlxbert.durable_files import atomic_write, writing
 from mlxbert.explore.views import summary
-from mlxbert.lazy_numpy import np
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.results.json import to_json
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from mlxbert.explore.results import Attention, Explanation, Share
 
 MOST = 50_000  # texts of a map

@@ -12,18 +12,15 @@ Legend: N texts.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from mlxbert.export.against.recipes import LAST, POOLER, Pooled, Reading, RecipeRunner
 from mlxbert.export.against.stored_numbers import StoredNumbers
 from mlxbert.export.vector_verification import VectorCause
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.nn.unit_vectors import unit_length
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float32]
+Floats: TypeAlias = "NDArray[np.float32]"
 
 
 OnStep = Callable[[str], None]
@@ -303,8 +300,6 @@ def find_order(
     Args:
         everything: The other vectors of all texts as they are stored. They are read in blocks.
     """
-    import numpy as np
-
     ours = unit_length(vectors[:, : theirs.width])
     nearest, highest = np.zeros(len(ours), np.int64), np.full(len(ours), -np.inf, np.float32)
     for start in range(0, len(everything), _ROWS):

@@ -5,18 +5,15 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from mlxbert import rooms
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.progress import OnProgress
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float32]
+Floats: TypeAlias = "NDArray[np.float32]"
 
 _TOGETHER = 32  # texts of a request; TEI takes no more by default
 _OPENAI, _TEI = "/v1/embeddings", "/embed"
@@ -135,8 +132,6 @@ class EmbeddingServer:
 
     def _read(self, content: bytes, count: int) -> "list[Floats]":
         """Returns the vectors of an answer in the order of the texts."""
-        import numpy as np
-
         try:
             rows = _rows_of(json.loads(content))
         except (ValueError, TypeError, KeyError, RecursionError):
@@ -189,8 +184,6 @@ def _rows_of(reply: Any) -> list[Any]:
 
 
 def _decoded(row: Any) -> Any:
-    import numpy as np
-
     return np.frombuffer(base64.b64decode(row), "<f4") if isinstance(row, str) else row
 
 

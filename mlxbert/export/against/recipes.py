@@ -7,10 +7,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from tokenizers import Tokenizer as Plain
 
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder, Normalize
@@ -19,11 +20,7 @@ from mlxbert.nn.unit_vectors import unit_length
 from mlxbert.tasks.task import evaluation_mode
 from mlxbert.text.encoding import Encoding, Pieces
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Vectors = NDArray[np.float32]
+Vectors: TypeAlias = "NDArray[np.float32]"
 
 POOLER, LAST = "pooler", -1
 
@@ -122,8 +119,6 @@ class RecipeRunner:
         self, readings: Sequence[Reading], pooled: Sequence[Pooled], numbers: Sequence[int]
     ) -> list[list["Vectors"]]:
         """Returns the vectors of each reading. All are computed together; they differ only in limits of tokens."""
-        import numpy as np
-
         self.tried |= {(reading, each) for reading in readings for each in pooled}
         inputs = {(reading, number): self._inputs(reading, number) for reading in readings for number in numbers}
         keys = {place: self._key(place[0], each) for place, each in inputs.items()}
@@ -151,8 +146,6 @@ class RecipeRunner:
         self, reading: Reading, pooled: Sequence[Pooled], windows: Sequence[Sequence[ReadText]]
     ) -> list[list["Vectors"]]:
         """Returns for each text, given by its windows, its vector by each pooling."""
-        import numpy as np
-
         from mlxbert.tasks.runner import run_batches
 
         inputs = [each for text in windows for each in text]
@@ -250,8 +243,6 @@ def _mean(rows: Sequence[Sequence["Vectors"]], lengths: Sequence[int], *, unit: 
 
     With `unit`, the vectors of the windows are scaled to length 1 before.
     """
-    import numpy as np
-
     if len(rows) == 1:
         return list(rows[0])
     stacked = (np.stack(column) for column in zip(*rows, strict=True))

@@ -6,16 +6,13 @@ Shapes: N texts, W size of a vector of the model.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from mlxbert.export.vector_verification import VectorSizes
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.nn.unit_vectors import SMALLEST_NORM, unit_length
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float32]
+Floats: TypeAlias = "NDArray[np.float32]"
 
 _MIN_FITTED = 20  # texts from which the range of each dimension can be estimated
 _FITTED = 0.99  # the median cosine of vectors that were converted back with the right ranges
@@ -46,8 +43,6 @@ class StoredNumbers:
 
         The model's vectors are first shortened to the same width and stored in the same format.
         """
-        import numpy as np
-
         ours = vectors[:, : self.width]
         if self.kind == "binary":
             ours = np.where(ours > 0, 1, -1).astype(np.float32)
@@ -62,8 +57,6 @@ class StoredNumbers:
 
     def with_ranges(self, vectors: "Floats") -> "StoredNumbers":
         """Returns int8 vectors converted back, if each of their dimensions has a range of its own; or else `self`."""
-        import numpy as np
-
         if self.kind != "int8" or len(vectors) < _MIN_FITTED or self._fits(vectors):
             return self
         ours, means = vectors[:, : self.width], self.rows.mean(axis=0)
@@ -77,15 +70,11 @@ class StoredNumbers:
         return restored if restored._fits(vectors) else self
 
     def _fits(self, vectors: "Floats") -> bool:
-        import numpy as np
-
         return bool(np.median(self.cosines(vectors, self.rows)) > _FITTED)
 
 
 def read_numbers(vectors: "NDArray[Any]", width: int) -> StoredNumbers:
     """Finds out how the numbers of vectors are stored."""
-    import numpy as np
-
     rows = np.asarray(vectors, np.float32)
     kind = "int8"
     convert: Callable[[NDArray[Any]], Floats] = partial(np.asarray, dtype=np.float32)
@@ -99,8 +88,6 @@ def read_numbers(vectors: "NDArray[Any]", width: int) -> StoredNumbers:
 
 
 def _float_kind(rows: "Floats") -> str:
-    import numpy as np
-
     with np.errstate(over="ignore"):
         if (rows.astype(np.float16).astype(np.float32) == rows).all():
             return "float16"
@@ -108,13 +95,9 @@ def _float_kind(rows: "Floats") -> str:
 
 
 def _signs(bits: "NDArray[Any]") -> "Floats":
-    import numpy as np
-
     return np.where(bits > 0, 1, -1).astype(np.float32)
 
 
 def _unpacked(packed: "NDArray[Any]", zero: int) -> "Floats":
     """Returns 1 and -1 for the bits of bytes; `zero` is added to signed bytes."""
-    import numpy as np
-
     return _signs(np.unpackbits((packed.astype(np.int16) + zero).astype(np.uint8), axis=1))

@@ -11,17 +11,15 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mlxbert import rooms
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.paths import check_regular
 from mlxbert.readers.formats import FORMATS, FormatName, read_records
 from mlxbert.readers.input_files import check_there
 from mlxbert.readers.vector_files import ARRAY, connect_read_only, open_array, read_vectors, reading_vectors
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _DATABASES = (".sqlite", ".sqlite3", ".db")
 _TABLES = (FormatName.jsonl, FormatName.json, FormatName.csv, FormatName.tsv, FormatName.parquet)
@@ -52,8 +50,6 @@ class ForeignVectors:
     notes: tuple[str, ...] = ()  # remarks, such as on texts that are left out
 
     def __post_init__(self) -> None:
-        import numpy as np
-
         if getattr(self.vectors, "ndim", 0) != 2 or self.vectors.dtype.kind not in "fiu":
             shown = getattr(self.vectors, "shape", type(self.vectors).__name__)
             kind = getattr(self.vectors, "dtype", "no numbers")
@@ -80,8 +76,6 @@ class ForeignVectors:
 
 def stacked(name: str, rows: Sequence[Any]) -> "NDArray[Any]":
     """Returns vectors as an array (N, values); a missing one is NaN."""
-    import numpy as np
-
     widths = sorted({len(row) for row in rows if row is not None})
     if len(widths) > 1:
         raise InputError(
@@ -227,8 +221,6 @@ class VectorFile:
 
     def _index(self) -> ForeignVectors:
         """Reads the vectors of an index, and finds their texts: the parts of a chunk whose hashes the index has."""
-        import numpy as np
-
         texts, rows, lost = list[str](), list[Any](), 0
         with closing(rooms.part("index files").open_store(self.path)) as store, store.reading():
             about = store.about
@@ -260,8 +252,6 @@ def _dtype(value: Any, width: int) -> str:
     Args:
         width: The size of the model's vectors; a vector of this size is likelier than others.
     """
-    import numpy as np
-
     if not isinstance(value, bytes):
         return _FLOATS[0]
     for dtype in sorted(_FLOATS, key=lambda dtype: len(value) != width * np.dtype(dtype).itemsize):
@@ -275,8 +265,6 @@ def _dtype(value: Any, width: int) -> str:
 
 def _vector(value: Any, width: int, dtype: str | None = None) -> Any:
     """Returns a value of a record as a vector; `None` for anything else."""
-    import numpy as np
-
     if isinstance(value, bytes):
         dtype = dtype or _dtype(value, width)
         return np.frombuffer(value, dtype) if value and len(value) % np.dtype(dtype).itemsize == 0 else None

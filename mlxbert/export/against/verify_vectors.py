@@ -6,7 +6,7 @@ Legend: N texts, W size of a vector.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import cycle, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.export.against.causes import CLOSED, CauseSearch, OnStep, Recipe, describe, find_order, unseen
@@ -23,17 +23,14 @@ from mlxbert.export.vector_verification import (
     VectorSizes,
     VectorVerification,
 )
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.model import Model
 from mlxbert.option_declarations import TOLERANCE
 from mlxbert.tasks.argument_checks import check_model
 from mlxbert.tasks.prompted_task import choose_prompt
 from mlxbert.text.sample_texts import english, languages
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float32]
+Floats: TypeAlias = "NDArray[np.float32]"
 
 
 _SPELLINGS = (
@@ -193,8 +190,6 @@ class _Comparison:
     def __init__(
         self, model: Model, foreign: ForeignVectors, own: Recipe, max_texts: int, tolerance: float, on_step: OnStep
     ) -> None:
-        import numpy as np
-
         self.model, self.foreign, self.own = model, foreign, own
         self.places = np.array(_places(len(foreign.texts), max_texts))
         self.few = np.array(_places(len(self.places), _ORDERED))
@@ -271,15 +266,11 @@ class _Comparison:
     @staticmethod
     def _lengths(vectors: "Floats", width: int) -> "dict[str, Floats]":
         """Returns the lengths of vectors that are shortened to `width` values, for each scale."""
-        import numpy as np
-
         raw = np.linalg.norm(vectors[:, :width], axis=1)
         return {"unit": np.ones_like(raw), "shortened": raw / np.linalg.norm(vectors, axis=1), "raw": raw}
 
     def _number_causes(self, vectors: "Floats") -> Iterator[VectorCause]:
         """Yields the causes that only the numbers show, not the directions: their format, width and length."""
-        import numpy as np
-
         count, theirs, width = len(self.texts), self.theirs, self.theirs.width
         if theirs.kind in ("int8", "binary") and self.foreign.options.get("output_dtype") != theirs.kind:
             ranges = ", each dimension with a range of its own" if theirs.ranged else ""
@@ -342,8 +333,6 @@ def _order_text(order: "NDArray[np.int64]", places: "NDArray[np.int64]") -> str:
 
 
 def _summary(cosines: "Floats") -> Cosines:
-    import numpy as np
-
     counts, left = list[CosineRange](), np.maximum(cosines, -1)  # rounded, a cosine may be below -1
     for least in _RANGES:
         counts.append(CosineRange(least, int((left >= least).sum())))

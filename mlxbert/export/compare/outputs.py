@@ -7,7 +7,7 @@ judged: vectors, words for masks, and the choices of heads, each by a number fro
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeAlias, TypeVar
 
 from mlxbert.errors import InputError, MlxbertError
 from mlxbert.export.compare.compared_model import OpenedModel
@@ -15,6 +15,7 @@ from mlxbert.export.compare.facts import encoded, spelled
 from mlxbert.export.compare.fixed_texts import MASKED, TEXTS
 from mlxbert.export.compare.reports import Difference, MaskDifferences, OutputDifferences, VectorDifferences
 from mlxbert.frozen_dict import FrozenDict
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder
@@ -30,11 +31,7 @@ from mlxbert.tasks.task import NotFiniteError
 from mlxbert.text.encoding import Encoding
 from mlxbert.weights.formats.quantized import BITS, GROUP_SIZES, Quantization
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float32]
+Array: TypeAlias = "NDArray[np.float32]"
 
 
 T = TypeVar("T")
@@ -104,8 +101,6 @@ def _same_choices(head: str, first: list["Array"], second: list["Array"]) -> flo
 
     `first` and `second` hold the logits of the two models, an array for each input.
     """
-    import numpy as np
-
     if HEADS[head].scope == "span":  # (tokens, 2): the best token for each end
         same = [x.argmax(axis=0) == y.argmax(axis=0) for x, y in zip(first, second, strict=True)]
         return float(np.concatenate(same).mean())
@@ -125,8 +120,6 @@ def _apart(left: "Array", right: "Array") -> float:
 
 def _run(model: Model, encodings: Sequence[Encoding], heads: Sequence[str]) -> list[dict[str, "Array"]]:
     """Runs a model. Returns, for each input, the hidden states and the logits of each head, keyed by name."""
-    import numpy as np
-
     network = model.network
 
     def forward(batch: Batch, group: list[int]) -> dict[str, mx.array]:
@@ -155,8 +148,6 @@ def _run(model: Model, encodings: Sequence[Encoding], heads: Sequence[str]) -> l
 
 def _not_finite(arrays: Mapping[str, "Array"]) -> str:
     """Returns a message that names the first array with NaN or infinite numbers."""
-    import numpy as np
-
     name, array = next((name, array) for name, array in arrays.items() if not np.isfinite(array).all())
     what = "hidden states" if name == _HIDDEN else f"logits of {name}"
     return f"the model computed {what} that are not numbers ({'NaN' if np.isnan(array).any() else 'infinite'})"
@@ -171,8 +162,6 @@ def _embeddings(model: OpenedModel) -> list[Embedding | Failure]:
 
 
 def _vector_differences(a: OpenedModel, b: OpenedModel, broken: dict[str, str]) -> VectorDifferences | None:
-    import numpy as np
-
     results = _on_each(a, b, _embeddings, broken)
     if broken:
         return None

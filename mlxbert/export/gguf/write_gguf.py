@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from mlxbert.durable_files import atomic_write, check_space, remove_empty, to_path, writing
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
@@ -19,6 +19,7 @@ from mlxbert.export.gguf.architectures import POOLING_NAMES, architecture_of, me
 from mlxbert.export.gguf.outputs import check_task, experts_bias_left_out, outputs_of
 from mlxbert.export.gguf.tensor_table import BFLOAT16, BLOCK, FLOAT16, FLOAT32, Q8_0, GgufTensor, TensorTable
 from mlxbert.export.gguf.vocabulary import VocabularyReader
+from mlxbert.lazy_numpy import np
 from mlxbert.machine import device as devices
 from mlxbert.machine.device import mx
 from mlxbert.nn.embedder import Embedder
@@ -30,9 +31,6 @@ from mlxbert.weights.find_model import find_model
 from mlxbert.weights.formats.file_names import GGUF
 from mlxbert.weights.model_source import BUILTIN, ModelRef, local_folder
 from mlxbert.weights.save import DTYPES, converted
-
-if TYPE_CHECKING:
-    import numpy as np
 
 _MAGIC, _ALIGNMENT = b"GGUF", 32
 _FILE_TYPES = {FLOAT32: 0, FLOAT16: 1, Q8_0: 7, BFLOAT16: 32}
@@ -243,7 +241,6 @@ def _parents_of(target: Path) -> Iterator[None]:
 
 def _header(plan: _GgufPlan) -> bytes:
     """Returns what stands in the file before the tensors: the metadata, and the names, shapes and types of tensors."""
-    import numpy as np
     from gguf import GGMLQuantizationType, GGUFWriter
 
     header: Any = GGUFWriter(None, plan.architecture)
@@ -263,8 +260,6 @@ def _header(plan: _GgufPlan) -> bytes:
 
 def _write(plan: _GgufPlan, header: bytes, file: BinaryIO, on_written: OnProgress | None) -> None:
     """Writes the header, then one tensor at a time, so that only one tensor is in memory."""
-    import numpy as np
-
     file.write(header)
     place = done = len(header)
     for tensor in plan.tensors:
@@ -301,8 +296,6 @@ def _check_scales(source: str, numbers: "np.ndarray") -> None:
     A block of numbers below 4e-6 becomes zeros, as small numbers do in float16. That is an error if they are more than
     a ten-thousandth of the largest number in the matrix, because such blocks matter.
     """
-    import numpy as np
-
     hint = "`dtype='float32'` writes the numbers unchanged"
     largest = np.abs(numbers.reshape(-1, BLOCK)).max(axis=1)
     if not np.isfinite(largest).all():
@@ -318,7 +311,6 @@ def _check_scales(source: str, numbers: "np.ndarray") -> None:
 
 def _packed(tensor: GgufTensor) -> "np.ndarray":
     """Returns the bytes of a tensor in its type; raises `CheckpointError` if a number is too large for the type."""
-    import numpy as np
     from gguf import GGMLQuantizationType, quants
 
     if tensor.type == Q8_0:

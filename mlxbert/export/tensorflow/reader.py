@@ -13,6 +13,7 @@ from typing import Any
 from mlxbert.errors import CheckpointError
 from mlxbert.export.tensorflow.names import is_transposed, translate, unsupported_reason
 from mlxbert.export.tensorflow.table import MAGIC, Bundle, TensorEntry, checksum, read_bundle
+from mlxbert.lazy_numpy import np
 from mlxbert.mac_files import is_system_file
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats.config_json import ConfigJson
@@ -196,8 +197,6 @@ def load_arrays(path: Path, header: Header) -> Mapping[str, mx.array]:
 
 def _read(shard: Path, name: str, entry: TensorEntry, dtype: str) -> mx.array:
     """Reads one tensor, in the layout that transformers uses."""
-    import numpy as np
-
     try:
         data = np.memmap(shard, np.uint8, "r", entry.offset, (entry.size,)) if entry.size else np.empty(0, np.uint8)
     except (OSError, ValueError) as problem:

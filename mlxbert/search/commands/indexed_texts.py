@@ -5,21 +5,18 @@ Legend: W values per vector.
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mlxbert.errors import StoreError
-from mlxbert.lazy_numpy import np
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.readers.stream import Record
 from mlxbert.readers.text_collection import TextCollection
 from mlxbert.search import views
 from mlxbert.search.commands.indexes import find_file
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from mlxbert.search.store import IndexStore, StoredChunk, StoredDocument
-
-    Vector = NDArray[np.float32]
+Vector: TypeAlias = "NDArray[np.float32]"
 
 
 def stored_passages(store: "IndexStore") -> "Iterator[tuple[Mapping[str, Any], Vector]]":

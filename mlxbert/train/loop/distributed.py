@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from mlxbert.errors import DeviceError, MlxbertError
+from mlxbert.lazy_numpy import np
 from mlxbert.machine.device import mx
 from mlxbert.machine.device_errors import device_errors
 
@@ -78,8 +79,6 @@ class ProcessGroup:
 
     def shared(self, items: Sequence[Any], compute: Callable[[Sequence[Any]], Sequence[Any]]) -> list[Any]:
         """Computes a float32 array for each item; each process computes a part of them, and gets all."""
-        import numpy as np
-
         own = compute(items[self.rank :: self.size])
         if self.size == 1:
             return [*own]

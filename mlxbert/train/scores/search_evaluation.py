@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.model import Model
 from mlxbert.option_declarations import COUNT
 from mlxbert.other_libraries import not_one_of
@@ -22,10 +23,6 @@ from mlxbert.text.usage import Usage
 from mlxbert.train.data.retrieval import Retrieval, read_retrieval
 from mlxbert.train.scores.evaluation_summary import Evaluation
 from mlxbert.train.scores.metrics import RETRIEVAL, RetrievalScores, retrieval_scores
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 TOP_K = 100
 _DEPTH = 1000  # number of documents per query that count for MAP, as in trec_eval
@@ -169,8 +166,6 @@ def _nearest_sparse(
     query_task: EmbedSparseTask, task: EmbedSparseTask, queries: list[str], documents: list[str], depth: int
 ) -> "NDArray[np.int64]":
     """Returns the indices of the documents nearest to each query, the nearest first."""
-    import numpy as np
-
     rows = SparseMatrix.of(cast(Any, task.run(documents, early=False)), task.model.config.vocab_size)
     scores = (rows.scores(task.similarity, cast(Any, query)) for query in query_task.run(queries, early=False))
     return np.array([np.argsort(-row, kind="stable")[:depth] for row in scores], np.int64)

@@ -7,9 +7,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mlxbert.errors import CheckpointError
+from mlxbert.lazy_numpy import np
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats import file_names
 from mlxbert.weights.formats.headers import BYTES, Header, LazyArrays, TensorInfo, from_bytes
@@ -17,9 +18,6 @@ from mlxbert.weights.formats.shards import find_shards
 from mlxbert.weights.formats.torch.content import read_content
 from mlxbert.weights.formats.torch.pickle import Storage, TorchTensor
 from mlxbert.weights.formats.zip_archive import Member
-
-if TYPE_CHECKING:
-    import numpy as np
 
 SINGLE, INDEX = file_names.TORCH, file_names.TORCH_INDEX
 _CHANGED = "the file changed while it was read"
@@ -43,7 +41,6 @@ def read_headers(folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header
 
 def _bytes_of(raw: "np.ndarray[Any, Any]", tensor: TorchTensor) -> "np.ndarray[Any, Any]":
     """Returns the bytes of a tensor in row-major order. They are not copied if the storage has this order."""
-    import numpy as np
     from numpy.lib.stride_tricks import as_strided
 
     width = BYTES[tensor.storage.dtype]
@@ -58,8 +55,6 @@ def _bytes_of(raw: "np.ndarray[Any, Any]", tensor: TorchTensor) -> "np.ndarray[A
 
 def _map(path: Path, span: Member) -> "np.ndarray[Any, Any]":
     """Maps the bytes of a storage into memory. Mapped pages count as memory of this process until they are released."""
-    import numpy as np
-
     try:
         return np.memmap(path, np.uint8, "r", span.start, (span.size,)) if span.size else np.empty(0, np.uint8)
     except (OSError, ValueError):
