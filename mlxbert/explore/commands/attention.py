@@ -6,11 +6,10 @@ from typing import Annotated
 import typer
 
 from mlxbert.cli import session
-from mlxbert.cli.output.resumable_file import check_ending
 from mlxbert.cli.shared_options import ComputingOptions, OutputOptions
 from mlxbert.errors import ArgumentError
 from mlxbert.explore import views
-from mlxbert.explore.pages.page_files import write_attention
+from mlxbert.explore.pages.attention import check, write
 from mlxbert.option_declarations import Bounds, Option, OutputPath
 from mlxbert.tasks.options import TokenizeOptions
 
@@ -52,7 +51,7 @@ def attention(
 
     Example: mlxbert attention "The bank of the river." --output bank.html
     """
-    check_ending(output, overwrite, (".html", ".json", ".npz"))
+    check(output, overwrite)
     if rollout and head is not None:
         raise ArgumentError("--head cannot be combined with --rollout, which is computed from the mean of all heads")
     loaded = session.load(None, model, heads=())
@@ -62,4 +61,4 @@ def attention(
     if output is None:
         session.show_object(weights.to_dict(), lambda: views.draw_attention(weights), out)
     else:
-        write_attention(weights, output, str(loaded.source))
+        write(weights, output, str(loaded.source))

@@ -6,12 +6,11 @@ from typing import Annotated
 import typer
 
 from mlxbert.cli import session
-from mlxbert.cli.output.resumable_file import check_ending
 from mlxbert.cli.shared_options import ComputingOptions, OutputOptions
 from mlxbert.cli.views import console
 from mlxbert.explore import views
 from mlxbert.explore.options import ExplainOptions
-from mlxbert.explore.pages.page_files import write_explanation
+from mlxbert.explore.pages import explanation
 from mlxbert.option_declarations import Option, OutputPath
 
 
@@ -34,7 +33,7 @@ def explain(
 
     Example: mlxbert explain "How do I get my money back?" "You can return any item for a full refund."
     """
-    check_ending(output, overwrite, (".html", ".json"))
+    explanation.check(output, overwrite)
     loaded = session.load(None, model)
     from mlxbert.explore.explain import explain as task
 
@@ -44,4 +43,4 @@ def explain(
     if output is None:
         session.show_object(result.to_dict(), lambda: views.draw_explanation(result), out)
     else:
-        write_explanation(result, output, str(loaded.source))
+        explanation.write(result, output, str(loaded.source))

@@ -23,8 +23,7 @@ from mlxbert.explore.commands.text_collection import (
     write_rows,
 )
 from mlxbert.explore.options import ClusterOptions, MapOptions
-from mlxbert.explore.pages.page_files import MOST, write_map
-from mlxbert.lazy_numpy import NDArray, np
+from mlxbert.explore.pages.map import MOST, write_page
 from mlxbert.option_declarations import Bounds, Option, OutputPath
 from mlxbert.readers.text_collection import TextCollection
 
@@ -82,7 +81,7 @@ def map(
         title = ", ".join(Path(name).name for name in collection.sources) or "Map of texts"
         none = "no topic" if label is None else f"another {label}, or none"
         named = [f"{name}\n{text}" for name, text in zip(collection.names, collection.texts, strict=False)]
-        write_map(output, overwrite, title, named or collection.texts, coordinates, labels, names, none)
+        write_page(output, overwrite, title, named or collection.texts, coordinates, labels, names, none)
     else:
         columns = _columns(coordinates, labels, vectors, neighbors)
         write_rows(output, overwrite, collection, range(len(collection.texts)), columns)

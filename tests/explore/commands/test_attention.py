@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.explore.pages.page_files import write_attention as write
+from mlxbert.explore.pages.attention import write
 from mlxbert.explore.results import Attention
 from mlxbert.results.text_results import Token
 from tests.helpers.browser import chromium

@@ -243,7 +243,7 @@ def test_an_index_is_read_without_its_model(tmp_path: Path, tiny_folder: Path, m
         assert call("dedupe", "--index", index, "--threshold", "1").status == 0
     assert "docs/b.txt:1" in shown and f"docs/{copy.name}:1" in shown
     written = list[list[str]]()
-    monkeypatch.setattr("mlxbert.explore.commands.map.write_map", lambda *given: written.append(given[3]))
+    monkeypatch.setattr("mlxbert.explore.commands.map.write_page", lambda *given: written.append(given[3]))
     assert call("map", "--index", index, "--output", "m.html").status == 0
     assert "docs/c.txt:1\ntokyo" in written[0]
     found = call("cluster", "--index", index, "--clusters", "2", "--typical", "5").lines
