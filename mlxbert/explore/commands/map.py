@@ -24,6 +24,7 @@ from mlxbert.explore.commands.text_collection import (
 )
 from mlxbert.explore.options import ClusterOptions, MapOptions
 from mlxbert.explore.pages.map import MOST, write_page
+from mlxbert.lazy_numpy import NDArray, np
 from mlxbert.option_declarations import Bounds, Option, OutputPath
 from mlxbert.readers.text_collection import TextCollection
 

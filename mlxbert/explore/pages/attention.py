@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from mlxbert.cli.output.resumable_file import check_ending
 from mlxbert.cli.views import console
 from mlxbert.durable_files import atomic_write, writing
+from mlxbert.lazy_numpy import np
 from mlxbert.results.json import to_json
 
 if TYPE_CHECKING:
@@ -36,8 +37,6 @@ def write(result: "Attention", path: Path, model: str) -> None:
         if path.suffix != ".npz":
             file.write(text.encode())
         else:
-            import numpy as np
-
             names = np.array([token.token for token in result.tokens])
             layers, heads = np.array(result.layers), np.array(result.heads)
             np.savez_compressed(file, attention=result.weights, tokens=names, layers=layers, heads=heads)
@@ -66,7 +65,6 @@ def _packed(result: "Attention") -> tuple[float, str]:
     Returns:
         The smallest weight of a head that is in the page, and the compressed bytes in base64.
     """
-    import numpy as np
 
     def pack(least: float) -> str:
         shown = np.where(result.weights < least, 0, result.weights).reshape(-1, *result.mean.shape)

@@ -8,14 +8,10 @@ import json
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from mlxbert.cli.output.resumable_file import check_ending
 from mlxbert.durable_files import atomic_write, writing
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+from mlxbert.lazy_numpy import NDArray, np
 
 MOST = 50_000  # texts of a page
 _SHOWN = 400  # characters of a text on a page
@@ -39,8 +35,6 @@ def write_page(
         labels: The group of each text, which decides its colour; -1 for none.
         none: The name of the texts in no group.
     """
-    import numpy as np
-
     low, high = (coordinates.min(0), coordinates.max(0)) if len(coordinates) else (np.zeros(2), np.zeros(2))
     side = float(max(high - low)) or 1.0
     scaled = np.rint((coordinates - (low + high) / 2) / side * _LARGEST + _LARGEST / 2).astype("<u2")
