@@ -344,7 +344,7 @@ MUTATIONS = tuple(Mutation(*row) for row in (
     ("no answer does not compete with spans", "mlxbert/text/answer_spans.py",
      "[[0, *inside]]", "[[inside[0], *inside]]",
      "tests/text/test_spans.py::test_the_best_spans_are_those_of_all[0]"),
-    ("results of a request may take any memory", "mlxbert/serve/engine/engine_state.py",
+    ("results of a request may take any memory", "mlxbert/serve/engine/tokenizing.py",
      "request.size > request.budget.room.max_bytes", "request.size < 0",
      "tests/serve/test_answers.py::test_what_multiplies_is_refused_before_it_is_computed"),
     ("a route leaves out the options of a request", "mlxbert/serve/protocols/mlxbert_api.py",

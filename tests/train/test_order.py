@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from mlxbert.errors import ArgumentError
 from mlxbert.train.loop.data_order import batches, parts, shares
-from mlxbert.train.loop.trained_parameters import learning_rate
+from mlxbert.train.loop.learning_rate import learning_rate
 from mlxbert.train.options.loop_options import Schedule, TrainingOptions, check_sweep
 
 

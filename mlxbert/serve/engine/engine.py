@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypeVar, o
 from mlxbert.errors import ArgumentError, MlxbertError, OverloadedError
 from mlxbert.model import Model
 from mlxbert.other_libraries import not_one_of
-from mlxbert.serve.engine.engine_state import EngineCounts, EngineState, prepare_all
+from mlxbert.serve.engine.engine_state import EngineCounts, EngineState
 from mlxbert.serve.engine.model_thread import ModelThread
 from mlxbert.serve.engine.next_batch import Answered, Key, Request
 from mlxbert.serve.engine.result_memory import Budget
 from mlxbert.serve.engine.serving_options import EngineOptions
+from mlxbert.serve.engine.tokenizing import prepare_all
 from mlxbert.tasks.catalogue import find_task
 from mlxbert.tasks.options import TaskOptions
 from mlxbert.weights.model_source import BUILTIN, ModelRef

@@ -16,9 +16,10 @@ from mlxbert.machine.device import choose_dtype, clear_when_thread_ends, dtype_n
 from mlxbert.machine.device_errors import free_memory
 from mlxbert.model import Model
 from mlxbert.results.result import Failure
-from mlxbert.serve.engine.engine_state import EngineState, next_to_prepare, prepare
+from mlxbert.serve.engine.engine_state import EngineState
 from mlxbert.serve.engine.next_batch import AnyTask, Key, QueuedItem, Request, choose
 from mlxbert.serve.engine.serving_options import EngineOptions
+from mlxbert.serve.engine.tokenizing import next_to_prepare, prepare
 from mlxbert.text.batch import default_batch_tokens
 from mlxbert.weights.find_model import find_model
 from mlxbert.weights.model_folder import ModelFolder

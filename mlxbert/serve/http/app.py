@@ -23,7 +23,7 @@ from mlxbert.serve.http.openapi import describe
 from mlxbert.serve.http.pages import page_routes
 from mlxbert.serve.json_bodies import BodyReader, pieces
 from mlxbert.serve.protocol import Protocol, Reply, RequestError, Route, as_problem, plain_shape
-from mlxbert.serve.protocols import cohere, huggingface, mlxbert_api, ollama, openai, tei
+from mlxbert.serve.protocols import cohere_and_jina, huggingface, mlxbert_api, ollama, openai, tei
 from mlxbert.serve.service import Service
 
 _LOG = logging.getLogger("mlxbert.serve")
@@ -68,8 +68,8 @@ async def _describe(service: Service, path: Mapping[str, str]) -> Reply:
 
 _ABOUT = Protocol("about", (Route("GET", "/openapi.json", _describe, "This description", reply=dict),), plain_shape)
 PROTOCOLS: tuple[Protocol, ...] = (
-    mlxbert_api.PROTOCOL, ollama.PROTOCOL, huggingface.PROTOCOL, openai.PROTOCOL, tei.PROTOCOL, cohere.PROTOCOL,
-    metrics.PROTOCOL, _ABOUT,
+    mlxbert_api.PROTOCOL, ollama.PROTOCOL, huggingface.PROTOCOL, openai.PROTOCOL, tei.PROTOCOL,
+    cohere_and_jina.PROTOCOL, metrics.PROTOCOL, _ABOUT,
 )  # fmt: skip
 _PATTERNS = [(compile_path(route.path)[0], protocol) for protocol in PROTOCOLS for route in protocol.routes]
 

@@ -1,4 +1,4 @@
-"""The parameters that a run trains, with their weight decays and their learning rates.
+"""The parameters that a run trains, with their weight decays and the factors of their learning rates.
 
 Of the word embeddings, only the rows that the training data use are trained. The other rows have no gradient: AdamW
 merely shrinks them by the weight decay. So they need neither gradients nor optimizer state, which would take most of
@@ -8,7 +8,6 @@ trained.
 Shapes: V vocabulary, K used tokens, E embedding size.
 """
 
-import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -147,14 +146,3 @@ def is_frozen(name: str, num_layers: int, options: TrainingOptions) -> bool:
     Only the embeddings and the first layers can be excluded.
     """
     return options.freeze > 0 and _depth(name, num_layers) <= min(options.freeze, num_layers)
-
-
-def learning_rate(step: int, steps: int, options: TrainingOptions) -> float:
-    """Returns the learning rate of an update as in transformers' schedules, after rounded warmup updates."""
-    warmup = round(options.warmup * steps)
-    if step < warmup:
-        return options.lr * step / warmup
-    if options.schedule == "constant":
-        return options.lr
-    done = (step - warmup) / max(steps - warmup, 1)
-    return options.lr * ((1 - done) if options.schedule == "linear" else (1 + math.cos(math.pi * done)) / 2)

@@ -24,9 +24,10 @@ from mlxbert.train.loop.data_order import Training
 from mlxbert.train.loop.distributed import LostError
 from mlxbert.train.loop.events import Evaluated, Event, Saved, Step
 from mlxbert.train.loop.gradients import install
+from mlxbert.train.loop.learning_rate import learning_rate
 from mlxbert.train.loop.optimizer_steps import FIRST_SCALE, rescaled
 from mlxbert.train.loop.saved_run import Progress, RunState, RunStore
-from mlxbert.train.loop.trained_parameters import learning_rate, split_parameters
+from mlxbert.train.loop.trained_parameters import split_parameters
 from mlxbert.train.loop.updater import Updater, less_memory
 
 _LOG = logging.getLogger("mlxbert")
