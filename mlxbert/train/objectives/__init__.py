@@ -1,4 +1,4 @@
-"""The training objectives."""
+"""The training objectives, one file each."""
 
 import importlib
 from typing import TYPE_CHECKING, Any

@@ -313,7 +313,7 @@ TASKS: Mapping[str, TaskSpec] = {
         """,
     ),
     "multilabel": TaskSpec(
-        objective=("classify", "Multilabel"),
+        objective=("multilabel", "Multilabel"),
         metrics=(
             *("macro_f1", "micro_f1", "weighted_f1", "micro_precision", "micro_recall", "subset_accuracy", "log_loss"),
         ),
@@ -333,7 +333,7 @@ TASKS: Mapping[str, TaskSpec] = {
         """,
     ),
     "regress": TaskSpec(
-        objective=("classify", "Regress"),
+        objective=("regress", "Regress"),
         metrics=("spearman", "pearson", "mse", "mae", "r2"),
         problem_type="regression",
         numeric=True,
