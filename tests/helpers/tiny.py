@@ -1,5 +1,6 @@
 """A folder with a tiny random BERT, as other tools save it, written without torch."""
 
+import functools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -73,6 +74,12 @@ def tensors_of(network: Network) -> dict[str, mx.array]:
     return to_theirs(FAMILIES["bert"], network.encoder.config, arrays)
 
 
+@functools.cache
+def tiny_tensors() -> Mapping[str, mx.array]:
+    """Returns the weights of the tiny model."""
+    return tensors_of(random_network(tiny_config()))
+
+
 def save(
     folder: Path,
     tensors: Mapping[str, mx.array] | None = None,
@@ -82,9 +89,11 @@ def save(
 ) -> Path:
     """Writes a model folder; the tiny model provides every argument that is `None`. Returns the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    written = tensors_of(random_network(tiny_config())) if tensors is None else tensors
+    if tensors is None:
+        tensors = tiny_tensors()
+        mx.random.seed(3)  # whether they were drawn now or before
     (folder / "model.safetensors").unlink(missing_ok=True)  # a file that is overwritten is flushed to the disk
-    mx.save_safetensors(str(folder / "model.safetensors"), dict(written), {"format": "pt"})
+    mx.save_safetensors(str(folder / "model.safetensors"), dict(tensors), {"format": "pt"})
     (folder / "config.json").write_text(json.dumps(CONFIG if config is None else config), encoding="utf-8")
     (folder / "vocab.txt").write_text("\n".join(VOCAB if vocab is None else vocab) + "\n", encoding="utf-8")
     if settings is not None:
