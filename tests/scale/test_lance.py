@@ -79,46 +79,50 @@ def test_vectors_that_another_process_keeps_for_later_are_not_pruned(place: str)
 
 def test_a_table_does_not_grow_without_end(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lance_table, "_KEPT", timedelta(0))
+    monkeypatch.setattr(lance_table, "_SMALL", 3)
     store, sizes = open_store(place, ABOUT), []
-    for turn in range(5):
-        for file in range(10):
+    for turn in range(4):
+        for file in range(5):
             put(store, f"/docs/{file}", document(f"turn {turn} of file {file}"))
         with store.writing():
             store.prune()
         sizes.append(store.stats().size)
     assert max(sizes[2:]) < 1.5 * sizes[1]
-    assert store.stats().vectors == 10 and len(texts(store, "turn")) == 10
-    assert len(store._table.dataset.get_fragments()) <= lance_table._SMALL + 1  # type: ignore[attr-defined]
+    assert store.stats().vectors == 5 and len(texts(store, "turn")) == 5
+    assert len(store._table.dataset.get_fragments()) <= 4  # type: ignore[attr-defined]
     store.check()
 
 
-def test_a_reader_of_an_earlier_version_is_not_disturbed_by_tidying(place: str) -> None:
+def test_a_reader_of_an_earlier_version_is_not_disturbed_by_tidying(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lance_table, "_SMALL", 3)
     store, reader = open_store(place, ABOUT), open_store(place)
-    for file in range(12):
+    for file in range(5):
         put(store, f"/docs/{file}", document(f"file {file}"))
     with reader.reading():
-        assert len(texts(reader, "file")) == 12
-        for file in range(12):
+        assert len(texts(reader, "file")) == 5
+        for file in range(5):
             put(store, f"/docs/{file}", document("other words"))
         with store.writing():
             store.prune()
-        assert len(texts(reader, "file")) == 12 and len(nearest(reader, 3)) == 9
-    assert texts(reader, "file") == [] and len(texts(reader, "other")) == 12
+        assert len(texts(reader, "file")) == 5 and len(nearest(reader, 3)) == 5
+    assert texts(reader, "file") == [] and len(texts(reader, "other")) == 5
 
 
 @pytest.mark.parametrize("similarity", fast(["cosine", "dot", "euclidean", "manhattan"], "cosine", "manhattan"))
 def test_the_vector_index(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, similarity: str) -> None:
-    monkeypatch.setattr(lance_table, "_INDEXED", 300)
+    monkeypatch.setattr(lance_table, "_INDEXED", 100)
     store = open_store(place, replace(ABOUT, similarity=similarity))
     exact = open_store(tmp_path / "exact.db", replace(ABOUT, similarity=similarity))
     for each in (store, exact):
-        for start in range(0, 600, 300):
-            put(each, f"/docs/{start}", document(*["x" * size for size in range(start + 1, start + 301)]))
+        for start in range(0, 200, 100):
+            put(each, f"/docs/{start}", document(*["x" * size for size in range(start + 1, start + 101)]))
     with store.writing():
         store.prune()
-    assert store._table.vector_index() == "vectors-600"  # type: ignore[attr-defined]
+    assert store._table.vector_index() == "vectors-200"  # type: ignore[attr-defined]
     for each in (store, exact):  # not in the index yet
-        put(each, "/docs/0", document(*["y" * size for size in range(1, 301)]))
+        put(each, "/docs/0", document(*["y" * size for size in range(1, 101)]))
     found = 0
     for query in range(5000, 5010):
         expected = nearest(exact, query, count=10)
@@ -128,7 +132,7 @@ def test_the_vector_index(place: str, tmp_path: Path, monkeypatch: pytest.Monkey
     put(store, "/docs/more", document("new"))
     with store.writing():
         store.prune()
-    assert store._table.vector_index() == "vectors-601"  # type: ignore[attr-defined]
+    assert store._table.vector_index() == "vectors-201"  # type: ignore[attr-defined]
     store.check()
 
 
