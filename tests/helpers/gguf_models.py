@@ -1,6 +1,9 @@
 """Small random models, one for each architecture of llama.cpp, and their GGUF files read back."""
 
+import functools
 import json
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ from tests.helpers import tiny
 from tests.helpers.vocabularies import put
 
 _SIZES = {
-    "vocab_size": len(tiny.VOCAB), "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4,
+    "vocab_size": len(tiny.VOCAB), "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
     "intermediate_size": 96, "max_position_embeddings": 64, "pad_token_id": 0,
 }  # fmt: skip
 _ENCODER = _SIZES | {"hidden_act": "gelu", "layer_norm_eps": 0.01, "type_vocab_size": 2}
@@ -27,7 +30,7 @@ _WINDOWS = {
 _GEMMA = {
     "hidden_activation": "gelu_pytorch_tanh", "use_bidirectional_attention": True, "sliding_window": 8, "head_dim": 32,
     "query_pre_attn_scalar": 32, "rope_parameters": _WINDOWS,
-    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "layer_types": ["sliding_attention", "full_attention"],
 }  # fmt: skip
 _MOE = {
     "n_embd": 64, "n_layer": 4, "n_head": 4, "n_inner": 96, "n_positions": 64, "layer_norm_epsilon": 0.01,
@@ -68,11 +71,13 @@ MODULES = [
 ]
 
 
-def write_model(folder: Path, name: str, heads: dict[str, Labels | None] | None = None) -> mlxbert.Model:
-    """Writes a model with random weights far from 0 and 1; returns it."""
-    words = put(folder.with_name(folder.name + "-words"), {"vocab.txt": "\n".join(tiny.VOCAB) + "\n"})
+@functools.cache
+def _made(name: str, *heads: tuple[str, Labels | None]) -> tuple[tempfile.TemporaryDirectory[str], mlxbert.Model]:
+    """Returns a folder that is removed with the object, and the model in its subfolder."""
+    made = tempfile.TemporaryDirectory()
+    words = put(Path(made.name, "words"), {"vocab.txt": "\n".join(tiny.VOCAB) + "\n"})
     (words / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
-    model = mlxbert.new_model(CONFIGS[name], words, heads=heads, dtype="float32")
+    model = mlxbert.new_model(CONFIGS[name], words, heads=dict(heads), dtype="float32")
     mx.random.seed(5)
 
     def drawn(name: str, array: mx.array) -> mx.array:
@@ -84,7 +89,14 @@ def write_model(folder: Path, name: str, heads: dict[str, Labels | None] | None 
     arrays = parameters(model.network).items()
     model.network.update(nn.utils.tree_unflatten([(name, drawn(name, array)) for name, array in arrays]))
     mx.eval(model.network.parameters())
-    mlxbert.save(model, folder)
+    mlxbert.save(model, Path(made.name, "model"))
+    return made, model
+
+
+def write_model(folder: Path, name: str, heads: dict[str, Labels | None] | None = None) -> mlxbert.Model:
+    """Writes a model with random weights far from 0 and 1; returns it, which many tests share."""
+    made, model = _made(name, *(heads or {}).items())
+    shutil.copytree(Path(made.name, "model"), folder)
     return model
 
 
