@@ -15,7 +15,7 @@ from mlxbert.model import Model
 from mlxbert.search.schema import locked
 from tests.helpers.cases import together
 from tests.helpers.program import call
-from tests.helpers.wrong_vectors import FAULTS, TEXTS, save_embedder, vectors
+from tests.helpers.wrong_vectors import FAULTS, TEXTS, Vectors, save_embedder, vectors
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +26,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def model(folder: Path) -> Model:
     return mlxbert.load(folder)
+
+
+@pytest.fixture(scope="module")
+def found(model: Model) -> Vectors:
+    """The vectors of the texts, without a fault."""
+    return vectors(model)
 
 
 def _records(path: Path, rows: Any) -> None:
@@ -63,15 +69,14 @@ WRITERS: dict[str, Callable[[Path, Any], None]] = {
 
 
 @together("name", WRITERS)
-def test_a_file_with_texts(name: str, tmp_path_factory: pytest.TempPathFactory, model: Model) -> None:
+def test_a_file_with_texts(name: str, tmp_path_factory: pytest.TempPathFactory, model: Model, found: Vectors) -> None:
     path = tmp_path_factory.mktemp("file") / name
-    WRITERS[name](path, vectors(model))
+    WRITERS[name](path, found)
     result = mlxbert.verify_vectors(model, path)
     assert result.agrees and result.texts == len(TEXTS)
 
 
-def test_the_rows_of_a_large_file_are_sampled_and_a_shift_among_all_is_seen(model: Model) -> None:
-    found = vectors(model)
+def test_the_rows_of_a_large_file_are_sampled_and_a_shift_among_all_is_seen(model: Model, found: Vectors) -> None:
     result = mlxbert.verify_vectors(model, np.roll(found, 1, axis=0), TEXTS, max_texts=7)
     assert [cause.kind for cause in result.causes] == ["order"] and result.texts == 7
     assert any(f"7 of {len(TEXTS)} texts" in note for note in result.notes)
@@ -108,9 +113,11 @@ def test_a_record_without_a_vector_is_named(model: Model, tmp_path: Path) -> Non
             mlxbert.verify_vectors(model, tmp_path / "x.jsonl", vector_column=column)
 
 
-def test_the_order_among_many_vectors_is_found_in_blocks(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_order_among_many_vectors_is_found_in_blocks(
+    model: Model, found: Vectors, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("mlxbert.export.against.causes._ROWS", 6)
-    for stored in (vectors(model), FAULTS["int8"][1](model), FAULTS["binary"][1](model)):
+    for stored in (found, FAULTS["int8"][1](model), FAULTS["binary"][1](model)):
         result = mlxbert.verify_vectors(model, stored[::-1], TEXTS, max_texts=7)
         assert result.causes[0].kind == "order" and "reverse" in result.causes[0].text
 
@@ -134,8 +141,8 @@ def test_a_file_of_embed_with_its_options(
 
 @pytest.mark.parametrize("dtype", ["<f4", "<f2", "<f8"])
 @pytest.mark.parametrize("width", [24, 12])
-def test_the_dtype_of_bytes_is_guessed(dtype: str, width: int, model: Model, tmp_path: Path) -> None:
-    rows = vectors(model)[:, :width].astype(dtype)
+def test_the_dtype_of_bytes_is_guessed(dtype: str, width: int, model: Model, found: Vectors, tmp_path: Path) -> None:
+    rows = found[:, :width].astype(dtype)
     _sqlite(tmp_path / "x.db", rows)
     assert mlxbert.verify_vectors(model, tmp_path / "x.db").cosine.lowest > 0.9999
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
@@ -144,9 +151,9 @@ def test_the_dtype_of_bytes_is_guessed(dtype: str, width: int, model: Model, tmp
 
 
 @pytest.mark.parametrize("options", ["foo", "[1]", '{"dimensions": "x"}'])
-def test_options_that_embed_does_not_write_are_an_error(options: str, model: Model, tmp_path: Path) -> None:
+def test_options_that_embed_does_not_write_are_an_error(options: str, model: Model, found: Vectors, tmp_path: Path) -> None:
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    table = pa.table({"text": TEXTS, "embedding": vectors(model).tolist()})
+    table = pa.table({"text": TEXTS, "embedding": found.tolist()})
     pq.write_table(table.replace_schema_metadata({"options": options}), tmp_path / "x.parquet")
     with pytest.raises(InputError, match="options"):
         mlxbert.verify_vectors(model, tmp_path / "x.parquet")
@@ -239,17 +246,17 @@ def test_texts_that_do_not_show_a_cause_are_named(model: Model) -> None:
     assert not mlxbert.verify_vectors(model, vectors(model, [*TEXTS, long]), [*TEXTS, long]).notes
 
 
-def test_the_command(folder: Path, model: Model, tmp_path: Path) -> None:
+def test_the_command(folder: Path, model: Model, found: Vectors, tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_text("\n".join(TEXTS) + "\n")
     arguments = ["verify", str(folder), "--against", str(tmp_path / "v.npy"), "-i", str(tmp_path / "t.txt")]
-    np.save(tmp_path / "v.npy", vectors(model))
+    np.save(tmp_path / "v.npy", found)
     same = call(*arguments)
     assert same.status == 0 and same.lines[0]["agrees"] is True and same.lines[0]["cause"] is None
     np.save(tmp_path / "v.npy", vectors(model, limit=17))
-    (found,) = (outcome := call(*arguments)).lines
-    assert outcome.status == 1 and found["agrees"] is False and "17 tokens" in found["cause"]
-    assert found["texts"] == len(TEXTS) and found["cosine"]["lowest"] < 0.99 < found["cosine_explained"]["lowest"]
-    assert found["worst"][0]["cosine"] == pytest.approx(found["cosine"]["lowest"], abs=1e-5)
+    (told,) = (outcome := call(*arguments)).lines
+    assert outcome.status == 1 and told["agrees"] is False and "17 tokens" in told["cause"]
+    assert told["texts"] == len(TEXTS) and told["cosine"]["lowest"] < 0.99 < told["cosine_explained"]["lowest"]
+    assert told["worst"][0]["cosine"] == pytest.approx(told["cosine"]["lowest"], abs=1e-5)
     call("verify", str(folder), str(folder), "--against", str(tmp_path / "v.npy")).fails(2, "B cannot be combined")
     call("verify", str(folder)).fails(2, "B is missing")
     call("verify", str(folder), str(folder), "--max-texts", "3").fails(2, "--max-texts works only with --against")
