@@ -151,7 +151,9 @@ def test_the_dtype_of_bytes_is_guessed(dtype: str, width: int, model: Model, fou
 
 
 @pytest.mark.parametrize("options", ["foo", "[1]", '{"dimensions": "x"}'])
-def test_options_that_embed_does_not_write_are_an_error(options: str, model: Model, found: Vectors, tmp_path: Path) -> None:
+def test_options_that_embed_does_not_write_are_an_error(
+    options: str, model: Model, found: Vectors, tmp_path: Path
+) -> None:
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     table = pa.table({"text": TEXTS, "embedding": found.tolist()})
     pq.write_table(table.replace_schema_metadata({"options": options}), tmp_path / "x.parquet")
