@@ -3,6 +3,7 @@
 import functools
 import json
 import re
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 from mlxbert.goldens import golden_outputs
 from mlxbert.goldens.golden_outputs import GOLDENS, Array, arrays
 from mlxbert.machine.device import mx
+from mlxbert.nn.heads import Network
 from tests.helpers.tiny import VOCAB
 
 _WORDS = re.compile(r"(embeddings\.(word|tok)_embeddings|embed_tokens|\bencoder)\.weight$")
@@ -36,6 +38,13 @@ def frozen_outputs(family: str, head: str, case: str) -> dict[str, Array]:
 def write_model(family: str, head: str, folder: Path) -> Path:
     """Writes a model as transformers saved it; returns the folder."""
     return golden_outputs.write_model(file_name(family), head, folder)
+
+
+@functools.cache
+def frozen_network(family: str, head: str = "Model", dtype: str = "float32") -> Network:
+    """Returns the network of a model, which tests share and none changes."""
+    with tempfile.TemporaryDirectory() as folder:
+        return golden_outputs.load_network(write_model(family, head, Path(folder)), dtype)
 
 
 def add_vocabulary(folder: Path, size: int = 43) -> Path:

@@ -1,7 +1,5 @@
 """The numbers of transformers, frozen: every family and head, in every dtype, in batches and alone."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -12,14 +10,13 @@ from mlxbert.goldens.golden_outputs import (
     Case,
     arrays,
     difference,
-    load_network,
     outputs,
 )
 from mlxbert.machine.device import mx
 from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.nn.ops import backend
 from tests.helpers.families import FROZEN, FROZEN_CELLS
-from tests.helpers.frozen import frozen_outputs, write_model
+from tests.helpers.frozen import frozen_network, frozen_outputs
 from tests.helpers.parity import assert_equal
 
 TOGETHER = [pytest.param(cell.values, marks=cell.marks) for cell in FROZEN_CELLS]
@@ -36,17 +33,10 @@ IN_DTYPES = [  # in half precision, fast tests compute BERT alone
 CASES = ("padding", "pairs", "full length", "one token")
 
 
-@pytest.fixture(scope="module", params=TOGETHER, ids=" ".join)
-def cell(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, Path]:
-    """A family, a head, and the folder of the model."""
-    family, head = request.param
-    return family, head, write_model(family, head, tmp_path_factory.mktemp("golden"))
-
-
-@pytest.mark.parametrize(("cell", "dtype"), IN_DTYPES, indirect=["cell"])
-def test_outputs_equal_those_of_transformers(cell: tuple[str, str, Path], dtype: str) -> None:
-    family, head, folder = cell
-    network = load_network(folder, dtype)
+@pytest.mark.parametrize(("cell", "dtype"), IN_DTYPES)
+def test_outputs_equal_those_of_transformers(cell: tuple[str, str], dtype: str) -> None:
+    family, head = cell
+    network = frozen_network(family, head, dtype)
     for name in CASES if dtype == "float32" else CASES[1:3]:
         frozen = frozen_outputs(family, head, name)
         assert frozen
@@ -54,9 +44,10 @@ def test_outputs_equal_those_of_transformers(cell: tuple[str, str, Path], dtype:
 
 
 @pytest.mark.sampled
-def test_a_batch_equals_its_inputs_alone(cell: tuple[str, str, Path]) -> None:
-    family, _, folder = cell
-    network, case = load_network(folder), FROZEN[family].cases["pairs"]
+@pytest.mark.parametrize("cell", TOGETHER, ids=" ".join)
+def test_a_batch_equals_its_inputs_alone(cell: tuple[str, str]) -> None:
+    family, head = cell
+    network, case = frozen_network(family, head), FROZEN[family].cases["pairs"]
     assert case.mask is not None and case.segments is not None
     together = outputs(network, case)
     for row, length in enumerate(case.mask.sum(axis=1)):
@@ -69,9 +60,10 @@ def test_a_batch_equals_its_inputs_alone(cell: tuple[str, str, Path]) -> None:
 
 
 @pytest.mark.sampled
-def test_padding_changes_nothing(cell: tuple[str, str, Path]) -> None:
-    family, _, folder = cell
-    network, case = load_network(folder), FROZEN[family].cases["one token"]
+@pytest.mark.parametrize("cell", TOGETHER, ids=" ".join)
+def test_padding_changes_nothing(cell: tuple[str, str]) -> None:
+    family, head = cell
+    network, case = frozen_network(family, head), FROZEN[family].cases["one token"]
     pad = FROZEN[family].facts["pad_token_id"]
     wide = np.pad(np.repeat(case.input_ids, 3, axis=0), ((0, 0), (0, 9)), constant_values=pad)
     mask = np.pad(np.ones((3, 1), dtype=np.int32), ((0, 0), (0, 9)))

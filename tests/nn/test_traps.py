@@ -14,7 +14,7 @@ from mlxbert.nn.positions import AlibiSlopes, BiasTable, Context
 from mlxbert.text.batch import make_batch
 from mlxbert.text.encoding import Encoding
 from tests.helpers.families import FROZEN, FROZEN_CELLS
-from tests.helpers.frozen import change_config, read_config, tensors_in, words_in, write_model
+from tests.helpers.frozen import change_config, frozen_network, read_config, tensors_in, words_in, write_model
 
 
 @pytest.fixture(params=FROZEN)
@@ -85,7 +85,7 @@ def embedded(family: str, folder: Path, ids: list[int], segments: list[int]) -> 
 @pytest.mark.sampled("bert", "roberta")
 def test_embeddings_are_those_made_by_hand(family: str, tmp_path: Path) -> None:
     folder = write_model(family, "Model", tmp_path)
-    network, pad, last = load_network(folder), pad_of(family), FROZEN[family].segments - 1
+    network, pad, last = frozen_network(family), pad_of(family), FROZEN[family].segments - 1
     ids = [3, pad, 5, 40, pad, pad, 6]
     for segments in (None, [0, 0, last, last, last, 0, last]):
         given = None if segments is None else mx.array([segments])
@@ -107,8 +107,8 @@ def test_layer_norm_eps_reaches_every_norm(family: str, head: str, tmp_path: Pat
 
 
 @pytest.mark.sampled
-def test_left_padding_changes_nothing_where_positions_are_distances_or_counted(family: str, tmp_path: Path) -> None:
-    network, pad = load_network(write_model(family, "Model", tmp_path)), pad_of(family)
+def test_left_padding_changes_nothing_where_positions_are_distances_or_counted(family: str) -> None:
+    network, pad = frozen_network(family), pad_of(family)
     ids = [3, 9, 5, 40, 6]
     alone = hidden(network, [ids])
     if FROZEN[family].classes == "Qwen3":
@@ -121,9 +121,9 @@ def test_left_padding_changes_nothing_where_positions_are_distances_or_counted(f
 
 
 @pytest.mark.sampled
-def test_segment_ids_are_heeded_refused_or_of_no_use(family: str, tmp_path: Path) -> None:
+def test_segment_ids_are_heeded_refused_or_of_no_use(family: str) -> None:
     """A model without segments ignores them, as transformers does; no row past the table is ever read."""
-    network, ids = load_network(write_model(family, "Model", tmp_path)), [[3, 9, 5, 40, 6]]
+    network, ids = frozen_network(family), [[3, 9, 5, 40, 6]]
     plain, rows = hidden(network, ids), network.encoder.config.type_vocab_size
     if not rows:
         assert np.array_equal(plain, hidden(network, ids, token_type_ids=[[0, 0, 1, 1, 1]]))
@@ -144,8 +144,8 @@ def _pair(segment: int) -> list[Encoding]:
 
 @pytest.mark.sampled
 @pytest.mark.usefixtures("exact_lengths")
-def test_the_second_text_of_a_pair_has_segment_1_where_the_model_has_one(family: str, tmp_path: Path) -> None:
-    config = load_network(write_model(family, "Model", tmp_path)).encoder.config
+def test_the_second_text_of_a_pair_has_segment_1_where_the_model_has_one(family: str) -> None:
+    config = frozen_network(family).encoder.config
     found = make_batch(_pair(1), config).token_type_ids
     if config.type_vocab_size > 1:
         assert found is not None and np.array(found).tolist() == [[0, 0, 0, 1, 1]]
@@ -169,8 +169,8 @@ def test_the_feed_forward_follows_hidden_act(family: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.sampled
-def test_exactly_the_longest_input_is_taken(family: str, tmp_path: Path) -> None:
-    network, most = load_network(write_model(family, "Model", tmp_path)), FROZEN[family].max_length
+def test_exactly_the_longest_input_is_taken(family: str) -> None:
+    network, most = frozen_network(family), FROZEN[family].max_length
     assert network.encoder.config.max_length == most
     assert np.isfinite(hidden(network, [[3] * most])).all()
     with pytest.raises(InputError, match=f"input.*{most + 1}.*{most}"):

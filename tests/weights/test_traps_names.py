@@ -16,7 +16,7 @@ from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.families import keymap
 from tests.helpers.families import FROZEN, FROZEN_CELLS, walked
-from tests.helpers.frozen import prefix_in, tensors_in, words_in, write_model, write_tensors
+from tests.helpers.frozen import frozen_network, prefix_in, tensors_in, words_in, write_model, write_tensors
 from tests.helpers.tiny import to_theirs
 
 # The decoder of each family's masked-LM head: the copy of the word embeddings, and that of the bias where it has one.
@@ -46,7 +46,7 @@ def assert_loads_as(folder: Path, wanted: Network) -> None:
 @pytest.mark.sampled
 @pytest.mark.parametrize(("family", "head"), FROZEN_CELLS, ids=str)
 def test_the_prefix_may_be_left_out(family: str, head: str, tmp_path: Path) -> None:
-    wanted, tensors = load_network(write_model(family, head, tmp_path)), tensors_in(tmp_path)
+    wanted, tensors = frozen_network(family, head), tensors_in(write_model(family, head, tmp_path))
     prefix = prefix_in(tensors)
     assert (prefix == "") == (head == "Model")
     bare = {name.removeprefix(prefix): array for name, array in tensors.items()}
@@ -57,7 +57,7 @@ def test_the_prefix_may_be_left_out(family: str, head: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("family", walked(name for name in FROZEN if "ForMaskedLM" in FROZEN[name].heads))
 def test_a_head_more_changes_nothing(family: str, tmp_path: Path) -> None:
     """A file that holds the masked-LM head and that of another class, as published files do."""
-    wanted, tensors = load_network(write_model(family, "ForMaskedLM", tmp_path)), tensors_in(tmp_path)
+    wanted, tensors = frozen_network(family, "ForMaskedLM"), tensors_in(write_model(family, "ForMaskedLM", tmp_path))
     more = {"classifier.weight": mx.zeros((4, 30)), "classifier.bias": mx.zeros(4)}
     if FROZEN[family].kind.counted or FROZEN[family].classes == "Electra":
         more = {f"classifier.out_proj.{name.removeprefix('classifier.')}": array for name, array in more.items()}
@@ -74,7 +74,7 @@ def test_a_head_more_changes_nothing(family: str, tmp_path: Path) -> None:
 @pytest.mark.sampled
 @pytest.mark.parametrize("family", walked(MASKED_LM))
 def test_an_equal_copy_of_the_decoder_is_taken_and_another_run(family: str, tmp_path: Path) -> None:
-    wanted, tensors = load_network(write_model(family, "ForMaskedLM", tmp_path)), tensors_in(tmp_path)
+    wanted, tensors = frozen_network(family, "ForMaskedLM"), tensors_in(write_model(family, "ForMaskedLM", tmp_path))
     weight, bias, original = TIED[family]
     prefix = prefix_in(tensors)
     copies = {weight: tensors[words_in(tensors)]}
@@ -92,7 +92,7 @@ def test_an_equal_copy_of_the_decoder_is_taken_and_another_run(family: str, tmp_
 @pytest.mark.sampled
 @pytest.mark.parametrize("family", walked(MASKED_LM))
 def test_a_file_that_holds_only_the_copy_of_the_words_loads(family: str, tmp_path: Path) -> None:
-    wanted, tensors = load_network(write_model(family, "ForMaskedLM", tmp_path)), tensors_in(tmp_path)
+    wanted, tensors = frozen_network(family, "ForMaskedLM"), tensors_in(write_model(family, "ForMaskedLM", tmp_path))
     only = {name: array for name, array in tensors.items() if name != words_in(tensors)}
     assert len(only) == len(tensors) - 1
     copy = TIED[family][0]
@@ -103,7 +103,7 @@ def test_a_file_that_holds_only_the_copy_of_the_words_loads(family: str, tmp_pat
 @pytest.mark.parametrize("family", walked(TWO_BIASES))
 @pytest.mark.parametrize("both", [False, True])
 def test_the_bias_of_the_decoder_goes_by_either_name(family: str, both: bool, tmp_path: Path) -> None:
-    wanted, tensors = load_network(write_model(family, "ForMaskedLM", tmp_path)), tensors_in(tmp_path)
+    wanted, tensors = frozen_network(family, "ForMaskedLM"), tensors_in(write_model(family, "ForMaskedLM", tmp_path))
     _, copy, original = TIED[family]
     assert copy is not None and original is not None
     stored = next(array for name, array in tensors.items() if name in (copy, original))
