@@ -302,7 +302,7 @@ MEASURED, UNMEASURED = (
 
 
 @functools.cache
-def _agreement(folder: Path) -> object:
+def agreement(folder: Path) -> object:
     """Returns the result of comparing a model with itself."""
     return mlxbert.verify(folder, folder)
 
@@ -316,6 +316,6 @@ def measurement(request: pytest.FixtureRequest, tiny_folder: Path, monkeypatch: 
     if "export" not in ROOMS:
         pytest.skip("there is no mlxbert/export")
     if request.param == "unmeasured":
-        agreement = _agreement(tiny_folder)
-        monkeypatch.setattr("mlxbert.export.convert.verify", lambda source, result: agreement)
+        agreed = agreement(tiny_folder)
+        monkeypatch.setattr("mlxbert.export.convert.verify", lambda source, result: agreed)
         monkeypatch.setattr("mlxbert.export.convert.sample", lambda: sample()[:16])

