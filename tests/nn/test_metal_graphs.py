@@ -265,9 +265,9 @@ def assert_within_the_budget(model: str, dtype: str, counts: list[int]) -> None:
 
 
 @needs("train")
-@pytest.mark.parametrize("layers", [2, 12, 24])
+@pytest.mark.parametrize("layers", [2, 24])
 def test_nor_has_the_graph_of_a_deeper_model(layers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With bert-base's 201 parameters, and bert-large's 393."""
+    """With bert-large's 393 parameters."""
     network = random_network(tiny_config(layer_schedule=tuple(range(layers)), pooler=True), ("sequence_classifier",))
     batch, found = batch_of(network), parameters_of(network)
     zeros = {name: mx.zeros_like(array) for name, array in found.items()}
