@@ -308,20 +308,21 @@ def test_patterns_of_many_stars_take_no_time(tmp_path: Path, caplog: pytest.LogC
     deepest = "a/" * 127 + "x"
     tree(tmp_path, "a" * 250, "a" * 200 + "/" + "a" * 200, deepest, "a/" * 200 + "b", _="\n".join([*many, *few]))
     start = time.process_time()
-    assert sorted(found(tmp_path)) == sorted(["a" * 250, "a" * 200 + "/" + "a" * 200, deepest])
-    assert time.process_time() - start < 5
-    assert left_out(tmp_path) == {".gitignore": "hidden", "a/" * 128 + "a": "too deep"}
+    walked = {os.path.relpath(one.path, tmp_path): getattr(one, "reason", None) for one in walk([tmp_path])}
+    assert time.process_time() - start < 3
+    files = dict.fromkeys(["a" * 250, "a" * 200 + "/" + "a" * 200, deepest])
+    assert walked == {**files, ".gitignore": "hidden", "a/" * 128 + "a": "too deep"}
     assert [record.args for record in caplog.records] == [(len(many), many[0])]
 
 
 def test_many_and_long_patterns_take_no_time(tmp_path: Path) -> None:
-    many = [f"a{number}b" for number in range(1000)] + [f"*a*a*a{number}" for number in range(300)]
+    many = [f"a{number}b" for number in range(200)] + [f"*a*a*a{number}" for number in range(100)]
     rules = "\n".join([*many, *["*.log"] * 100_000, "a*" * 100_000, "!x.log"])
     names = {*(f"a{number}.c" for number in range(20)), "x.log"}
-    tree(tmp_path, *(f"{'a/' * 50}a{number}.c" for number in range(20)), "a" * 250, "a7b", *("x.log", "y.log"), _=rules)
+    tree(tmp_path, *(f"{'a/' * 20}a{number}.c" for number in range(20)), "a" * 250, "a7b", *("x.log", "y.log"), _=rules)
     start = time.process_time()
     assert {os.path.basename(path) for path in found(tmp_path)} == {*names, "a" * 250}
-    assert time.process_time() - start < 5
+    assert time.process_time() - start < 2
 
 
 WORDS = ["a", "b", "ab", "abc", "x.log", "x.md", "A b", "[a]", "b.d", "Cd", "Y.LOG"]
