@@ -58,7 +58,8 @@ def test_the_weakest_of_several_labels_and_of_numbers() -> None:
     assert weakest(regression(records(1.0, 2.0), np.array([1.0, 2.0]), **about)) is None
 
 
-def test_the_interval_of_a_mean_is_that_of_its_standard_error() -> None:
+def test_the_interval_of_a_mean_is_that_of_its_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mlxbert.train.scores.metrics.RESAMPLES", 1000)
     values = np.random.default_rng(0).normal(5, 2, 400)
     low, high = bootstrap(lambda some: float(values[some].mean()), 400)
     error = values.std() / 20
