@@ -33,7 +33,7 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 @pytest.fixture(scope="module")
 def whole(model: mlxbert.Model, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     folder = tmp_path_factory.mktemp("whole")
-    docs = write_files(folder / "docs", 40)
+    docs = write_files(folder / "docs", 16)
     (docs / "long.txt").write_text("the cat sat on the mat . " * 1000)
     (docs / "spoiled.jsonl").write_text('{"text": "a dog"}\n{"text": \n' * 200)
     index = build(folder / "index.db", docs, model)

@@ -89,7 +89,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_scores_are_exact_after_every_change(store: SqliteStore, tmp_path: Path) -> None:
     draws, files = random.Random(7), dict[str, list[str]]()
-    for step in range(60):
+    for step in range(36):
         path = f"/docs/{draws.randrange(12)}"
         if path in files and draws.random() < 0.4:
             del files[path]

@@ -410,7 +410,7 @@ def test_thousands_of_paths_and_long_patterns(store: IndexStore) -> None:
     put(store, "/docs/1999", document("a word"))
     put(store, "/docs/2001", document("another word"))
     assert texts(store, "word", make_filter((), [f"/docs/{number}" for number in range(2000)])) == ["a word"]
-    assert texts(store, "word", make_filter([f"path!=*{number}" for number in range(1500, 2000)])) == ["another word"]
+    assert texts(store, "word", make_filter([f"path!=*{number}" for number in range(1800, 2000)])) == ["another word"]
     with pytest.raises(ArgumentError):
         make_filter([f"path={'*a' * 30_000}"])
     with pytest.raises(ArgumentError):

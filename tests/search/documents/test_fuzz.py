@@ -67,6 +67,7 @@ def test_any_bytes_as_records(tmp_path: Path, name: str, data: st.DataObject) ->
 
 
 @pytest.mark.parametrize("kind", LINES)
+@settings(max_examples=25)
 @given(lines=st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n")), min_size=2))
 def test_lines_stay(kind: str, lines: list[str]) -> None:
     lines = [line.replace("\ufeff", "") for line in lines]
