@@ -78,7 +78,7 @@ def counted(patch: pytest.MonkeyPatch) -> Iterator[Waits]:
 
 
 Models = Callable[[str], mlxbert.Model]
-TEXTS = ["the cat sat " * (number % 7 + 1) for number in range(40)]
+TEXTS = ["the cat sat " * (number % 7 + 1) for number in range(20)]
 MASKED = [text + "[MASK]" for text in TEXTS]
 QUESTIONS = [("the cat", text) for text in TEXTS]
 PAIRS = [(text, "he bought milk") for text in TEXTS]
@@ -137,7 +137,7 @@ def numbers_of(results: Any) -> list[float]:
     return [number for part in parts for number in numbers_of(part)]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_an_epoch_has_few_shapes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU compiles and keeps memory by shape; the lengths are about those of SST-2, and of sentences and articles."""
     as_on_a_gpu(monkeypatch)
@@ -193,7 +193,7 @@ def test_an_update_is_waited_for_once(
     from tests.train.files import data_file
 
     start = partial(
-        mlxbert.finetune, task, train=data_file(tmp_path, task, 60), model=folders["tiny"], output=tmp_path / "out",
+        mlxbert.finetune, task, train=data_file(tmp_path, task, 32), model=folders["tiny"], output=tmp_path / "out",
         batch_size=4, gradient_accumulation=accumulation,
     )  # fmt: skip
     assert waits_of_an_update(start, monkeypatch) == 1  # for the numbers of the update before
@@ -224,10 +224,10 @@ def test_updates_that_are_not_waited_for_are_those_of_a_cpu(
 
     # Too large for the first updates in float16.
     monkeypatch.setattr("mlxbert.train.loop.training_run.FIRST_SCALE", 2.0**24)
-    cpu = make_run(rate=0.0, data=50, evaluate=None, epochs=3, **options)
+    cpu = make_run(rate=0.0, data=26, evaluate=None, epochs=3, **options)
     expected = steps(cpu.events())
     with counted(monkeypatch):
-        gpu = make_run(rate=0.0, data=50, evaluate=None, epochs=3, **options)
+        gpu = make_run(rate=0.0, data=26, evaluate=None, epochs=3, **options)
         found = steps(gpu.events())
     assert [one.loss for one in found] == pytest.approx(
         [one.loss for one in expected], rel=2e-2 if "dtype" in options else 1e-4
