@@ -141,7 +141,7 @@ def trained(base: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
     train = folder / "train.jsonl"
     train.write_text("".join(json.dumps(one) + "\n" for one in records(90)), encoding="utf-8")
     events = mlxbert.finetune(
-        "answer", train=train, model=base, output=folder / "cities", epochs=5, lr=1e-2, batch_size=16, stride=10
+        "answer", train=train, model=base, output=folder / "cities", epochs=4, lr=1e-2, batch_size=16, stride=10
     )
     return folder / "cities", [*events]
 

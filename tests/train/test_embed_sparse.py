@@ -70,7 +70,7 @@ def test_the_loss_is_that_of_sentence_transformers() -> None:
 def test_training_writes_a_splade_model_and_regularizers_make_vectors_sparser(tmp_path: Path) -> None:
     found = []
     for weight in (0.0, 10.0):
-        options = QUICK | {"query_flops": weight, "document_flops": weight, "epochs": 5, "patience": 5, "lr": 0.03}
+        options = QUICK | {"query_flops": weight, "document_flops": weight, "epochs": 5, "eval_every": 5, "lr": 0.03}
         out = tmp_path / f"out-{weight}"
         given: dict[str, Any] = {"model": save(tmp_path / "m"), "train": PAIRS, "output": out, "vectors": "sparse"}
         events = [*mlxbert.finetune("embed", **given, **options)]

@@ -41,12 +41,12 @@ def adapter(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def _records(count: int = 120) -> list[dict[str, str]]:
+def _records(count: int = 64) -> list[dict[str, str]]:
     return [{"text": text, "label": label} for text, label in rows(count)]
 
 
 def _run(base: Path, output: Path, task: str = "classify", **options: Any) -> Iterator[Event]:
-    usual: dict[str, Any] = {"train": _records(), "epochs": 2, "batch_size": 16, "lora": 4, "lr": 2e-2}
+    usual: dict[str, Any] = {"train": _records(), "epochs": 2, "batch_size": 8, "lora": 4, "lr": 2e-2}
     return iter(mlxbert.finetune(task, model=base, output=output, **usual | options))
 
 

@@ -64,7 +64,7 @@ def run(data: Any, base: Path, output: Path, **options: Any) -> list[Any]:
 @pytest.fixture(scope="module")
 def trained(base: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
     folder = tmp_path_factory.mktemp("trained") / "model"
-    return folder, run(pairs(120), base, folder, epochs=3)
+    return folder, run(pairs(64), base, folder, epochs=3, batch_size=8)
 
 
 def test_a_model_learns_to_score_pairs(trained: tuple[Path, list[Any]]) -> None:

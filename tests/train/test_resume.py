@@ -22,7 +22,7 @@ from tests.train import test_answer_objective, test_embed_objective, test_few_sh
 from tests.train.pretraining import electras
 from tests.train.pretraining.files import model_folder
 
-TEXTS = [{"text": text, "label": label} for text, label in test_finetune.rows(60)]
+TEXTS = [{"text": text, "label": label} for text, label in test_finetune.rows(40)]
 LORA = {"lora": 4, "lr": 2e-2}
 # By name: the task, its data, options, and an option whose change makes another run.
 CASES: dict[str, tuple[str, Any, dict[str, Any], dict[str, Any]]] = {
