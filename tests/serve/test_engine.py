@@ -150,7 +150,7 @@ def test_windows_of_a_long_text_are_all_computed(engine: Engine, model: mlxbert.
 
 
 class Same:
-    """Says that it is a value of JSON, and is none."""
+    """Claims to be a value of JSON, which it cannot be."""
 
     def __repr__(self) -> str:
         return "Same()"

@@ -221,7 +221,7 @@ def _renamed(label_names: str | Sequence[str], labels: Collection[str]) -> Mappi
 def _relabelled(record: LabelledText, name: Callable[[str], str | None]) -> LabelledText:
     """Renames the labels of a record. If it can have several labels, labels without a new name are left out."""
     if isinstance(record.label, str):
-        return replace(record, label=name(record.label))
+        return replace(record, label=name(record.label) or record.label)
     return replace(record, label=tuple(filter(None, map(name, record.names))))
 
 

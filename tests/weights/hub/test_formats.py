@@ -64,7 +64,7 @@ ODD = {"m[x].index", "m[x].data-00000-of-00001"}
         (BOTH, {"here": {BIN}}, {BIN}),
         (BOTH, {"here": {BIN, "model.safetensors"}}, {"model.safetensors"}),
         (BOTH, {"here": {"a.npz"}}, {"model.safetensors"}),
-        # Weights at the root are no part of a model in a folder.
+        # Weights at the root do not belong to a model in a folder.
         (["modules.json", "a.npz", *INSIDE], {"m": MODULES}, INSIDE),
         (["modules.json", BIN, f"1_Dense/{BIN}"], {"m": MODULES}, {BIN, f"1_Dense/{BIN}"}),
         (
@@ -72,7 +72,7 @@ ODD = {"m[x].index", "m[x].data-00000-of-00001"}
             {"m": ROUTER, "r": ROUTES},
             {*BEHIND, "router_config.json"},
         ),
-        # Names are told apart by case, and their brackets are no pattern.
+        # Names are told apart by case, and their brackets stand for themselves.
         (["a[1].npz", "A.NPZ"], {}, {"a[1].npz"}),
         ([*ODD, "mx.data-00000-of-00001"], {}, ODD),
     ],
