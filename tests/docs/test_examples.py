@@ -27,6 +27,7 @@ def test_pages_have_examples() -> None:
     assert sum(language == "console" for page in PAGES for language, _ in blocks(page)) >= 6
 
 
+@pytest.mark.sampled("README.md")
 @pytest.mark.parametrize("page", PAGES)
 def test_the_examples_of_a_page_work_one_after_the_other(page: str, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")  # which a reader has in the clone

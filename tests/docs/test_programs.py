@@ -18,10 +18,13 @@ import pytest
 
 import mlxbert
 from tests.docs.pages import ROOT
+from tests.helpers.cases import ALL
 
 EXAMPLES = ROOT / "examples"
 PROGRAMS = sorted(path.name for path in EXAMPLES.glob("*.py"))
 MOST_LINES = 85
+# A program that trains or searches for half a minute runs weekly; what it calls is tested with every change.
+LONG = pytest.mark.skipif(not ALL, reason="takes half a minute: MLXBERT_TEST_ALL=1 runs it")
 
 
 def run(program: str, *arguments: str, folder: Path) -> str:
@@ -96,6 +99,7 @@ def test_passages_of_a_pdf_have_a_page(tmp_path: Path) -> None:
     assert re.search(r"^manual\.pdf, page 2$", printed, re.MULTILINE)
 
 
+@LONG
 @pytest.mark.slow
 def test_the_spam_filter_learns(tmp_path: Path) -> None:
     spam, ham = "Claim your free prize, click here now!", "Shall we have lunch at one?"
@@ -109,6 +113,7 @@ def test_the_spam_filter_learns(tmp_path: Path) -> None:
     assert "epoch" in printed and "epoch" not in again  # the folder of the first run is used
 
 
+@LONG
 @pytest.mark.slow
 def test_the_parties_of_contracts_are_told_from_other_names(tmp_path: Path) -> None:
     printed = run("contract_parties.py", folder=tmp_path)
@@ -139,6 +144,7 @@ def places(printed: str) -> tuple[list[str], dict[str, list[str]], list[float]]:
     return head.split(), found, [float(mean) for mean in last.split()[:-1]]
 
 
+@LONG
 @pytest.mark.slow
 def test_ways_to_rank_are_compared_and_a_cross_encoder_takes_part(tmp_path: Path) -> None:
     ways, found, means = places(run("rerank.py", folder=tmp_path))
@@ -154,6 +160,7 @@ def test_ways_to_rank_are_compared_and_a_cross_encoder_takes_part(tmp_path: Path
     assert [row[1] for row in others.values()] != [row[1] for row in found.values()]
 
 
+@LONG
 @pytest.mark.slow
 def test_the_student_is_closer_to_its_teacher_after_distillation(tmp_path: Path) -> None:
     (corpus,) = runpy.run_path(str(EXAMPLES / "distill_model.py"))["documentation"](tmp_path / "corpus.txt")
@@ -181,6 +188,7 @@ def test_a_server_answers_a_client_of_openai(tmp_path: Path) -> None:
     assert near > 0.3 > far
 
 
+@LONG
 @pytest.mark.slow
 def test_answers_have_the_file_and_line_that_they_stand_on(tmp_path: Path) -> None:
     printed = run("answer_with_line.py", folder=tmp_path)

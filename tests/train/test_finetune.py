@@ -175,7 +175,7 @@ def test_a_call_that_is_run_gives_the_model_and_one_that_is_not_says_so(
     assert one(seen, Finished).output == str(tmp_path / "out") and "not started" not in repr(training)
     assert model.device == mx.Device(mx.cpu)
     assert model.labels is not None and {*model.labels.names} == {"animal", "place"}
-    assert json.loads((tmp_path / "out/training.json").read_text())["command"] is None  # the data are no files
+    assert json.loads((tmp_path / "out/training.json").read_text())["command"] is None  # the data are in memory
     with pytest.raises(ArgumentError) as caught:
         training.run()  # its events were used
     assert "mlxbert.load" in str(caught.value.hint)
