@@ -7,8 +7,9 @@ from mlxbert.export.compare.fixed_texts import TEXTS
 
 
 @pytest.fixture(autouse=True)
-def few_texts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leaves out most of the texts that models are compared with; each batch reads every layer from the disk."""
-    if not request.node.get_closest_marker("slow"):
-        for module in (facts, outputs):
-            monkeypatch.setattr(module, "TEXTS", (*TEXTS[:6], TEXTS[-1]))
+def few_texts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """Returns the texts that models are compared with: few in fast tests, as each batch reads every layer anew."""
+    texts = TEXTS if request.node.get_closest_marker("slow") else TEXTS[:6]
+    for module in (facts, outputs):
+        monkeypatch.setattr(module, "TEXTS", texts)
+    return texts

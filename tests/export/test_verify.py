@@ -14,7 +14,6 @@ import mlxbert
 from mlxbert import Verification
 from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.export import verify as module
-from mlxbert.export.compare import facts
 from mlxbert.export.compare.fixed_texts import PAIRS, TEXTS
 from mlxbert.export.compare.reports import MaskDifferences, OutputDifferences, TensorCounts, VectorDifferences
 from mlxbert.frozen_dict import FrozenDict
@@ -93,7 +92,7 @@ def b(tmp_path: Path) -> Path:
 
 
 def test_a_model_agrees_with_itself(a: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(facts, "TEXTS", TEXTS)
+    monkeypatch.undo()  # with all texts
     found = mlxbert.verify(a, a)
     assert (found.agree, found.differences, found.notes) == (True, (), ())
     count = len(tensors_in(a))
@@ -132,12 +131,12 @@ PLANTED: dict[str, tuple[Callable[[Path, Path], object], list[str], str]] = {
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("difference", PLANTED)
-def test_a_planted_difference_is_found_and_named(difference: str, a: Path, b: Path) -> None:
+def test_a_planted_difference_is_found_and_named(difference: str, a: Path, b: Path, few_texts: tuple[str, ...]) -> None:
     plant, wanted, said = PLANTED[difference]
     plant(a, b)
     found = mlxbert.verify(a, b)
     assert names(found) == wanted and not found and said in found.differences[0].text
-    assert found.outputs.texts in range(1, len(facts.TEXTS)) or "cut" not in wanted
+    assert found.outputs.texts in range(1, len(few_texts)) or "cut" not in wanted
 
 
 def test_how_far_a_difference_takes_outputs_apart(a: Path, b: Path) -> None:
@@ -189,7 +188,7 @@ def test_a_classifier_that_only_one_model_has(tmp_path: Path) -> None:
         assert found.tensors.equal == found.tensors.compared == len(tensors_in(a))
 
 
-def test_a_second_text_in_another_segment(a: Path, b: Path) -> None:
+def test_a_second_text_in_another_segment(a: Path, b: Path, few_texts: tuple[str, ...]) -> None:
     for folder, segment in ((a, 1), (b, 0)):
         told = json.loads(read_tokenizer(folder).tokenizer.to_str())
         for piece in told["post_processor"]["pair"][3:]:
@@ -197,7 +196,7 @@ def test_a_second_text_in_another_segment(a: Path, b: Path) -> None:
         write_json(folder / "tokenizer.json", told)
         write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})
     found = mlxbert.verify(a, b)
-    assert names(found) == ["offsets"] and found.outputs.texts == len(facts.TEXTS)
+    assert names(found) == ["offsets"] and found.outputs.texts == len(few_texts)
     assert "their offsets or segments are not" in found.differences[0].text
 
 
@@ -546,11 +545,11 @@ def test_heads_that_are_not_run_are_compared(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("family", "head"), walked_slowly(FROZEN_CELLS), ids=str)
-def test_every_family_and_head_is_compared(tmp_path: Path, family: str, head: str) -> None:
+def test_every_family_and_head_is_compared(tmp_path: Path, family: str, head: str, few_texts: tuple[str, ...]) -> None:
     a, b = two(tmp_path, family, head)
     name, array = next((name, array) for name, array in tensors_in(b).items() if array.ndim == 2 and ".0." in name)
     write_tensors(b, tensors_in(b) | {name: array + mx.eye(array.shape[0], array.shape[1])})
     found = mlxbert.verify(a, b)
     assert [difference.kind for difference in found.differences] == ["tensor"]
-    assert found.outputs.texts == len(facts.TEXTS) + len(PAIRS) and hidden(found) > 1e-4
+    assert found.outputs.texts == len(few_texts) + len(PAIRS) and hidden(found) > 1e-4
     assert all(apart > 0 for apart in found.outputs.heads.values())
