@@ -193,15 +193,20 @@ Terminal = Callable[..., tuple[Outcome, str]]
 TERMINALS = pytest.mark.parametrize("show", [terminal, pytest.param(real_terminal, marks=pytest.mark.slow)])
 
 
+@functools.cache
+def _tensors(**changes: object) -> dict[str, mx.array]:
+    config = FAMILIES["bert"].read_config(ConfigJson(Path("config.json"), CONFIG | changes))
+    mx.random.seed(7)
+    arrays = dict(nn.utils.tree_flatten(Network(config, ["masked_lm", "next_sentence"]).parameters()))
+    return to_theirs(FAMILIES["bert"], config, arrays)
+
+
 def tiny_model(folder: Path, **changes: object) -> Path:
     """Writes a random BERT with a vocabulary of 60 tokens and inputs of up to 24 tokens; returns the folder."""
     folder.mkdir()
-    values = CONFIG | changes
-    config = FAMILIES["bert"].read_config(ConfigJson(folder / "config.json", values))
-    mx.random.seed(7)
-    arrays = dict(nn.utils.tree_flatten(Network(config, ["masked_lm", "next_sentence"]).parameters()))
-    mx.save_safetensors(str(folder / "model.safetensors"), to_theirs(FAMILIES["bert"], config, arrays))
-    (folder / "config.json").write_text(json.dumps(values), encoding="utf-8")
+    mx.save_safetensors(str(folder / "model.safetensors"), _tensors(**changes))
+    mx.random.seed(7)  # whether they were drawn now or before
+    (folder / "config.json").write_text(json.dumps(CONFIG | changes), encoding="utf-8")
     (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in VOCABULARY), encoding="utf-8")
     return folder
 

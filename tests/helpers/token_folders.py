@@ -3,6 +3,7 @@
 The weights come from numpy's generator, whose numbers never change, so that stored vectors of the peers stay valid.
 """
 
+import functools
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -36,15 +37,19 @@ def _arrays(shapes: Mapping[str, tuple[int, ...]], seed: int) -> dict[str, mx.ar
     return {name: mx.array(generator.normal(0, 0.3, shape).astype(np.float32)) for name, shape in shapes.items()}
 
 
+@functools.cache
+def _shapes(words: int) -> Mapping[str, tuple[int, ...]]:
+    network = random_network(tiny_config(vocab_size=words), heads=())
+    return {name: array.shape for name, array in tensors_of(network).items()}
+
+
 def encoder(
     folder: Path, *, added: tuple[str, ...] = (), prefix: str = "", more: Mapping[str, Any] | None = None
 ) -> Path:
     """Writes the tiny encoder with its vocabulary; `added` are tokens that text does not hold."""
     words = [*WORDS, *added]
-    network = random_network(tiny_config(vocab_size=len(words)), heads=())
-    shapes = {name: array.shape for name, array in tensors_of(network).items()}
     config = {**CONFIG, "vocab_size": len(words), "architectures": ["BertModel"], **(more or {})}
-    save(folder, {prefix + name: array for name, array in _arrays(shapes, 7).items()}, config, WORDS)
+    save(folder, {prefix + name: array for name, array in _arrays(_shapes(len(words)), 7).items()}, config, WORDS)
     tokenizer = Tokenizer(models.WordPiece({word: number for number, word in enumerate(WORDS)}, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
