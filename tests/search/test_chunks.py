@@ -81,7 +81,7 @@ TEXTS = st.lists(st.sampled_from(PARTS) | st.text(max_size=8), max_size=80).map(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@quick(160)
+@quick(240)
 @given(text=TEXTS, title=st.sampled_from(["", "the cat", "x" * 300]), data=st.data())
 def test_nothing_is_lost_and_nothing_is_too_long(
     tmp_path_factory: pytest.TempPathFactory, kind: str, text: str, title: str, data: st.DataObject
@@ -249,13 +249,13 @@ def test_time_is_linear(text: str) -> None:
 
 
 def test_a_document_of_many_headings_and_a_title_of_any_length() -> None:
-    count = 8_000
+    count = 10_000
     headings = tuple(Heading(6 * place, place, f"a{place}") for place in range(count))  # each in the one before
     start = time.process_time()
     found = Document("# a\nb\n" * count, "T" * 10**6, headings=headings, first_line=1)
     chunks = Splitter(tokenizer(512))(found)
     assert chunks[-1].last_line == 2 * count and len(chunks[-1].titles) <= 9
-    assert time.process_time() - start < 2
+    assert time.process_time() - start < 1.25
 
 
 @together(
@@ -291,4 +291,4 @@ def test_sentences_take_linear_time() -> None:
     start = time.process_time()
     for part in (".", ". ", "\n", " ", ".)", "a"):
         sentences(part * 100_000)
-    assert time.process_time() - start < 1
+    assert time.process_time() - start < 0.5

@@ -317,12 +317,12 @@ def test_patterns_of_many_stars_take_no_time(tmp_path: Path, caplog: pytest.LogC
 
 def test_many_and_long_patterns_take_no_time(tmp_path: Path) -> None:
     many = [f"a{number}b" for number in range(200)] + [f"*a*a*a{number}" for number in range(100)]
-    rules = "\n".join([*many, *["*.log"] * 100_000, "a*" * 100_000, "!x.log"])
+    rules = "\n".join([*many, *["*.log"] * 20_000, "a*" * 100_000, "!x.log"])
     names = {*(f"a{number}.c" for number in range(20)), "x.log"}
-    tree(tmp_path, *(f"{'a/' * 20}a{number}.c" for number in range(20)), "a" * 250, "a7b", *("x.log", "y.log"), _=rules)
+    tree(tmp_path, *(f"{'a/' * 20}a{number}.c" for number in range(20)), "a" * 150, "a7b", *("x.log", "y.log"), _=rules)
     start = time.process_time()
-    assert {os.path.basename(path) for path in found(tmp_path)} == {*names, "a" * 250}
-    assert time.process_time() - start < 2
+    assert {os.path.basename(path) for path in found(tmp_path)} == {*names, "a" * 150}
+    assert time.process_time() - start < 1.5
 
 
 WORDS = ["a", "b", "ab", "abc", "x.log", "x.md", "A b", "[a]", "b.d", "Cd", "Y.LOG"]

@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from mlxbert.search.documents.document import UnreadableError
 from mlxbert.search.documents.document_kinds import read_documents
+from tests.helpers.cells import quick
 from tests.helpers.papers import docx, paragraph, pdf
 from tests.search.documents.test_documents import CALENDAR, MAIL, ORG, PAGE, RECORDS, SRT
 from tests.search.documents.test_office import EPUB, MHTML, ODS, ODT, PPTX, RTF, XLSX
@@ -67,7 +68,7 @@ def test_any_bytes_as_records(tmp_path: Path, name: str, data: st.DataObject) ->
 
 
 @pytest.mark.parametrize("kind", LINES)
-@settings(max_examples=25)
+@quick(100)
 @given(lines=st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n")), min_size=2))
 def test_lines_stay(kind: str, lines: list[str]) -> None:
     lines = [line.replace("\ufeff", "") for line in lines]
