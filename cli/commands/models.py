@@ -47,9 +47,11 @@ def models_download(talk: TalkOptions, name: Name, revision: Revision = None) ->
     Example: mlxbert models download google-bert/bert-base-uncased
     """
     from mlxbert.weights.hub.download import download
+    from mlxbert.weights.hub.errors import check_online
     from mlxbert.weights.model_source import whole_name
 
     _check_name(name)
+    check_online(name)
     with whole_name(name, revision, folders=False), progress.download(name) as update:
         folder = download(name, revision, update, check=True)
     _put_path(folder)

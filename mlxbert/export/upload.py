@@ -165,10 +165,10 @@ class UploadPlan:
             options = {"commit_message": self.message, "revision": target.branch, "parent_commit": target.commit}
             commit = str(hub.HfApi().create_commit(name, additions, **options).oid)
             _, listed = describe(hub, name, commit)
-            wrong = [path for path, file in files.items() if _change(file, listed.get(path)) != "same"]
-        if wrong:
+            unlike = [(path, _difference(file, listed.get(path))) for path, file in files.items()]
+        if wrong := [(path, what) for path, what in unlike if what is not None]:
             raise HubError(
-                f"{name}: commit {commit} is not what was sent: {wrong[0]} is missing on the hub, or differs",
+                f"{name}: commit {commit} is not what was sent: {wrong[0][0]} {wrong[0][1]}",
                 hint="check that no program changes the files, then upload them again",
             )
         listen(done, total)
@@ -353,6 +353,14 @@ def _change(file: Path, known: AnnouncedFile | None) -> Change:
     if known is None:
         return "new"
     return "changed" if known.hash is None or mismatch(file, known) is not None else "same"
+
+
+def _difference(file: Path, known: AnnouncedFile | None) -> str | None:
+    """Says how a file on the hub differs from the one that was sent; `None` if it does not."""
+    file.stat()  # `mismatch` takes a file that has disappeared for one of the cache
+    if known is None:
+        return "is missing on the hub"
+    return "has no hash on the hub" if known.hash is None else mismatch(file, known)
 
 
 def _left_out(source: Path, sent: set[str]) -> list[str]:

@@ -337,6 +337,11 @@ def test_tokens_are_checked_first(hub: UploadHub, variables: dict[str, str], mod
     offline.fails(1, "offline", "HF_HUB_OFFLINE")
 
 
+def test_remarks_of_the_hub_on_the_card_are_shown(hub: UploadHub, variables: dict[str, str], model: Path) -> None:
+    hub.remarks = ["empty or missing yaml metadata in repo card"]
+    assert hub.remarks[0] in upload(variables, model, NAME).err
+
+
 def test_an_interrupt_leaves_nothing_visible(hub: UploadHub, variables: dict[str, str], model: Path) -> None:
     def interrupt(handler: BaseHTTPRequestHandler, body: bytes) -> bool:
         os.kill(running.pid, 2)

@@ -26,12 +26,14 @@ class UploadHub(FakeHub):
             `branch`, `validate`, `preupload`, `batch`, `put`, `complete`, `verify`, `commit`. They are called with the
             handler and the body of the request, and return whether they have answered.
         chunk: The size of the parts in which large files must be sent; `None` for whole files.
+        remarks: What the hub remarks about the front matter of a card.
         messages: The messages of the commits, in order.
     """
 
     stored: dict[str, bytes] = field(default_factory=dict)
     faults: dict[str, Fault] = field(default_factory=dict)
     chunk: int | None = None
+    remarks: list[str] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
     parts: dict[str, dict[int, bytes]] = field(default_factory=dict)
 
@@ -134,7 +136,7 @@ class _UploadHandler(HubHandler):
         return self.json({})
 
     def _validate(self, body: bytes) -> None:
-        self.json({"warnings": [], "errors": []})
+        self.json({"warnings": [{"message": remark} for remark in self.hub.remarks], "errors": []})
 
     def _preupload(self, repository: Repository, revision: str, body: bytes) -> None:
         present = repository.commits[repository.references[revision]]

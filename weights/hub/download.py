@@ -28,23 +28,28 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlxbert.durable_files import check_space, identity, sha256
 from mlxbert.errors import HubError
 from mlxbert.mac_files import is_system_file
 from mlxbert.progress import OnProgress
 from mlxbert.weights.formats.file_names import holds_weights
-from mlxbert.weights.formats.headers import Header
-from mlxbert.weights.formats.safetensors import parse_header
 from mlxbert.weights.hub import cache
 from mlxbert.weights.hub.cache import AnnouncedFile, is_commit, is_hash, is_size, mismatch
-from mlxbert.weights.hub.errors import NO_HUB, NO_SPACE, first_line, library
+from mlxbert.weights.hub.errors import NO_HUB, NO_SPACE, first_line, library, not_hub_error
 from mlxbert.weights.hub.needed_files import leaves_folder, needed_files, parse_json
+
+if TYPE_CHECKING:  # the formats of weights import MLX, which a download does not need
+    from mlxbert.weights.formats.headers import Header
 
 _LOG = logging.getLogger("mlxbert")
 _UNFINISHED = ".mlxbert-"  # the beginning of the names of folders that a killed process may leave in the cache
-_IS_LIE = (None, errno.ENOENT, errno.ENAMETOOLONG)  # `errno` of an error that a lie causes: about a size or an ETag
+_ERRNO_OF_A_LIE = (
+    None,
+    errno.ENOENT,
+    errno.ENAMETOOLONG,
+)  # `errno` of an error that a lie causes: about a size or an ETag
 
 
 def describe(hub: Any, name: str, revision: str | None) -> tuple[Any, dict[str, AnnouncedFile]]:
@@ -127,14 +132,7 @@ class _Commit:
                     why = mismatch(path, announced) or "has an unknown hash"
                     _LOG.warning("%s: %s in the cache %s, so the file is fetched again", self._name, file, why)
                 blob = self._transfer(file, announced, count)
-            if path.is_file() and path.samefile(blob):
-                return
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.unlink(missing_ok=True)
-            if not getattr(self._hub.constants, "HF_HUB_DISABLE_SYMLINKS", False):
-                with suppress(OSError):  # a volume without links
-                    return path.symlink_to(os.path.relpath(blob, path.parent))
-            blob.replace(path)
+            _link(blob, path, moves=getattr(self._hub.constants, "HF_HUB_DISABLE_SYMLINKS", False))
 
     def _announced(self, file: str) -> AnnouncedFile:
         """Returns the size and the hash of a file; asks for those that a mirror does not list."""
@@ -161,33 +159,54 @@ class _Commit:
                     path = Path(self._hub.hf_hub_download(self._name, file, revision=self.hash, **options))
                     wrong = mismatch(path, announced)
                 except OSError as problem:
-                    if problem.errno not in _IS_LIE or type(problem) not in (OSError, FileNotFoundError):
+                    if problem.errno not in _ERRNO_OF_A_LIE or type(problem) not in (OSError, FileNotFoundError):
                         raise
                     wrong = f"did not arrive as announced ({first_line(problem)})"
                 if wrong is None:
                     return path.replace(self._repository / "blobs" / (announced.hash or sha256(path)))
         raise HubError(f"{self._name}: {file} {wrong}", hint=NO_HUB)
 
-    def header(self, file: str) -> Header:
+    def header(self, file: str) -> "Header":
         """Fetches the header of weights in safetensors, and not more of the file than arrives together with it.
 
         huggingface_hub's `parse_safetensors_file_metadata` fetches 100 kB of every file, including weights, and the
         whole file from a server that cannot send a part; and does not tell whether the file is complete.
         """
+        from mlxbert.weights.formats.safetensors import parse_header
+
         url, headers = self._hub.hf_hub_url(self._name, file, revision=self.hash), self._hub.utils.build_hf_headers()
         options = {"headers": headers, "timeout": self._hub.constants.HF_HUB_DOWNLOAD_TIMEOUT}
         with self._hub.get_session().stream("GET", url, **options) as answer:
             self._hub.utils.hf_raise_for_status(answer)
+            if answer.headers.get("content-type", "").startswith("text/html"):
+                raise not_hub_error(self._name, f"the answer for {file} is a web page")
             pieces, data = answer.iter_bytes(), bytearray()
 
             def read(count: int) -> bytes:
                 while len(data) < count and (piece := next(pieces, b"")):
                     data.extend(piece)
+                if len(data) < count:
+                    raise HubError(
+                        f"{self._name}: {file} ended after {len(data):,} of {count:,} bytes", hint="try again"
+                    )
                 first = bytes(data[:count])
                 del data[:count]
                 return first
 
             return parse_header(Path(self._name) / file, self.listed[file].size or 0, read)
+
+
+def _link(blob: Path, path: Path, *, moves: bool) -> None:
+    """Makes a file of a commit a link to a blob; or moves the blob, if asked to or on a volume without links."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=blob.parents[1], prefix=_UNFINISHED) as folder:
+        link = Path(folder) / path.name
+        if not moves:
+            try:
+                link.symlink_to(os.path.relpath(blob, path.parent))
+            except OSError:
+                moves = True
+        os.replace(blob if moves else link, path)
 
 
 class _Bar:
@@ -240,7 +259,7 @@ def download(
 
 def fetch_headers(
     name: str, revision: str | None = None, on_progress: OnProgress | None = None
-) -> tuple[Path, dict[Path, Header]]:
+) -> "tuple[Path, dict[Path, Header]]":
     """Downloads the small files of a model into the cache, and fetches the headers of weights that are not cached.
 
     The revision is not recorded in the cache, because the model would then appear to be complete.

@@ -32,11 +32,20 @@ class UnknownRevisionError(HubError):
     """The hub has the model, but not the requested revision."""
 
 
+def check_online(name: str) -> None:
+    """Raises `HubError` if mlxbert is offline."""
+    if is_offline():
+        raise HubError(
+            f"{name}: the hub cannot be asked while mlxbert is offline",
+            hint="unset HF_HUB_OFFLINE and TRANSFORMERS_OFFLINE",
+        )
+
+
 @contextmanager
 def library(
     name: str,
     revision: str | None,
-    explain: "Callable[[Exception, str, str | None], HubError] | None" = None,
+    explain: Callable[[Exception, str, str | None], HubError] | None = None,
     *,
     local: bool = False,
 ) -> Iterator[Any]:
@@ -45,11 +54,8 @@ def library(
     What huggingface_hub would log to stderr, such as that it waits because a hub is busy, is logged by mlxbert. Unless
     the hub is not asked (`local`), it is an error if mlxbert is offline.
     """
-    if is_offline() and not local:
-        raise HubError(
-            f"{name}: the hub cannot be asked while mlxbert is offline",
-            hint="unset HF_HUB_OFFLINE and TRANSFORMERS_OFFLINE",
-        )
+    if not local:
+        check_online(name)
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when huggingface_hub is imported
     handlers: list[logging.Handler] = []
 
@@ -58,7 +64,8 @@ def library(
         return False
 
     try:
-        with warnings.catch_warnings(action="ignore"):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
             import huggingface_hub
             import huggingface_hub.utils.logging  # adds its handler
 
@@ -66,6 +73,9 @@ def library(
             for handler in handlers:
                 handler.addFilter(relay)
             yield huggingface_hub
+        for warning in caught:
+            if "metadata" in (text := str(warning.message)):  # what the hub remarks about the front matter of a card
+                _LOG.warning("%s: %s", name, " ".join(text.split()))
     except MlxbertError:
         raise
     except Exception as problem:  # huggingface_hub passes on errors of four libraries
@@ -88,6 +98,10 @@ def explain_download(problem: Exception, name: str, revision: str | None) -> Hub
 
     if isinstance(problem, errors.LocalEntryNotFoundError) and isinstance(problem.__cause__, Exception):
         return explain_download(problem.__cause__, name, revision)  # its own message: the file is not cached
+    if isinstance(problem, errors.LocalEntryNotFoundError | errors.OfflineModeIsEnabled):
+        return UnreachableError(f"{name}: {first_line(problem)}", hint=_LATER[""])
+    if isinstance(problem, errors.HFValidationError):
+        return HubError(f"{name}: {first_line(problem)}")
     kind = type(problem).__module__.split(".")[0]
     if isinstance(problem, errors.HfHubHTTPError):
         return _response_error(problem, name, revision)
@@ -98,7 +112,7 @@ def explain_download(problem: Exception, name: str, revision: str | None) -> Hub
     if kind == "huggingface_hub" and not isinstance(problem, errors.FileMetadataError):
         return HubError(f"{name}: {first_line(problem)}", hint=NO_HUB)
     fact = f"{constants.ENDPOINT} answers something else ({type(problem).__name__}: {first_line(problem)})"
-    return _not_hub_error(name, fact)
+    return not_hub_error(name, fact)
 
 
 def refused(problem: Any) -> str:
@@ -107,7 +121,7 @@ def refused(problem: Any) -> str:
     return str(reason).split("\n")[0][:300]
 
 
-def _not_hub_error(what: str, fact: str) -> HubError:
+def not_hub_error(what: str, fact: str) -> HubError:
     """Returns the error for an answer that no hub would give."""
     from huggingface_hub import constants
 
@@ -131,7 +145,7 @@ def _network_error(problem: Any, name: str) -> HubError:
         server = constants.ENDPOINT
     kind, text = type(problem).__name__, first_line(problem)
     if kind == "TooManyRedirects":
-        return _not_hub_error(name, f"{server} redirects endlessly")
+        return not_hub_error(name, f"{server} redirects endlessly")
     if kind in ("ReadError", "WriteError", "RemoteProtocolError"):
         what = f"the connection to {server} broke ({text})"
     elif kind.endswith("Timeout") and kind != "ConnectTimeout":
@@ -159,13 +173,14 @@ def _response_error(problem: Any, name: str, revision: str | None) -> HubError:
         return HubError(f"{name}: the hub lists a file that it does not have ({first_line(problem)})")
     if status in (407, 408, 429) or status >= 500:
         when = f" and asks to wait (Retry-After: {headers['retry-after']:.40})" if "retry-after" in headers else ""
-        message = f"{_origin(answer.url)} answers with status {status} ({answer.reason_phrase}){when}"
+        phrase = f" ({answer.reason_phrase})" if answer.reason_phrase else ""
+        message = f"{_origin(answer.url)} answers with status {status}{phrase}{when}"
         return UnreachableError(f"{name}: {message}", hint=_LATER.get(str(status), _LATER[""]))
     if headers.get("content-type", "").startswith("text/html"):
-        return _not_hub_error(name, f"{_origin(answer.url)} answers with a web page (status {status})")
+        return not_hub_error(name, f"{_origin(answer.url)} answers with a web page (status {status})")
     named = {"x-error-code", "x-error-message"} & {*headers}  # as only a hub does
     if status == 404 and not named and "json" not in headers.get("content-type", ""):
-        return _not_hub_error(name, f"{_origin(answer.url)} answers with a bare status 404")
+        return not_hub_error(name, f"{_origin(answer.url)} answers with a bare status 404")
     if status == 404 or isinstance(problem, errors.RepositoryNotFoundError):
         message = "there is no such model on the hub and no such folder"
         return HubError(f"{name}: {message}", hint=f"check the spelling; for a private model, {LOG_IN}")

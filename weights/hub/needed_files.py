@@ -81,7 +81,8 @@ def _modules(name: str, read: ReadJson) -> list[tuple[str, bool]]:
     for file, folder, _ in found:
         if not isinstance(folder, str) or leaves_folder(folder):
             raise HubError(f"{name}: {file} has path {folder!r:.60}, expected a folder within the model")
-    return [(folder.strip("/"), kind.endswith(("Transformer", "StaticEmbedding"))) for _, folder, kind in found]
+    ends = {MODULES: ("Transformer", "StaticEmbedding"), ROUTER: ("Transformer",)}
+    return [(folder.strip("/"), kind.endswith(ends[file])) for file, folder, kind in found]
 
 
 def _matching(names: Iterable[str], pattern: str) -> list[str]:
