@@ -107,7 +107,7 @@ def test_a_signal_saves_and_says_how_to_go_on(by: signal.Signals, base: Path, tm
 
 @pytest.mark.skipif(not Path("/dev/shm").is_dir() or os.geteuid() != 0, reason="mounts a small disk, which takes root")
 @pytest.mark.parametrize(("task", "size", "free"), [
-    ("classify", 2**21, 400_000),
+    ("classify", 2**21, 200_000),
     *(("pretrain", 2**22, free) for free in (20_000, 300_000)),  # too little for the corpus, and for the state
 ])  # fmt: skip
 def test_a_full_disk(task: str, size: int, free: int, base: Path, tmp_path: Path) -> None:
