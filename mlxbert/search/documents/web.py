@@ -238,4 +238,4 @@ def read_web_archive(data: bytes, name: str) -> Iterator[Document]:
     if not page.text.strip():
         raise UnreadableError("has no text")
     address = message["Snapshot-Content-Location"] or part["Content-Location"]
-    yield replace(page, fields=known(**page.fields, url=str(address or "").strip(), date=mail_date(message)))
+    yield replace(page, fields=known(**{**page.fields, "url": str(address or "").strip(), "date": mail_date(message)}))

@@ -49,7 +49,7 @@ class _Lane:
 
 
 class ResultMemory:
-    """The memory for answers, which any number of threads may claim; one answer has at most `max_bytes`."""
+    """The memory for results, which any number of threads may claim; those of a request have at most `max_bytes`."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes, self._lock = max_bytes, threading.Lock()

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from mlxbert.machine.device import mx
 from mlxbert.nn.embedder import Embedder
@@ -50,7 +50,12 @@ class TermInputs:
         self, network: Network, batch: Batch, targets: PretrainingTargets, teacher: Teacher | None = None
     ) -> None:
         self.network, self.batch, self.targets = network, batch, targets
-        self.teacher = cast(Teacher, teacher)  # only terms that learn from a teacher ask for it
+        self._teacher = teacher
+
+    @property
+    def teacher(self) -> Teacher:
+        assert self._teacher is not None  # only terms that learn from a teacher ask for it
+        return self._teacher
 
     @cached_property
     def output(self) -> EncoderOutput:
