@@ -12,7 +12,7 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, cast
+from typing import NamedTuple, TypeAlias, cast
 
 from mlxbert.errors import ArgumentError, InputError, MissingHeadError
 from mlxbert.explore.options import ExplainOptions
@@ -312,8 +312,14 @@ def _run(model: Model, encoding: Encoding, vectors: mx.array | None = None) -> E
         encoder.embeddings.word = table
 
 
-def _attribute(model: Model, explained: _Explained, options: ExplainOptions) -> tuple["Array", float, float]:
-    """Returns the shares (L,) of the tokens of an input in a score, the score, and the score of the baseline."""
+class _Attributed(NamedTuple):
+    shares: "Array"  # of the tokens of an input in a score, (L,)
+    score: float
+    baseline: float  # the score of an input without content
+
+
+def _attribute(model: Model, explained: _Explained, options: ExplainOptions) -> _Attributed:
+    """Computes the shares of the tokens with one of the methods."""
     table, encoding = model.network.encoder.embeddings.word, explained.encoding
     mask = model.tokenizer.token_id(model.tokenizer.mask_token or "")
     neutral = model.config.pad_token_id if options.method == "gradients" or mask is None else mask
@@ -322,7 +328,7 @@ def _attribute(model: Model, explained: _Explained, options: ExplainOptions) -> 
     here, there = table(ids), table(mx.where(mx.array([kept]), ids, neutral))
     score, baseline = _scores(model, explained, mx.concatenate([here, there]))
     attribute = _integrated if options.method == "gradients" else _occluded
-    return attribute(model, explained, here, there, options.steps), score, baseline
+    return _Attributed(attribute(model, explained, here, there, options.steps), score, baseline)
 
 
 def _scores(model: Model, explained: _Explained, vectors: mx.array) -> list[float]:
@@ -378,16 +384,16 @@ def _result(
     model: Model,
     texts: tuple[str, str | None],
     explained: Sequence[_Explained],
-    parts: Sequence[tuple["Array", float, float]],
+    parts: Sequence[_Attributed],
     method: str,
 ) -> Explanation:
     """Makes the result from the shares of one input, or of the inputs of two texts."""
     tokens: list[Share] = []
     words: list[Share] = []
     gap = 0.0
-    for number, (one, (found, score, baseline)) in enumerate(zip(explained, parts, strict=True)):
-        encoding, shares, spans = one.encoding, found.tolist(), one.spans
-        gap += score - baseline - sum(shares)
+    for number, (one, part) in enumerate(zip(explained, parts, strict=True)):
+        encoding, shares, spans = one.encoding, part.shares.tolist(), one.spans
+        gap += part.score - part.baseline - sum(shares)
         for token, share in enumerate(shares):
             which = (encoding.sequence_ids[token] or 0) + number
             start, end = map(one.restore, spans[token] or (0, 0))
@@ -405,8 +411,8 @@ def _result(
         texts[1],
         explained[0].target,
         method,
-        parts[0][1],
-        sum(baseline for _, _, baseline in parts) / len(parts),
+        parts[0].score,
+        sum(part.baseline for part in parts) / len(parts),
         gap if method == "gradients" else None,
         tuple(tokens),
         tuple(words),

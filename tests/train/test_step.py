@@ -27,9 +27,10 @@ from mlxbert.errors import DivergedError
 from mlxbert.goldens import golden_outputs
 from mlxbert.machine import device
 from mlxbert.machine.device import mx, scalar
+from mlxbert.nn import gpu
 from mlxbert.nn.heads import Network
 from mlxbert.text.batch import padded_length
-from mlxbert.train.loop import compiled_functions, data_order
+from mlxbert.train.loop import compiled_functions, data_order, optimizer_steps
 from mlxbert.train.loop.adamw import AdamW
 from mlxbert.train.loop.compiled_functions import Compiled, joined, split
 from mlxbert.train.loop.events import Evaluated, Saved, Step
@@ -73,6 +74,8 @@ def a_gpu(patch: pytest.MonkeyPatch, *, loop: bool = True, compiles: bool = Fals
             yield
         finally:
             mx.enable_compile()
+            for made in (gpu._fused, gpu._fused_rotation, optimizer_steps._compiled):
+                made.cache_clear()  # perhaps made while nothing was compiled
 
 
 def both(patch: pytest.MonkeyPatch, made: Callable[[], Any], *, compiles: bool = False) -> list[Any]:

@@ -128,11 +128,8 @@ def _linear(inputs: RandomInputs) -> Iterator[ComputedOperation]:
         arrays, run = [layer.weight, layer.bias], _with_parameters(layer, _AFFINE)
         for rows in (1, 5, 40, 1024) if inputs.wide else (40, 1024):
             (x, a), (up, u) = inputs.draw(rows, width), inputs.draw(rows, size)
-            title, expected = (
-                f"gradient of linear layer {width} -> {size}, {rows} rows",
-                (u @ weight, u.T @ a, u.sum(0)),
-            )
-            gradients = _vjp(run, [x, *arrays], up)
+            title = f"gradient of linear layer {width} -> {size}, {rows} rows"
+            expected, gradients = (u @ weight, u.T @ a, u.sum(0)), _vjp(run, [x, *arrays], up)
             yield from _of_each(title, ("input", *_AFFINE), gradients, expected, odd=is_odd(width, size))
 
 

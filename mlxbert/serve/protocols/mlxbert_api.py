@@ -51,10 +51,6 @@ class TaskBody(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=T
     model: str | None = None
     on_error: Literal["raise", "return"] = "raise"
 
-    def items(self) -> Sequence[Any]:
-        own: Any = self
-        return own.texts if hasattr(own, "texts") else own.pairs
-
 
 class TextsBody(TaskBody, kw_only=True):
     """The body of a task that takes texts.
@@ -64,6 +60,10 @@ class TextsBody(TaskBody, kw_only=True):
     """
 
     texts: list[str]
+
+    def items(self) -> Sequence[Any]:
+        """Returns the texts."""
+        return self.texts
 
 
 class TextsOrPairsBody(TaskBody, kw_only=True):
@@ -75,6 +75,10 @@ class TextsOrPairsBody(TaskBody, kw_only=True):
 
     texts: list[str | Pair]
 
+    def items(self) -> Sequence[Any]:
+        """Returns the texts and pairs."""
+        return self.texts
+
 
 class PairsBody(TaskBody, kw_only=True):
     """The body of a task that takes pairs of texts.
@@ -84,6 +88,10 @@ class PairsBody(TaskBody, kw_only=True):
     """
 
     pairs: list[Pair]
+
+    def items(self) -> Sequence[Any]:
+        """Returns the pairs."""
+        return self.pairs
 
 
 class QuestionsBody(TaskBody, kw_only=True):
