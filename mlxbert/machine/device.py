@@ -136,7 +136,7 @@ class _ThreadState:
 
     MLX keeps streams, random numbers and traces of compiled functions for each thread, and with them Python objects.
     Its own destructors run after Python's part of the thread, and before Python 3.13 after `Thread.join`. They abort
-    the process if Python is ending by then, and with MLX 0.32.1 also before.
+    the process if Python is ending by then.
     """
 
     def __init__(self) -> None:

@@ -268,7 +268,7 @@ def _local_attention(inputs: RandomInputs) -> Iterator[ComputedOperation]:
 def _fused(inputs: RandomInputs) -> Iterator[ComputedOperation]:
     """Checks that `gpu_attention.is_fused` knows for which shapes MLX computes attention in a single kernel.
 
-    Yields nothing on a device without Metal, or if MLX does not tell which kernel it uses, as in versions up to 0.32.1.
+    Yields nothing on a device without Metal.
     """
     if not (on_gpu() and gpu_attention.on_metal()):
         return
@@ -279,8 +279,6 @@ def _fused(inputs: RandomInputs) -> Iterator[ComputedOperation]:
             fused = True
         except ValueError:
             fused = False
-        except TypeError:  # an unknown argument
-            return
         yield ComputedOperation(
             f"attention of {queries} queries, head size {size}, in one kernel", mx.array(fused),
             np.array(gpu_attention.is_fused(size, queries, inputs.dtype, None, gradient=False)), exact=True,
