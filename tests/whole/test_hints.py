@@ -46,6 +46,7 @@ def test_weights_in_other_formats_say_what_to_do(tmp_path: Path, name: str, kind
         (b"\0" * 257 + b"ustar" + b"\0" * 300, "tar archive", "save the model again"),
         (archive(b"", **{"code/model.py": b"pass"}), "TorchScript", "save the state_dict"),  # type: ignore[arg-type]
     ],
+    ids=["tar", "TorchScript"],  # an archive has the time of its making in it
 )
 def test_torch_files_of_other_kinds_say_how_to_save_the_model(
     tmp_path: Path, content: bytes, problem: str, advice: str
