@@ -8,7 +8,7 @@ import os
 import platform
 import re
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Generator
 from datetime import date
 from pathlib import Path
@@ -24,7 +24,7 @@ class CpuTimes:
     """CPU seconds and numbers of tests by file, of the fast tests and of the slow ones."""
 
     def __init__(self) -> None:
-        self.seconds: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}
+        self.seconds: dict[bool, dict[str, float]] = {False: defaultdict(float), True: defaultdict(float)}
         self.tests: Counter[tuple[bool, str]] = Counter()
 
     @pytest.hookimpl(wrapper=True)
@@ -44,9 +44,8 @@ def table(times: CpuTimes) -> str:
         seconds = times.seconds[slow]
         number = sum(count for (kind, _), count in times.tests.items() if kind == slow)
         heads.append(f"{number:,} {name} tests: {sum(seconds.values()):.0f} s | |")
-        rows = [
-            f"`{file}`, {times.tests[slow, file]} tests | {value:.1f} |" for file, value in seconds.most_common(_ROWS)
-        ]
+        dearest = sorted(seconds.items(), key=lambda item: -item[1])[:_ROWS]
+        rows = [f"`{file}`, {times.tests[slow, file]} tests | {value:.1f} |" for file, value in dearest]
         columns.append(rows + [" | |"] * (_ROWS - len(rows)))
     lines = ["| " + " ".join(heads), "|---|---|---|---|", *(f"| {' '.join(row)}" for row in zip(*columns, strict=True))]
     return "\n".join(
