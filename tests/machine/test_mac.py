@@ -19,6 +19,7 @@ from mlxbert.machine import device, mac
 from mlxbert.machine.device import mx
 from mlxbert.machine.mac import Mac, problems
 from mlxbert.other_libraries import pip_install
+from tests.helpers.cases import together
 from tests.helpers.program import call
 from tests.helpers.rooms import needs
 
@@ -46,11 +47,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Make:
     """Makes this machine a Mac with some values of the kernel, seen by a Python that is built for an older system."""
 
     def made(
-        values: dict[str, str],
-        *,
-        python: str = "arm64",
-        tag: str | None = "macosx_15_0_arm64",
-        sdk: tuple[int, int] = OLD,
+        values: dict[str, str], python: str = "arm64", tag: str | None = "macosx_15_0_arm64", sdk: tuple[int, int] = OLD
     ) -> Mac:
         values = kernel(values, sdk)
 
@@ -72,7 +69,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Make:
     return made
 
 
-@pytest.mark.parametrize(
+@together(
     ("values", "others", "metal", "expected"),
     [
         (M2, {}, True, ()),
@@ -147,15 +144,9 @@ def test_advice_fits_how_the_environment_was_made(
     assert pip_install("torch") == install.replace("FOLDER", folder)
 
 
-@pytest.mark.parametrize(
+@together(
     ("values", "tag", "gain"),
-    [
-        (M5, None, 3.1),
-        (M5, None, None),
-        (M5, "macosx_26_0_arm64", 1.0),
-        (M2, None, 1.0),
-        ({**M5, "macos": "26.1"}, None, 1.0),
-    ],
+    [(M5, None, 3.1), (M5, None, None), (M5, "macosx_26_0_arm64", 1), (M2, None, 1), (M5 | {"macos": "26.1"}, None, 1)],
 )
 def test_matrix_units_that_work_or_are_not_there_are_no_problem(
     make: Make, values: dict[str, str], tag: str | None, gain: float | None
@@ -170,9 +161,8 @@ def test_products_are_compared_on_a_gpu_that_does_not_round_float32(
     from mlxbert.doctor import device_speed
 
     make(M5, tag=None)
-    monkeypatch.setattr(
-        device_speed, "measure_gflops", lambda size, runs, dtype: 3900.0 if dtype == mx.float32 else 4100.0
-    )
+    speeds = {mx.float32: 3900.0, mx.float16: 4100.0}
+    monkeypatch.setattr(device_speed, "measure_gflops", lambda size, runs, dtype: speeds[dtype])
     monkeypatch.setattr(mx, "is_available", lambda kind: True)
     for on_gpu, tf32, count in ((True, "0", 1), (True, "1", 0), (False, "0", 0)):
         monkeypatch.setattr(device_speed, "on_gpu", lambda on_gpu=on_gpu: on_gpu)
@@ -180,30 +170,18 @@ def test_products_are_compared_on_a_gpu_that_does_not_round_float32(
         assert ["1.1 times" in problem for problem in device_speed.mac_problems()] == [True] * count
 
 
-@pytest.mark.parametrize(
-    ("macos", "sdk", "expected"),
-    [
-        ("26.2", OLD, "26.2"), ("26.2", NEW, "26.2"), ("26.1.1", OLD, "26.1"), ("26.1.1", NEW, "26.1.1"),
-        ("27.0", OLD, "27.0"), ("15.6", OLD, "15.6"), ("14.7.1", NEW, "14.7.1"), ("11.0", OLD, "11.0"),
-    ],
-)  # fmt: skip
-def test_the_version_is_that_of_the_system_where_it_is_masked(
-    make: Make, macos: str, sdk: tuple[int, int], expected: str
-) -> None:
-    assert make({**M2, "macos": macos}, sdk=sdk).macos == expected
-
-
-@pytest.mark.parametrize(
+@together(
     ("darwin", "product", "expected"),
     [
-        ("20.6.0", "10.16", "11.6"),
-        ("19.6.0", "10.15.7", "10.15.7"),
-        ("", "15.6", "15.6"),
-        ("25", "16.2", "16.2"),
-        ("26.0.0", "26.4", "26.4"),
+        ("25.2.0", "16.2", "26.2"), ("25.2.0", "26.2", "26.2"), ("25.1.1", "16.1.1", "26.1"),
+        ("25.1.1", "26.1.1", "26.1.1"), ("26.0.0", "16.0", "27.0"), ("24.6.0", "15.6", "15.6"),
+        ("23.7.1", "14.7.1", "14.7.1"), ("20.0.0", "11.0", "11.0"), ("20.6.0", "10.16", "11.6"),
+        ("19.6.0", "10.15.7", "10.15.7"), ("", "15.6", "15.6"), ("25", "16.2", "16.2"), ("26.0.0", "26.4", "26.4"),
     ],
-)
-def test_a_kernel_of_another_kind_leaves_what_the_product_says(darwin: str, product: str, expected: str) -> None:
+)  # fmt: skip
+def test_the_version_is_that_of_the_kernel_where_the_one_of_the_product_is_masked(
+    darwin: str, product: str, expected: str
+) -> None:
     assert mac._macos(darwin, product) == expected
 
 
@@ -249,7 +227,7 @@ HEAT = "com.apple.system.thermalpressurelevel {}\n"
 
 
 @needs("doctor")
-@pytest.mark.parametrize(
+@together(
     ("battery", "settings", "heat", "expected"),
     [
         ("Battery Power", "lowpowermode         1", 2, ("Battery Power", "low power", "heavy")),
@@ -259,12 +237,7 @@ HEAT = "com.apple.system.thermalpressurelevel {}\n"
     ],
 )
 def test_power_and_heat_are_what_the_system_says(
-    make: Make,
-    monkeypatch: pytest.MonkeyPatch,
-    battery: str,
-    settings: str,
-    heat: int | str,
-    expected: tuple[str | None, ...],
+    make: Make, monkeypatch: pytest.MonkeyPatch, battery: str, settings: str, heat: object, expected: tuple[Any, ...]
 ) -> None:
     from mlxbert.doctor import mac_state
 
@@ -310,18 +283,13 @@ def test_the_footprint_has_the_memory_of_the_gpu(make: Make, monkeypatch: pytest
 @pytest.mark.slow
 def test_float32_is_float32_unless_the_user_says_otherwise() -> None:
     script = "import os; from mlxbert.machine.device import tf32; print(os.environ['MLX_ENABLE_TF32'], tf32())"
-    for given, expected in ((None, "0 False"), ("1", "1 True")):
-        environment = {name: value for name, value in os.environ.items() if name != "MLX_ENABLE_TF32"}
-        environment |= {"MLX_ENABLE_TF32": given} if given else {}
-        run = subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True
-        )
-        assert run.stdout.strip() == expected
+    kept = {name: value for name, value in os.environ.items() if name != "MLX_ENABLE_TF32"}
+    for given, expected in (({}, "0 False\n"), ({"MLX_ENABLE_TF32": "1"}, "1 True\n")):
+        assert subprocess.check_output([sys.executable, "-c", script], text=True, env=kept | given) == expected
 
 
 @pytest.mark.slow
 def test_a_mac_never_imports_the_backend_of_a_linux_cpu() -> None:
-    """In a process that takes itself for a Mac's."""
     code = """
 import sys
 sys.platform = "darwin"
@@ -337,8 +305,7 @@ loss = lambda network: network(mx.ones((2, 5), mx.int32)).last_hidden_state.sum(
 mx.eval(nn.value_and_grad(model.network, loss)(model.network))
 print([name for name in sys.modules if name.startswith("mlxbert.cpu")])
 """
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.splitlines() == ["capital", "(1, 384)", "[]"]
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "capital\n(1, 384)\n[]\n"
 
 
 @needs("doctor")
@@ -353,7 +320,7 @@ def test_doctor_says_what_is_wrong(make: Make) -> None:
     assert found["chip"] == "Apple M2" and found["macos"] == "15.6" and found["wheel_for"] == "macosx_15_0_arm64"
 
 
-@pytest.mark.parametrize(
+@together(
     ("value", "on"),
     [("0", False), ("1", True), ("", False), ("banana", False), (" 2x", True), ("9" * 5000, True), ("\u0661", False)],
 )
@@ -427,22 +394,20 @@ def test_a_report_is_asked_for_where_nothing_can_be_written(
 
 
 @needs("doctor")
-def test_other_systems_are_not_asked(unreported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_systems_are_not_asked_and_reports_are_of_apple_chips(
+    unreported: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlxbert.doctor import reported_chips
+
     facts = {"device": "gpu", "gpu_found": True, "blas": None, "blas_hint": None, "chip": "NVIDIA H200"}
     monkeypatch.setattr(device, "describe", lambda: facts)
     assert "report" not in call("doctor").err and not unreported.exists()
-
-
-@needs("doctor")
-def test_reports_are_complete_and_of_apple_chips() -> None:
-    from mlxbert.doctor import reported_chips
-
     for one in reported_chips.reports():
         assert one.keys() == {*reported_chips.FIELDS} and one["chip"].startswith("Apple ")
 
 
 @needs("search")
-@pytest.mark.parametrize(("system", "before", "expected"), [("darwin", 0, 10), ("linux", 0, 10), ("linux", 15, 0)])
+@together(("system", "before", "expected"), [("darwin", 0, 10), ("linux", 0, 10), ("linux", 15, 0)])
 def test_other_programs_go_first(monkeypatch: pytest.MonkeyPatch, system: str, before: int, expected: int) -> None:
     from mlxbert.search import power
 
@@ -461,21 +426,13 @@ def test_other_programs_go_first(monkeypatch: pytest.MonkeyPatch, system: str, b
 
 
 @needs("search")
-@pytest.mark.parametrize(
+@together(
     ("output", "expected"),
     [
-        (
-            "Now drawing from 'AC Power'\n -InternalBattery-0 (id=1)\t95%; charging; 0:20 remaining\n",
-            False,
-        ),
-        ("Now drawing from 'AC Power'\n", False),
-        ("Now drawing from 'Battery Power'\n -InternalBattery-0 (id=1)\t95%; discharging; 5:12 remaining\n", True),
-        ("Now drawing from 'UPS Power'\n", True),
-        ("", None),
-        (FileNotFoundError(2, "no pmset"), None),
-        (subprocess.TimeoutExpired("pmset", 10), None),
+        (SOURCE.format("AC Power"), False), (SOURCE.format("Battery Power"), True), (SOURCE.format("UPS Power"), True),
+        ("", None), (FileNotFoundError(2, "no pmset"), None), (subprocess.TimeoutExpired("pmset", 10), None),
     ],
-)
+)  # fmt: skip
 def test_where_a_mac_draws_its_power_from(
     monkeypatch: pytest.MonkeyPatch, output: str | Exception, expected: bool | None
 ) -> None:
@@ -497,7 +454,7 @@ def test_where_a_mac_draws_its_power_from(
 
 
 @needs("search")
-@pytest.mark.parametrize(
+@together(
     ("supplies", "expected"),
     [
         ([], False),
@@ -515,10 +472,12 @@ def test_where_linux_draws_its_power_from(
 ) -> None:
     from mlxbert.search import power
 
-    monkeypatch.setattr(power, "_SUPPLIES", tmp_path)
+    folder = tmp_path / str(len([*tmp_path.iterdir()]))
+    folder.mkdir()
+    monkeypatch.setattr(power, "_SUPPLIES", folder)
     for number, values in enumerate(supplies):
-        (tmp_path / f"{number}").mkdir()
+        (folder / f"{number}").mkdir()
         for name, value in zip(("type", "scope", "status", "online"), values.split(), strict=False):
             if value != "-":
-                (tmp_path / f"{number}" / name).write_text(f"{value}\n")
+                (folder / f"{number}" / name).write_text(f"{value}\n")
     assert power.on_battery() == expected
