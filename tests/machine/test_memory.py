@@ -6,21 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from mlxbert import inspect, load, loading, memory_estimate
-from mlxbert.config import (
-    Absolute,
-    Alibi,
-    Disentangled,
-    Dropout,
-    EncoderConfig,
-    PreNorm,
-    RelativeBias,
-    Rotary,
-    Rotation,
-)
+from mlxbert import config as facts, inspect, load, loading, memory_estimate
+from mlxbert.config import Absolute, Alibi, Disentangled, Dropout, EncoderConfig, PreNorm, Rotary, Rotation
 from mlxbert.folders.inspect import fit
 from mlxbert.folders.inspection import Fit
 from mlxbert.machine import device, mac
@@ -32,6 +23,7 @@ from mlxbert.nn.ops import inference
 from mlxbert.text.batch import BATCH_TOKENS, default_batch_tokens
 from mlxbert.weights.find_model import find_model
 from mlxbert.weights.model_source import ModelRef
+from tests.helpers.cases import together
 from tests.helpers.program import call, terminal
 from tests.helpers.rooms import needs
 from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config
@@ -46,7 +38,9 @@ MACS = {  # chip, memory, recommended working set, tokens of a batch
     "A18 Pro": ("Apple A18 Pro", 8 * GIB, 5726623744, 4096),
     "virtual": ("Apple Paravirtual device", 7 * GIB, 4 * GIB, 4096),
 }
+H100 = "NVIDIA H100 80GB HBM3", 80 * GIB
 Limits = dict[str, int]
+Become = Callable[..., None]
 DROPOUT = Dropout(embeddings=0.1, attention=0.1, attention_output=0.1, feed_forward=0.1)
 
 
@@ -61,7 +55,7 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> Limits:
 
 
 @pytest.fixture
-def become(monkeypatch: pytest.MonkeyPatch, limits: Limits) -> Callable[..., None]:
+def become(monkeypatch: pytest.MonkeyPatch, limits: Limits) -> Become:
     """Makes this machine one with a GPU: a Mac, or one with CUDA."""
 
     def made(chip: str, memory: int, recommended: int | None = None) -> None:
@@ -77,17 +71,21 @@ def become(monkeypatch: pytest.MonkeyPatch, limits: Limits) -> Callable[..., Non
         monkeypatch.setattr(mx, "is_available", lambda kind: True)
         monkeypatch.setattr(mx.metal, "is_available", lambda: metal)
         monkeypatch.setattr(mx, "device_info", lambda kind=None: info)
-        monkeypatch.setattr(mx, "set_default_device", lambda chosen: None)
-        monkeypatch.setattr(mx, "default_device", lambda: SimpleNamespace(type=mx.DeviceType.gpu))
+        compute_on(monkeypatch, mx.DeviceType.gpu)
 
     return made
+
+
+def compute_on(monkeypatch: pytest.MonkeyPatch, kind: mx.DeviceType) -> None:
+    monkeypatch.setattr(mx, "set_default_device", lambda chosen: None)
+    monkeypatch.setattr(mx, "default_device", lambda: SimpleNamespace(type=kind))
 
 
 @needs("doctor")
 @pytest.mark.usefixtures("small_products")
 @pytest.mark.parametrize(("chip", "memory", "recommended", "tokens"), MACS.values(), ids=MACS)
 def test_limits_and_batches_are_those_of_the_mac(
-    become: Callable[..., None], limits: Limits, chip: str, memory: int, recommended: int, tokens: int
+    become: Become, limits: Limits, chip: str, memory: int, recommended: int, tokens: int
 ) -> None:
     from mlxbert.doctor.commands import doctor as machine
 
@@ -101,12 +99,9 @@ def test_limits_and_batches_are_those_of_the_mac(
     assert report["cache_limit_gib"] == 1 and report["batch_tokens"] == tokens
 
 
-def test_with_8_gb_or_an_unknown_chip_a_gpu_is_small() -> None:
+def test_cuda_keeps_its_limits_and_batches(become: Become, limits: Limits) -> None:
     assert mac.gpu_size("Apple M2 Pro", 8 * GIB) == mac.gpu_size("Apple A18 Pro", 16 * GIB) == "small"
-
-
-def test_cuda_keeps_its_limits_and_batches(become: Callable[..., None], limits: Limits) -> None:
-    become("NVIDIA H100 80GB HBM3", 80 * GIB)
+    become(*H100)
     device.use()
     device.fit_cache()
     assert limits == {"cache": GIB} and default_batch_tokens() == 16384
@@ -121,8 +116,7 @@ def test_a_cpu_keeps_its_limits_and_batches(monkeypatch: pytest.MonkeyPatch, lim
 
     monkeypatch.setattr(mx, "is_available", lambda kind: kind == mx.cpu)
     monkeypatch.setattr(mx.metal, "is_available", lambda: False)
-    monkeypatch.setattr(mx, "set_default_device", lambda chosen: None)
-    monkeypatch.setattr(mx, "default_device", lambda: SimpleNamespace(type=mx.DeviceType.cpu))
+    compute_on(monkeypatch, mx.DeviceType.cpu)
     device.use()
     device.fit_cache()
     device.reset_cache()
@@ -131,18 +125,14 @@ def test_a_cpu_keeps_its_limits_and_batches(monkeypatch: pytest.MonkeyPatch, lim
     assert report["cache_limit_gib"] is None and report["memory_limit_gib"] == 2 and report["batch_tokens"] == 2048
 
 
-def test_the_cpu_of_a_mac_has_the_batches_of_a_cpu(
-    become: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+def test_a_mac_trains_in_float32_and_its_cpu_has_the_batches_of_a_cpu(
+    become: Become, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     become(*MACS["M4 Max"][:3])
-    monkeypatch.setattr(mx, "default_device", lambda: SimpleNamespace(type=mx.DeviceType.cpu))
-    assert default_batch_tokens() == 2048
-
-
-def test_a_gpu_trains_in_float32_on_a_mac(become: Callable[..., None]) -> None:
-    become(*MACS["M1, 8 GB"][:3])
     assert [device.choose_dtype(training=training) for training in (False, True)] == [mx.float16, mx.float32]
     assert device.choose_dtype("bfloat16", training=True) == mx.bfloat16
+    compute_on(monkeypatch, mx.DeviceType.cpu)
+    assert default_batch_tokens() == 2048
 
 
 @needs("train")
@@ -157,17 +147,13 @@ def test_training_keeps_what_an_update_took_and_inference_a_gibibyte(
     monkeypatch.setattr(mx, "device_info", lambda kind=None: {"max_recommended_working_set_size": recommended})
     monkeypatch.setattr(mx, "get_peak_memory", lambda: 3 * GIB)
     monkeypatch.setattr(mx, "get_active_memory", lambda: 2 * GIB)
-    events: Iterator[Any] = make_run().events()
-    assert "cache" not in limits
-    next(events)
-    assert limits["cache"] == bound
-    assert steps(events) and limits["cache"] == GIB
-    limits.clear()
-    interrupted = make_run().events()
-    next(interrupted)
-    assert limits["cache"] == bound
-    interrupted.close()  # type: ignore[attr-defined]
-    assert limits["cache"] == GIB
+    for end in (steps, lambda events: events.close()):  # at the end, and interrupted
+        events: Iterator[Any] = make_run().events()
+        assert "cache" not in limits
+        next(events)
+        assert limits["cache"] == bound
+        end(events)
+        assert limits.pop("cache") == GIB
 
 
 def _config(**changes: Any) -> EncoderConfig:
@@ -175,13 +161,19 @@ def _config(**changes: Any) -> EncoderConfig:
     return tiny_config(**sizes, layer_schedule=tuple(range(3)), **{"dropout": DROPOUT} | changes)
 
 
+_PRE = {"block": PreNorm(), "gated": True, "dropout": Dropout()}
 CONFIGS = {
     "BERT": _config(positions=Absolute(TEXT)),
-    "ModernBERT": _config(
-        positions=Rotary(TEXT, (Rotation(1e4),) * 3), block=PreNorm(), gated=True, dropout=Dropout(attention=0.0)
-    ),
+    "ModernBERT": _config(positions=Rotary(TEXT, (Rotation(1e4),) * 3), **_PRE),
     "DeBERTa": _config(positions=Disentangled(TEXT, None, TEXT, 0, True, True, True, True)),
 }
+
+
+def _network(config: EncoderConfig) -> Network:
+    network = Network(config, ())
+    network.eval()
+    mx.eval(network.parameters())
+    return network
 
 
 def _peak(compute: Callable[[], Any]) -> int:
@@ -197,11 +189,8 @@ def _peak(compute: Callable[[], Any]) -> int:
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_estimates_are_near_what_is_measured(config: EncoderConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the graph of a GPU, in one stream."""
-    network = Network(config, ())
-    network.eval()
-    mx.eval(network.parameters())
-    arrays = dict(nn.utils.tree_flatten(network.parameters()))
-    parameters = sum(array.size for array in arrays.values())
+    network = _network(config)
+    parameters = sum(array.size for _, array in nn.utils.tree_flatten(network.parameters()))
     found = fit(config, parameters, {"float32": 4 * parameters}, TEXT)
     monkeypatch.setattr(ops, "on_gpu", lambda: True)
     monkeypatch.setattr("mlxbert.cpu.cores.cpu_streams", lambda batch: [])
@@ -215,12 +204,11 @@ def test_estimates_are_near_what_is_measured(config: EncoderConfig, monkeypatch:
 
 
 LONG = 2048
-ROTARY = {"block": PreNorm(), "gated": True, "dropout": Dropout()}
 LONG_CONFIGS = {
-    "windows": _config(positions=Rotary(LONG, (Rotation(1e4), *[Rotation(1e4, window=64)] * 2)), **ROTARY),
-    "shared keys": _config(positions=Rotary(LONG, (Rotation(1e4, causal=True),) * 3), num_key_value_heads=1, **ROTARY),
+    "windows": _config(positions=Rotary(LONG, (Rotation(1e4), *[Rotation(1e4, window=64)] * 2)), **_PRE),
+    "shared keys": _config(positions=Rotary(LONG, (Rotation(1e4, causal=True),) * 3), num_key_value_heads=1, **_PRE),
     "ALiBi": _config(positions=Alibi(LONG), gated=True),
-    "bias": _config(positions=RelativeBias(Absolute(LONG))),
+    "bias": _config(positions=facts.RelativeBias(Absolute(LONG))),
 }
 
 
@@ -228,10 +216,7 @@ LONG_CONFIGS = {
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, scores are not computed in blocks")
 @pytest.mark.parametrize("config", LONG_CONFIGS.values(), ids=LONG_CONFIGS)
 def test_a_long_text_takes_less_than_estimated_and_more_than_a_third_of_it(config: EncoderConfig) -> None:
-    network = Network(config, ())
-    network.eval()
-    mx.eval(network.parameters())
-    ids = mx.zeros((1, LONG), mx.int32)
+    network, ids = _network(config), mx.zeros((1, LONG), mx.int32)
     with inference():
         measured = _peak(lambda: network.encoder(ids).last_hidden_state)
     assert measured < memory_estimate.of_text(config, LONG, mx.float32) < 3 * measured
@@ -241,9 +226,7 @@ def test_hidden_states_that_nobody_asked_for_take_no_memory() -> None:
     length = LONG // 4
 
     def peak(layers: int) -> int:
-        network = Network(replace(_config(positions=Absolute(length)), layer_schedule=tuple(range(layers))), ())
-        network.eval()
-        mx.eval(network.parameters())
+        network = _network(replace(_config(positions=Absolute(length)), layer_schedule=tuple(range(layers))))
         with inference():
             return _peak(lambda: network.encoder(mx.zeros((1, length), mx.int32)).last_hidden_state)
 
@@ -260,24 +243,17 @@ def test_inspect_says_what_the_longest_text_takes(tmp_path: Path) -> None:
     assert ("4,096 tokens" in shown) == (about["fit"]["longest"] > about["fit"]["batch"])
 
 
-def test_a_long_text_in_one_kernel_takes_no_scores(become: Callable[..., None]) -> None:
+def test_a_long_text_in_one_kernel_takes_no_scores(become: Become) -> None:
     def taken(**changes: Any) -> float:
         """Bytes, as a share of three arrays of the scores of both heads."""
         return memory_estimate.of_text(_config(**changes), 8192, mx.float16) / (3 * 2 * 8192 * 8192 * 2)
 
     rotary = Rotary(8192, (Rotation(1e4),) * 3)
-    for one in (MACS["M4 Max"][:3], ("NVIDIA H100 80GB HBM3", 80 * GIB)):
+    for one in (MACS["M4 Max"][:3], H100):
         become(*one)
         assert taken(positions=rotary, own_head_size=128) < 0.1
         assert taken(positions=rotary, own_head_size=256) > 1
         assert 1 / 8 < taken(positions=Alibi(8192), own_head_size=64) < 1 / 4
-
-
-@needs("train")
-def test_the_batch_of_training_is_that_of_its_options() -> None:
-    from mlxbert.train.options.loop_options import TrainingOptions
-
-    assert TrainingOptions.batch_size == TEXTS and BATCH_TOKENS["small"] == TEXTS * TEXT
 
 
 LARGE = tiny_config(
@@ -290,7 +266,7 @@ def _large(parameters: int = 335_000_000) -> Fit:
     return fit(LARGE, parameters, {"float16": 2 * parameters, "bfloat16": 2 * parameters}, 512)
 
 
-def test_a_large_model_runs_on_a_small_mac_and_is_trained_on_a_larger_one(become: Callable[..., None]) -> None:
+def test_a_large_model_runs_on_a_small_mac_and_is_trained_on_a_larger_one(become: Become) -> None:
     become(*MACS["M1, 8 GB"][:3])
     small = _large()
     assert (small.device, small.dtype, small.available) == ("gpu", "float16", MACS["M1, 8 GB"][2])
@@ -298,16 +274,12 @@ def test_a_large_model_runs_on_a_small_mac_and_is_trained_on_a_larger_one(become
     assert small.fits and small.finetuning_fits is False
     become(*MACS["M4 Max"][:3])
     assert _large().finetuning_fits and _large().batch == 4 * small.batch
-
-
-def test_training_takes_16_bytes_for_a_parameter_and_a_copy_in_half_precision(become: Callable[..., None]) -> None:
-    become(*MACS["M4 Max"][:3])
     assert _large(1001).finetuning - _large(1).finetuning == 16 * 1000
-    become("NVIDIA H100 80GB HBM3", 80 * GIB)
+    become(*H100)  # with a copy in half precision
     assert _large(1001).finetuning - _large(1).finetuning == 18 * 1000
 
 
-def test_inspect_says_what_fits_and_what_takes_less(become: Callable[..., None]) -> None:
+def test_inspect_says_what_fits_and_what_takes_less(become: Become) -> None:
     become("Apple M1", 8 * GIB, GIB)
     found = call("inspect", "builtin").lines[0]
     about = found["fit"]
@@ -333,7 +305,7 @@ def test_what_does_not_fit_is_said_before_weights_are_read_and_loaded_all_the_sa
         monkeypatch.setattr(device, "unused_memory", lambda available=available: available)
         assert load("builtin").network.heads and len(warnings) == said
     with monkeypatch.context() as patched, pytest.raises(InterruptedError):
-        patched.setattr(loading, "build_network", _interrupted)
+        patched.setattr(loading, "build_network", Mock(side_effect=InterruptedError))
         load("builtin", task="embed")
     assert len(warnings) == 2 and "builtin" in warnings[1]
     monkeypatch.setattr(device, "available_memory", lambda: None)
@@ -342,15 +314,12 @@ def test_what_does_not_fit_is_said_before_weights_are_read_and_loaded_all_the_sa
     assert len(warnings) == 2
 
 
-def _interrupted(*args: Any, **options: Any) -> None:
-    raise InterruptedError
-
-
 @needs("train")
 def test_training_says_what_its_weights_take(warnings: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     from mlxbert.train.base_model import BaseModel
     from mlxbert.train.options.loop_options import TrainingOptions
 
+    assert TrainingOptions.batch_size == TEXTS and BATCH_TOKENS["small"] == TEXTS * TEXT
     base = BaseModel(ref=ModelRef("builtin"), files=find_model(ModelRef("builtin")))
     total = inspect("builtin").parameters["total"]
 
@@ -364,24 +333,21 @@ def test_training_says_what_its_weights_take(warnings: list[str], monkeypatch: p
     assert not warned(4 * total, lora=8) and not warned(4 * total, freeze=base.load().config.num_stored_layers)
 
 
-@pytest.mark.parametrize(
+@together(
     ("stated", "limit", "held", "kept", "expected"),
     [
         ("MemTotal: 8388608 kB\nMemFree: 9 kB\nMemAvailable:    1048576 kB\nCached: 9 kB\n", 8, 0, 0, 1),
         ("MemAvailable:    1048576 kB\n", 8, 2, 3, 4),  # what MLX keeps for this process is free
-        ("MemAvailable:    9437184 kB\n", 8, 2, 3, 6),
-        ("MemAvailable:    9437184 kB\n", 1, 2, 0, 0),
-        ("MemTotal: 8388608 kB\n", 8, 2, 0, 6),
-        (None, 8, 2, 0, 6),
+        ("MemAvailable:    9437184 kB\n", 8, 2, 3, 6), ("MemAvailable:    9437184 kB\n", 1, 2, 0, 0),
+        ("MemTotal: 8388608 kB\n", 8, 2, 0, 6), (None, 8, 2, 0, 6),
     ],
-)
+)  # fmt: skip
 def test_free_is_what_neither_other_programs_nor_this_one_hold(
     stated: str | None, limit: int, held: int, kept: int, expected: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """All in GiB."""
-    if stated is not None:
-        (tmp_path / "meminfo").write_text(stated)
-    monkeypatch.setattr(device, "_MEMINFO", tmp_path / "meminfo")
+    (tmp_path / "meminfo").write_text(stated or "")
+    monkeypatch.setattr(device, "_MEMINFO", tmp_path / ("nothing" if stated is None else "meminfo"))
     monkeypatch.setattr(device, "available_memory", lambda: limit * GIB)
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(mx, "get_active_memory", lambda: held * GIB)
@@ -390,7 +356,7 @@ def test_free_is_what_neither_other_programs_nor_this_one_hold(
 
 
 def test_memory_that_other_programs_hold_is_said(
-    become: Callable[..., None], warnings: list[str], monkeypatch: pytest.MonkeyPatch
+    become: Become, warnings: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     become(*MACS["M4, 16 GB"][:3])
     monkeypatch.setattr(mac, "unused_memory", lambda: 300_000_000)
