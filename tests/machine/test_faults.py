@@ -7,28 +7,20 @@ import pytest
 from mlxbert.errors import DeviceError, OutOfMemoryError
 from mlxbert.machine.device import mx
 from mlxbert.machine.device_errors import DEFAULT_HINT, StoppedError, device_errors, errors_seen
-from tests.helpers.faults import (
-    DISPLAY,
-    MEMORY,
-    NO_FAULTS,
-    OTHER,
-    REFUSED,
-    STOPPED,
-    TOO_LONG,
-    VICTIM,
-    LateDevice,
-)
+from tests.helpers import faults
+from tests.helpers.cases import together
+from tests.helpers.faults import DISPLAY, MEMORY, STOPPED, VICTIM, LateDevice
 
 ADVICE = {  # a part of the hint that the other hints do not have
-    **dict.fromkeys([*MEMORY, *TOO_LONG], "batch_tokens"),
+    **dict.fromkeys([*MEMORY, *faults.TOO_LONG], "batch_tokens"),
     DISPLAY: "AGX_RELAX_CDM_CTXSTORE_TIMEOUT=1",
     VICTIM: "start it again",
-    REFUSED: "start the command again",
-    **dict.fromkeys(OTHER, "mlxbert doctor --check"),
+    faults.REFUSED: "start the command again",
+    **dict.fromkeys(faults.OTHER, "mlxbert doctor --check"),
 }
 
 
-@pytest.mark.parametrize("sentence", ADVICE)
+@together("sentence", ADVICE)
 def test_an_error_of_the_device(sentence: str) -> None:
     with pytest.raises(DeviceError) as found, device_errors("a smaller batch_tokens="):
         raise RuntimeError(sentence)
@@ -38,7 +30,7 @@ def test_an_error_of_the_device(sentence: str) -> None:
     assert {part for part in ADVICE.values() if part in str(found.value.hint)} == {ADVICE[sentence]}
 
 
-@pytest.mark.parametrize("sentence", NO_FAULTS)
+@together("sentence", faults.NO_FAULTS)
 def test_another_error_stays_what_it_is(sentence: str) -> None:
     problem = RuntimeError(sentence)
     with pytest.raises(RuntimeError) as found, device_errors():
@@ -77,14 +69,12 @@ def test_an_error_that_comes_late_is_that_of_what_was_done(
         pass
 
 
-def test_work_that_is_discarded_after_an_error_does_not_hide_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_that_is_discarded_after_an_error_hides_neither_it_nor_an_error_of_python(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     device = LateDevice(monkeypatch, sentence=VICTIM)
     with pytest.raises(StoppedError, match="ImpactingInteractivity"), device_errors(), device_errors():
         device.fail()
         raise RuntimeError(DISPLAY)
-
-
-def test_where_the_device_is_well_another_error_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    LateDevice(monkeypatch)
     with pytest.raises(ValueError, match="one"), device_errors():
         raise ValueError("one")

@@ -20,13 +20,14 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="MLX runs on CUD
 
 
 @pytest.fixture(autouse=True)
-def process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A process that has not begun yet, with its cache in the folder of the test."""
+def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The folder of the kernels of an H200; no process has begun yet."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv(VARIABLE, "")  # so that it is unset afterwards
     monkeypatch.delenv(VARIABLE)
     monkeypatch.setattr(kernel_cache, "_process", None)
     monkeypatch.setattr(kernel_cache.atexit, "register", lambda call: None)  # type: ignore[attr-defined]
+    return tmp_path / "mlxbert" / "ptx" / "0.32.4-9.0"
 
 
 def begin(patch: pytest.MonkeyPatch, version: str = "0.32.4", gpu: dict[str, object] = H200) -> Path:
@@ -37,8 +38,7 @@ def begin(patch: pytest.MonkeyPatch, version: str = "0.32.4", gpu: dict[str, obj
     return Path(os.environ[VARIABLE])
 
 
-def kept(tmp_path: Path, name: str = "0.32.4-9.0") -> list[str]:
-    folder = tmp_path / "mlxbert" / "ptx" / name
+def kept(folder: Path) -> list[str]:
     found = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     return sorted(str(path) for path in found if not path.parts[0].startswith("process-"))
 
@@ -61,34 +61,24 @@ def both(*names: str) -> list[str]:
     return sorted(f"{name}{ending}" for name in names for ending in (".ptx", ".txt"))
 
 
-def test_a_later_process_has_the_kernels_of_earlier_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_later_process_has_the_kernels_of_earlier_ones(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = begin(monkeypatch)
     compiled(first, "gelu", LONG)
-    assert kept(tmp_path) == []  # half of a file may be there
+    assert kept(folder) == []  # half of a file may be there
+    move_compiled()
+    assert kept(folder) == both("gelu", LONG) and first.exists()
+    compiled(first, "relu")
     end()
-    assert kept(tmp_path) == both("gelu", LONG) and not first.exists()
+    assert kept(folder) == both("gelu", LONG, "relu") and not first.exists()
     second = begin(monkeypatch)
-    assert has(second, "gelu", LONG)
+    assert has(second, "gelu", LONG, "relu")
     compiled(second, "softmax", LONG + "-2", "a")
     end()
     assert has(begin(monkeypatch), "gelu", LONG, "softmax", LONG + "-2", "a")
-    folder = tmp_path / "mlxbert" / "ptx" / "0.32.4-9.0"
-    assert not any((folder / name).is_symlink() for name in kept(tmp_path))
+    assert not any((folder / name).is_symlink() for name in kept(folder))
 
 
-def test_what_is_compiled_is_moved_on_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = begin(monkeypatch)
-    compiled(own, "gelu")
-    move_compiled()
-    assert kept(tmp_path) == both("gelu") and own.exists()
-    compiled(own, "softmax")
-    move_compiled()
-    assert kept(tmp_path) == both("gelu", "softmax")
-
-
-def test_two_processes_at_the_same_time_keep_the_kernels_of_both(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_processes_at_the_same_time_keep_the_kernels_of_both(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = begin(monkeypatch)
     state = kernel_cache._process
     second = begin(monkeypatch)
@@ -98,32 +88,30 @@ def test_two_processes_at_the_same_time_keep_the_kernels_of_both(
     end()
     monkeypatch.setattr(kernel_cache, "_process", state)
     end()
-    assert kept(tmp_path) == both("gelu", LONG, "softmax")
+    assert kept(folder) == both("gelu", LONG, "softmax")
 
 
-def test_half_of_a_kernel_is_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_of_a_kernel_is_compiled_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process is between both files, or was killed there: nothing is written through a link."""
-    folder = tmp_path / "mlxbert" / "ptx" / "0.32.4-9.0"
     begin(monkeypatch)
     (folder / "gelu.txt").write_text("functions")
     compiled(begin(monkeypatch), "gelu")
     assert (folder / "gelu.txt").read_text() == "functions"
     end()
-    assert kept(tmp_path) == both("gelu") and (folder / "gelu.txt").read_text() == "gelu.txt"
+    assert kept(folder) == both("gelu") and (folder / "gelu.txt").read_text() == "gelu.txt"
 
 
-def test_versions_and_kinds_of_gpu_have_kernels_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    others: list[dict[str, object]] = [{"architecture": "sm_121a"}, {"device_name": "GB10 / test"}]
-    for version, gpu in (("0.32.4", H200), ("0.33.0", H200), ("0.32.4", others[0]), ("0.32.4", others[1])):
-        begin(monkeypatch, version, gpu)
-    assert {path.name for path in (tmp_path / "mlxbert" / "ptx").iterdir()} == {
-        "0.32.4-9.0", "0.33.0-9.0", "0.32.4-sm_121a", "0.32.4-GB10-test",
-    }  # fmt: skip
+def test_versions_and_kinds_of_gpu_have_kernels_of_their_own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin(monkeypatch, "0.33.0")
+    others: list[dict[str, object]] = [H200, {"architecture": "sm_121a"}, {"device_name": "GB10 / test"}]
+    for gpu in others:
+        begin(monkeypatch, gpu=gpu)
+    found = {path.name for path in folder.parent.iterdir()}
+    assert found == {"0.32.4-9.0", "0.33.0-9.0", "0.32.4-sm_121a", "0.32.4-GB10-test"}
 
 
-def test_what_killed_processes_left_is_removed_and_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_killed_processes_left_is_removed_and_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     killed = 2**22 + 1  # more than a system has
-    folder = tmp_path / "mlxbert" / "ptx" / "0.32.4-9.0"
     names = {
         "left": f"process-{killed}@{MACHINE}-a", "running": f"process-{os.getppid()}@{MACHINE}-b",
         "elsewhere": f"process-{killed}@another-c", "long ago": f"process-{killed}@another-d",
@@ -132,7 +120,7 @@ def test_what_killed_processes_left_is_removed_and_not_used(tmp_path: Path, monk
         (folder / name).mkdir(parents=True, mode=0o700)
         (folder / name / "half.ptx").write_text("co")
     folder.chmod(0o700)
-    (tmp_path / "mlxbert" / "ptx").chmod(0o700)
+    folder.parent.chmod(0o700)
     os.utime(folder / names["long ago"], (time.time() - 30 * 24 * 3600,) * 2)
     own = begin(monkeypatch)
     assert {kind for kind, name in names.items() if (folder / name).exists()} == {"running", "elsewhere"}
@@ -149,34 +137,29 @@ def test_the_folder_that_a_user_names_is_left_alone(tmp_path: Path, monkeypatch:
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_process_that_another_one_starts_has_a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_another_one_starts_has_a_folder_of_its_own(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = begin(monkeypatch)
+    compiled(first, "gelu")
+    with monkeypatch.context() as fork:
+        fork.setattr(os, "getpid", lambda: 1)
+        end()
+    assert first.exists() and kept(folder) == []
     monkeypatch.setattr(kernel_cache, "_process", None)
     keep_kernels("0.32.4", H200)  # with the environment of the other
     assert Path(os.environ[VARIABLE]) != first
 
 
-def test_a_fork_leaves_the_folder_of_its_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = begin(monkeypatch)
-    compiled(own, "gelu")
-    with monkeypatch.context() as fork:
-        fork.setattr(os, "getpid", lambda: 1)
-        end()
-    assert own.exists() and kept(tmp_path) == []
-
-
 def test_where_nothing_can_be_written_or_others_can_write_nothing_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/none")
-    keep_kernels("0.32.4", H200)
-    assert VARIABLE not in os.environ
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    folder = tmp_path / "mlxbert" / "ptx" / "0.32.4-9.0"
     folder.mkdir(parents=True)
     folder.chmod(0o777)
-    keep_kernels("0.32.4", H200)
-    assert VARIABLE not in os.environ
+    for cache in ("/proc/none", str(tmp_path)):
+        monkeypatch.setenv("XDG_CACHE_HOME", cache)
+        keep_kernels("0.32.4", H200)
+        assert VARIABLE not in os.environ
 
 
 def test_that_kernels_are_built_is_said_once_for_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +197,6 @@ ENDS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ends", ENDS)
-def test_kernels_are_kept_however_a_process_ends(ends: str, tmp_path: Path) -> None:
+def test_kernels_are_kept_however_a_process_ends(ends: str, folder: Path) -> None:
     subprocess.run([sys.executable, "-c", CODE + ENDS[ends]], capture_output=True, check=False)
-    assert kept(tmp_path, "0.32.4-sm_90a") == ["gelu.ptx"]
-    assert len([*(tmp_path / "mlxbert" / "ptx" / "0.32.4-sm_90a").iterdir()]) == 1
+    assert [path.name for path in folder.with_name("0.32.4-sm_90a").rglob("*")] == ["gelu.ptx"]

@@ -161,7 +161,7 @@ def _config(**changes: Any) -> EncoderConfig:
     return tiny_config(**sizes, layer_schedule=tuple(range(3)), **{"dropout": DROPOUT} | changes)
 
 
-_PRE = {"block": PreNorm(), "gated": True, "dropout": Dropout()}
+_PRE = {"block": PreNorm(), "gated": True, "dropout": Dropout(attention=0.0)}
 CONFIGS = {
     "BERT": _config(positions=Absolute(TEXT)),
     "ModernBERT": _config(positions=Rotary(TEXT, (Rotation(1e4),) * 3), **_PRE),
