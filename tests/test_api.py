@@ -1,6 +1,5 @@
 """The public face: names, laziness, errors, what `load` refuses."""
 
-import dataclasses
 import inspect
 import os
 import subprocess
@@ -16,6 +15,7 @@ import mlxbert
 from mlxbert import errors
 from mlxbert.machine import device
 from mlxbert.machine.device import mx
+from tests.helpers.cases import together
 from tests.helpers.rooms import public_names
 from tests.helpers.tiny import CONFIG, VOCAB, random_network, save, tensors_of, tiny_config
 
@@ -26,12 +26,14 @@ def _python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_every_public_name_is_there_and_has_a_docstring() -> None:
+def test_every_public_name_is_there_and_has_a_docstring_and_the_builtin_model_needs_no_name() -> None:
     for name in public_names():
         value = getattr(mlxbert, name)
         assert name == "__version__" or value.__doc__, name
     with pytest.raises(AttributeError, match="no attribute 'embedding'"):
         mlxbert.embedding  # type: ignore[attr-defined]  # noqa: B018
+    for function in (mlxbert.load, mlxbert.inspect):
+        assert inspect.signature(function).parameters["source"].default == "builtin"
 
 
 def test_every_error_is_an_mlxbert_error_and_stands_in_the_drawing() -> None:
@@ -44,34 +46,36 @@ def test_every_error_is_an_mlxbert_error_and_stands_in_the_drawing() -> None:
 
 
 @pytest.mark.slow
-def test_importing_the_package_imports_nothing_heavy() -> None:
-    code = (
-        "import sys, mlxbert\n"
-        "heavy = {'mlx', 'numpy', 'tokenizers', 'rich', 'typer', 'huggingface_hub'}\n"
-        "print(sorted(heavy & set(sys.modules)))"
-    )
-    assert _python(code).stdout.strip() == "[]"
-
-
-@pytest.mark.slow
-def test_a_fill_mask_in_a_pipe_imports_neither_rich_nor_the_hub() -> None:
-    code = (
-        "import sys, io\nfrom mlxbert.cli.app import run\n"
-        "status = run(['fill-mask', 'a [MASK] .', '--top-k', '1', '--quiet'])\n"
-        "heavy = {'huggingface_hub', 'torch', 'rich.table', 'rich.console', 'pydantic'}\n"
-        "print(status, sorted(heavy & set(sys.modules)))"
-    )
-    assert _python(code).stdout.strip().split("\n")[-1] == "0 []"
-
-
 @pytest.mark.parametrize(
+    ("code", "heavy"),
+    [
+        ("import mlxbert", {"mlx", "numpy", "tokenizers", "rich", "typer", "huggingface_hub"}),
+        (
+            "from mlxbert.cli.app import run; assert run(['fill-mask', 'a [MASK] .', '--top-k', '1', '--quiet']) == 0",
+            {"huggingface_hub", "torch", "rich.table", "rich.console", "pydantic"},
+        ),
+        (
+            "import mlxbert; model = mlxbert.load(task='embed'); mlxbert.embed(model, ['a', 'b' * 500])\n"
+            "found = mlxbert.similarity(model, 'a', ['b'])",
+            {"torch", "transformers", "sentence_transformers", "rich", "huggingface_hub"},
+        ),
+    ],
+    ids=["the package", "a command in a pipe", "vectors"],
+)
+def test_nothing_heavy_is_imported(code: str, heavy: set[str]) -> None:
+    done = _python(f"{code}\nimport sys; print('imported:', sorted({heavy} & {{*sys.modules}}))")
+    *printed, last = done.stdout.splitlines()
+    assert last == "imported: []" and len(printed) == ("fill-mask" in code) and done.stderr == ""
+
+
+@together(
     ("arguments", "message"),
     [
         ({"dtype": "float64"}, "`dtype` is 'float64', expected one of auto, float32, float16, bfloat16"),
         ({"device": "tpu"}, "`device` is 'tpu', expected one of auto, gpu, cpu"),
         (
             {"task": "translate"},
-            "`task` is 'translate', expected one of fill-mask, next-sentence, classify, tag, answer, replaced",
+            "`task` is 'translate', expected one of fill-mask, next-sentence, classify, tag, answer",
         ),
     ],
 )
@@ -97,11 +101,6 @@ def test_only_what_a_task_needs_is_loaded(tiny_folder: Path) -> None:
     assert not whole.network.training
 
 
-def test_the_builtin_model_needs_no_name() -> None:
-    default = inspect.signature(mlxbert.load).parameters["source"].default
-    assert default == inspect.signature(mlxbert.inspect).parameters["source"].default == "builtin"
-
-
 def test_a_loaded_model_can_be_tokenized_with_and_inspected(tiny: mlxbert.Model) -> None:
     one = mlxbert.tokenize(tiny, "the cat")
     assert [token.token for token in one.tokens] == ["[CLS]", "the", "cat", "[SEP]"]
@@ -124,16 +123,6 @@ def test_token_ids_become_text_again(tiny: mlxbert.Model) -> None:
             tokenizer.decode(bad)
 
 
-def test_embed_stream_gives_an_iterator_of_embeddings_in_order(tiny: mlxbert.Model) -> None:
-    stream = mlxbert.embed_stream(tiny, iter(["a", "the cat", "b"]))
-    assert iter(stream) is stream
-    found = list(stream)
-    assert [type(result) for result in found] == [mlxbert.Embedding] * 3
-    assert [result.text for result in found] == ["a", "the cat", "b"]
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        found[0].text = "c"  # type: ignore[misc]
-
-
 def test_what_is_wrong_for_embed_is_said_before_anything_is_computed(tiny: mlxbert.Model) -> None:
     def texts() -> Iterator[str]:
         raise AssertionError("read")
@@ -146,58 +135,42 @@ def test_what_is_wrong_for_embed_is_said_before_anything_is_computed(tiny: mlxbe
             mlxbert.similarity(tiny, "a", texts(), **options)
 
 
-@pytest.mark.slow
-def test_embed_prints_nothing_and_imports_no_torch(tiny_folder: Path) -> None:
-    code = (
-        "import sys, mlxbert\n"
-        f"model = mlxbert.load({str(tiny_folder)!r}, task='embed')\n"
-        "mlxbert.embed(model, ['a', 'b' * 500]); mlxbert.similarity(model, 'a', ['b'])\n"
-        "assert not {'torch', 'transformers', 'sentence_transformers', 'rich', 'huggingface_hub'} & set(sys.modules)"
-    )
-    found = _python(code)
-    assert (found.returncode, found.stdout) == (0, ""), found.stderr
-
-
-linux = pytest.mark.skipif(sys.platform != "linux", reason="the choice of a BLAS is Linux's")
-
-
-@linux
-@pytest.mark.slow
-def test_a_blas_that_cannot_be_loaded_is_an_error() -> None:
-    found = _python("import mlxbert; mlxbert.load('builtin')", MLXBERT_BLAS="/nowhere/libblas.so")
-    assert "DeviceError" in found.stderr and "MLXBERT_BLAS=/nowhere/libblas.so" in found.stderr
-
-
-@linux
-@pytest.mark.slow
-def test_mlx_imported_before_mlxbert_is_told() -> None:
-    code = "import logging; logging.basicConfig(); import mlx.core; from mlxbert.machine import device; device.use()"
-    assert "before mlx" in _python(code).stderr
-
-
-@pytest.mark.slow
-def test_a_platform_without_mlx_gets_a_sentence() -> None:
-    code = (
-        "import sys, platform\n"
-        "sys.modules['mlx'] = None\nsys.modules['mlx.core'] = None\n"
+# A program, variables, and what it writes to stderr.
+FAILURES = {
+    "no BLAS": (
+        "import mlxbert; mlxbert.load('builtin')",
+        {"MLXBERT_BLAS": "/nowhere/libblas.so"}, ["DeviceError", "MLXBERT_BLAS=/nowhere/libblas.so"],
+    ),
+    "MLX comes first": (
+        "import logging; logging.basicConfig(); import mlx.core; from mlxbert.machine import device; device.use()",
+        {}, ["before mlx"],
+    ),
+    "no MLX": (
+        "import sys, platform; sys.modules['mlx'] = sys.modules['mlx.core'] = None\n"
         "platform.system, platform.machine = (lambda: 'Darwin'), (lambda: 'x86_64')\n"
-        "from mlxbert.cli.app import run\nsys.exit(run(['fill-mask', 'a [MASK]']))"
-    )
-    found = _python(code)
-    assert found.returncode == 1 and "Traceback" not in found.stderr
-    assert "error: MLX cannot be loaded on Darwin x86_64" in found.stderr
-    assert "hint: mlxbert runs on Apple silicon" in found.stderr
+        "from mlxbert.cli.app import run\nassert run(['fill-mask', 'a [MASK]']) == 1",
+        {}, ["error: MLX cannot be loaded on Darwin x86_64", "hint: mlxbert runs on Apple silicon"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAILURES)
+def test_a_machine_on_which_mlx_does_not_run_is_told_why(name: str) -> None:
+    if sys.platform != "linux" and name != "no MLX":
+        pytest.skip("the choice of a BLAS is Linux's")
+    code, environment, said = FAILURES[name]
+    stderr = _python(code, **environment).stderr
+    assert all(part in stderr for part in said) and ("Traceback" in stderr) == (name == "no BLAS")
 
 
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({"vocab_size": 2 * len(VOCAB) + 1}, "word embeddings"),
-        ({"pad_token_id": 3}, "pads with token 0, but pad_token_id in config.json is 3"),
-        ({"vocab_size": 2 * len(VOCAB)}, None),
-        ({}, None),
+        ({"vocab_size": 2 * len(VOCAB) + 1}, "word embeddings"), ({"vocab_size": 2 * len(VOCAB)}, None),
+        ({"pad_token_id": 3}, "pads with token 0, but pad_token_id in config.json is 3"), ({}, None),
     ],
-)
+)  # fmt: skip
 def test_a_tokenizer_that_looks_like_another_models_is_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, config: dict[str, Any], said: str | None
 ) -> None:
