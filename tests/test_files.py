@@ -1,29 +1,45 @@
-"""Atomic writes, locks and hashes, and what survives a power cut on macOS."""
+"""Files: atomic writes, locks and hashes, what stands at a path, names as on a Mac, and what survives a power cut."""
 
 import errno
 import fcntl
 import hashlib
+import io
 import os
 import shutil
+import stat
 import subprocess
 import sys
+import unicodedata
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from mlxbert.cli.output.resumable_file import PART
+from mlxbert.cli.output.resumable_file import PART, check_output
 from mlxbert.durable_files import (
     DamagedError,
+    HashedFile,
     acquire_lock,
     atomic_write,
     check_hash,
     check_space,
+    identity,
     read_record,
     sha256,
     write_record,
 )
-from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.folders.atomic_folder import check_link_targets, check_target
 from mlxbert.machine.device import mx
+from mlxbert.paths import file_to_write, open_regular, replace_file
+from mlxbert.readers.input_files import open_source, stamp_of
+from mlxbert.readers.vector_files import read_vectors
+from tests.helpers.cases import together
+from tests.helpers.mac import MacDisk, decomposed
+from tests.helpers.program import call
 from tests.helpers.rooms import needs
 from tests.test_apple_double import interrupt, output, result
 
@@ -70,27 +86,22 @@ def test_a_hash_is_that_of_a_file_or_of_its_beginning(tmp_path: Path) -> None:
 VALUES = {"a": [1, 2.5, None, True, "\udcff é"], "nan": float("inf"), "b": {"c": -0.0}}
 
 
-def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
-    write_record(tmp_path / "x.json", VALUES, ["owner", 1])
-    assert read_record(tmp_path / "x.json", ["owner", 1]) == VALUES
+_CHANGES = [('"a"', '"e"'), ("2.5", "2.6"), ("1,", "1.0,"), ("true", "1"), ("null", "0")]
+_RECORDS = [b"", b"{", b"[]", b"1", b"null", b"{}", b"\xff", b'{"digest": 1}', b"[" * 100_000]
 
 
-@pytest.mark.parametrize(("old", "new"), [('"a"', '"e"'), ("2.5", "2.6"), ("1,", "1.0,"), ("true", "1"), ("null", "0")])
-def test_a_changed_record_is_damaged(old: str, new: str, tmp_path: Path) -> None:
+@together("damaged", [*_CHANGES, *_RECORDS])
+def test_a_changed_record_is_damaged(damaged: bytes | tuple[str, str], tmp_path: Path) -> None:
     path = tmp_path / "x.json"
-    write_record(path, VALUES)
-    text = path.read_text()
-    assert text.count(old) == 1
-    path.write_text(text.replace(old, new))
+    write_record(path, VALUES, ["owner", 1])
+    assert read_record(path, ["owner", 1]) == VALUES
+    if isinstance(damaged, tuple):
+        assert path.read_text().count(damaged[0]) == 1
+        path.write_text(path.read_text().replace(*damaged))
+    else:
+        path.write_bytes(damaged)
     with pytest.raises(DamagedError, match=r"x\.json"):
-        read_record(path)
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"1", b"null", b"{}", b"\xff", b'{"digest": 1}', b"[" * 100_000])
-def test_what_is_no_record_is_damaged(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / "x.json").write_bytes(content)
-    with pytest.raises(DamagedError):
-        read_record(tmp_path / "x.json")
+        read_record(path, ["owner", 1])
 
 
 def test_a_record_of_another_owner_or_name_is_damaged(tmp_path: Path) -> None:
@@ -136,47 +147,39 @@ def test_a_lock_whose_file_was_removed_meanwhile_is_not_ours(
         acquire_lock(folder / "lock", "run")
 
 
-@pytest.mark.parametrize("number", [errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS])
-def test_a_volume_without_locks_is_used_with_a_warning(
+_NO_LOCKS = [errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS]
+
+
+@pytest.mark.parametrize("number", [*_NO_LOCKS, errno.EIO, errno.ENOLCK])
+def test_a_volume_without_locks_is_used_with_a_warning_and_other_errors_of_locks_are_errors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int
 ) -> None:
-    def refuse(*given: object) -> None:
-        raise OSError(number, "Operation not supported")
-
-    monkeypatch.setattr("fcntl.flock", refuse)
+    monkeypatch.setattr("fcntl.flock", Mock(side_effect=OSError(number, "Operation not supported")))
+    if number not in _NO_LOCKS:
+        with pytest.raises(OSError, match="not supported"):
+            acquire_lock(tmp_path / "lock", "run")
+        return
     with acquire_lock(tmp_path / "lock", "run") as file:
         assert not file.closed
     (record,) = caplog.records
     assert f"{tmp_path}: this volume has no locks (Operation not supported)" in record.getMessage()
 
 
-@pytest.mark.parametrize("number", [errno.EIO, errno.ENOLCK])
-def test_a_lock_that_fails_otherwise_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    def refuse(*given: object) -> None:
-        raise OSError(number, "Input/output error")
-
-    monkeypatch.setattr("fcntl.flock", refuse)
-    with pytest.raises(OSError, match="Input/output"):
-        acquire_lock(tmp_path / "lock", "run")
-
-
-@pytest.mark.parametrize(
+@together(
     ("platform", "hint", "expected"),
     [
-        ("linux", None, None),
-        ("linux", "set X", "set X"),
-        ("darwin", None, "Finder also counts purgeable space"),
+        ("linux", None, "None"), ("linux", "set X", "set X"), ("darwin", None, "Finder also counts purgeable space"),
         ("darwin", "set X", "set X; Finder also counts purgeable space"),
     ],
-)
+)  # fmt: skip
 def test_a_full_disk_is_refused_with_a_hint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, platform: str, hint: str | None, expected: str | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, platform: str, hint: str | None, expected: str
 ) -> None:
     monkeypatch.setattr(sys, "platform", platform)
     check_space(tmp_path / "x", 1, hint=hint)
     with pytest.raises(MlxbertError, match="are free on this disk") as caught:
         check_space(tmp_path / "x", 2**62, hint=hint)
-    assert (caught.value.hint or "").startswith(expected or "") and (expected is None) == (caught.value.hint is None)
+    assert str(caught.value.hint).startswith(expected)
 
 
 FULL = 51
@@ -224,14 +227,9 @@ def test_a_file_is_flushed_before_it_has_its_name(
 
 
 def test_a_volume_that_cannot_empty_the_cache_is_written_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, flushed: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(descriptor: int, command: int) -> None:
-        raise OSError("not on this file system")
-
-    monkeypatch.setattr(sys, "platform", "darwin")
-    monkeypatch.setattr(fcntl, "F_FULLFSYNC", FULL, raising=False)
-    monkeypatch.setattr(fcntl, "fcntl", refused)
+    monkeypatch.setattr(fcntl, "fcntl", Mock(side_effect=OSError("not on this file system")))
     with atomic_write(tmp_path / "b") as file:
         file.write(b"y")
     assert (tmp_path / "b").read_bytes() == b"y"
@@ -254,12 +252,9 @@ def test_an_output_of_any_size_empties_the_cache_of_the_disk_five_times(
     assert [name for how, name in flushed if how == "fsync" and name != partial] == [
         f"part-{part:06}.{kind}.unfinished" for part in range(parts) for kind in ("rows", "json")
     ]
-
-
-def test_a_resumed_output_empties_it_no_more_often(flushed: list[tuple[str, str]], tmp_path: Path) -> None:
-    interrupt(tmp_path / "x.npy")
+    interrupt(tmp_path / "y.npy")
     del flushed[:]
-    with output(tmp_path / "x.npy") as out:
+    with output(tmp_path / "y.npy") as out:
         out.write(result(out.done))
     assert len(full(flushed)) == 3
 
@@ -271,6 +266,7 @@ def test_arrays_are_on_the_disk_before_the_state_that_names_them(
     """Flushing `state.json` empties the cache of the disk, in which the arrays are, before it has its name."""
     from mlxbert.train.loop.adamw import AdamW
     from mlxbert.train.loop.saved_run import Progress, RunState, RunStore
+    from mlxbert.train.training_folders import Workspace
 
     arrays = {"a": mx.zeros((2,))}
     best = Progress(step=1, best_step=1)
@@ -283,11 +279,178 @@ def test_arrays_are_on_the_disk_before_the_state_that_names_them(
         ("fsync", folder),
         *(("full", "state.json.unfinished"), ("rename", "state.json"), ("full", folder)),
     ]
+    del flushed[:]
+    Workspace(tmp_path / "out", {}).finish(0, {}, arrays)
+    assert full(flushed) == ["result.json.unfinished", "000"]
+
+
+def _new(path: Path) -> Path:
+    path.write_text("new")
+    return path
+
+
+def _append(path: Path) -> None:
+    with open(path, "ab", opener=open_regular):
+        pass
+
+
+WRITES: dict[str, Callable[[Path], object]] = {
+    "write_record": lambda path: write_record(path, {}),
+    "HashedFile": lambda path: HashedFile(path).close(),
+    "acquire_lock": lambda path: acquire_lock(path, "test").close(),
+    "replace_file": lambda path: replace_file(_new(path.with_name("new")), path),
+    "append": _append,
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_a_fifo_is_neither_replaced_nor_waited_for(write: Callable[[Path], object], tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "mine")
+    before = (tmp_path / "mine").stat().st_ino
+    with pytest.raises(OSError, match="FIFO, not a regular file"):
+        write(tmp_path / "mine")
+    assert (tmp_path / "mine").stat().st_ino == before
+
+
+def test_what_came_while_a_file_was_written_stays(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="FIFO"), atomic_write(tmp_path / "x") as file:
+        file.write(b"content")
+        os.mkfifo(tmp_path / "x")
+    assert stat.S_ISFIFO((tmp_path / "x").stat().st_mode) and [*tmp_path.iterdir()] == [tmp_path / "x"]
+
+
+def test_a_link_stays_and_its_file_is_replaced_where_it_lies(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    (tmp_path / "x").symlink_to("far/real")
+    for content in (b"first", b"second"):
+        with atomic_write(tmp_path / "x") as file:
+            file.write(content)
+        assert (tmp_path / "x").is_symlink() and (tmp_path / "far" / "real").read_bytes() == content
+    assert file_to_write(tmp_path / "x") == (tmp_path / "far" / "real").resolve()
+    assert {path.name for path in tmp_path.rglob("*")} == {"far", "real", "x"}
+
+
+def test_nothing_is_written_through_a_link_or_a_fifo_with_the_name_of_an_unfinished_file(tmp_path: Path) -> None:
+    (tmp_path / "x.unfinished").symlink_to("other")
+    (tmp_path / "other").write_text("precious")
+    os.mkfifo(tmp_path / "y.unfinished")
+    for name, what in (("x", "link"), ("y", "FIFO")):
+        with pytest.raises(OSError, match=what):
+            write_record(tmp_path / name, {})
+    assert (tmp_path / "other").read_text() == "precious" and stat.S_ISFIFO((tmp_path / "y.unfinished").stat().st_mode)
+
+
+def test_a_pipe_that_a_link_of_the_system_names_is_not_a_new_file() -> None:
+    read, write = os.pipe()
+    with open(read), open(write, "w"), pytest.raises(OSError, match="FIFO"):
+        file_to_write(f"/dev/fd/{write}")
+
+
+def test_a_file_that_becomes_a_fifo_before_it_is_opened_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, opening = _new(tmp_path / "x"), os.open
+
+    def swapped(name: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        path.unlink()
+        os.mkfifo(path)
+        return opening(path, flags, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", swapped)
+    with pytest.raises(OSError, match="FIFO, not a regular file"):
+        sha256(path)
+
+
+@pytest.mark.parametrize("source", ["file", pytest.param("folder", marks=needs("train"))])
+def test_a_file_that_becomes_a_fifo_before_a_reader_opens_it_is_an_error(source: str, tmp_path: Path) -> None:
+    path = tmp_path / "labels" / "a" / "x.txt"
+    path.parent.mkdir(parents=True)
+    _new(path)
+    if source == "file":
+        opening: Callable[[], object] = partial(open_source, path, stamp=stamp_of(path))  # it was hashed before
+    else:
+        from mlxbert.train.data.labelled_rows import LabelFolder
+
+        opening = partial(list, LabelFolder(tmp_path / "labels", "labels", "utf-8"))
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(InputError, match="is a FIFO"):
+        opening()
+
+
+@needs("search")
+def test_vectors_and_indexes_are_not_read_from_a_fifo(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.npy")
+    with pytest.raises(InputError, match="is a FIFO"):
+        read_vectors(tmp_path / "x.npy")
+    call("indexes", "show", str(tmp_path / "x.npy"), MLXBERT_DATA=str(tmp_path)).fails(1, "no index")
+
+
+def test_files_are_opened_as_always(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        sha256(tmp_path / "x")
+    with pytest.raises(IsADirectoryError):
+        sha256(tmp_path)
+    with open(tmp_path / "x", "wb", opener=open_regular) as file:
+        assert isinstance(file, io.BufferedWriter)
+        file.write(b"content")
+    assert (tmp_path / "x").read_bytes() == b"content"
+
+
+LABELS = ("Zürich", "ergänzt", "plain", "é")
+
+
+def label_folder(folder: Path, form: Any) -> Path:
+    """Texts for each label, in folders and files whose names are in a Unicode form."""
+    for label in LABELS:
+        for name in ("a.txt", "ä.txt", "b.txt"):
+            path = folder / unicodedata.normalize(form, f"{label}/{name}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{label} {name}", encoding="utf-8")
+    return folder
 
 
 @needs("train")
-def test_a_finished_run_empties_it_for_its_result(flushed: list[tuple[str, str]], tmp_path: Path) -> None:
-    from mlxbert.train.training_folders import Workspace
+def test_labels_and_their_order_are_the_same_in_each_unicode_form(tmp_path: Path) -> None:
+    from mlxbert.train.data.labelled_rows import read_rows
 
-    Workspace(tmp_path / "out", {}).finish(0, {}, {"a": mx.zeros((2,))})
-    assert full(flushed) == ["result.json.unfinished", "000"]
+    composed, other = (read_rows(label_folder(tmp_path / form, form)) for form in ("NFC", "NFD"))
+    assert [row.values for row in other] == [row.values for row in composed]
+    assert {row.values["label"] for row in other} == {*LABELS}
+    assert [*other.sha256.values()] == [*composed.sha256.values()]
+    assert os.path.isdir(tmp_path / "NFD" / decomposed("é"))  # the file system kept the form
+
+
+@needs("train")
+def test_a_file_under_another_name_is_the_same(tmp_path: Path) -> None:
+    from mlxbert.train.data.labelled_rows import read_rows
+    from mlxbert.train.event_outputs import EventLog
+
+    path, link = tmp_path / "x.jsonl", tmp_path / decomposed("é.jsonl")
+    path.write_text('{"text": "a", "label": "b"}\n')
+    os.link(path, link)
+    with pytest.raises(ArgumentError, match="is also an input"):
+        check_output(link, True, sources=[str(path)])
+    with pytest.raises(ArgumentError, match="is also an input"):
+        EventLog(link, [str(path)])
+    with pytest.raises(ArgumentError, match="named twice"):
+        read_rows([path, link])
+    assert path.read_text() == '{"text": "a", "label": "b"}\n'
+
+
+def test_a_folder_in_another_spelling_is_the_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mac = MacDisk(tmp_path, monkeypatch).folder
+    source = mac / "Modèle" / "weights"
+    source.mkdir(parents=True)
+    other = mac / decomposed("modÈle")
+    assert identity(other / "WEIGHTS") == identity(source) != identity(mac)
+    for target, said in (
+        (other / "Weights", "is the folder of the source"),
+        (other / "weights" / "b", "is inside the folder of the source"),
+        (other, "contains the folder of the source"),
+    ):
+        with pytest.raises(ArgumentError, match=said):
+            check_target(target, source, overwrite=True)
+    with pytest.raises(ArgumentError, match="is a link into the folder to write"):
+        check_link_targets(other, [source / "model.safetensors"])
+    assert check_target(mac / "other", source, overwrite=True) == mac / "other"
