@@ -4,10 +4,9 @@ import errno
 import json
 import os
 import re
-import shutil
-import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -29,12 +28,9 @@ from tests.helpers.rooms import needs
 from tests.helpers.tf_files import entry, write_index
 
 
-def test_names_of_system_files() -> None:
+def test_a_file_is_known_by_its_name_and_by_its_content_where_it_would_be_lost(tmp_path: Path) -> None:
     assert all(map(is_system_file, (".DS_Store", ".localized", "Icon\r", "._x", "._.unfinished")))
     assert not any(map(is_system_file, ("x", ".x", "Icon", "_x", "x._y", ".gitignore", "..x")))
-
-
-def test_a_file_is_known_by_its_content_where_it_would_be_lost(tmp_path: Path) -> None:
     for name, content in (("._a", CONTENT), ("._b", b""), (".DS_Store", b"x")):
         (tmp_path / name).write_bytes(content)
         assert is_from_system(tmp_path / name)
@@ -53,32 +49,17 @@ def volume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def filled(folder: Path) -> Path:
-    (folder / "b" / "c").mkdir(parents=True)
-    for name in ("a", "z", "b/a", "b/c/a"):
-        (folder / name).write_bytes(b"x")
-    plant(folder)
-    return folder
-
-
-def test_a_folder_is_removed_although_files_vanish_from_it(volume: Path) -> None:
-    folder = filled(volume / "x")
-    if sys.version_info < (3, 13):
-        with pytest.raises(FileNotFoundError):
-            shutil.rmtree(filled(volume / "y"))
-    remove_folder(folder)
-    assert not folder.exists()
-
-
-def test_a_folder_that_cannot_be_removed_is_an_error(volume: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = filled(volume / "x")
-
-    def refuse(*given: object, **named: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(os, "unlink", refuse)
+def test_a_folder_is_removed_although_files_vanish_from_it(volume: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in (volume / "x", volume / "y"):
+        (folder / "b" / "c").mkdir(parents=True)
+        for name in ("a", "z", "b/a", "b/c/a"):
+            (folder / name).write_bytes(b"x")
+        plant(folder)
+    remove_folder(volume / "x")
+    assert not (volume / "x").exists()
+    monkeypatch.setattr(os, "unlink", Mock(side_effect=PermissionError(13, "Permission denied")))
     with pytest.raises(PermissionError):
-        remove_folder(folder)
+        remove_folder(volume / "y")
 
 
 def output(path: Path, options: str = "") -> FileOutput:
@@ -147,29 +128,22 @@ def test_a_training_is_resumed_and_dropped(volume: Path) -> None:
 
 
 @needs("train")
-def test_a_file_of_the_user_in_the_folder_of_a_run_is_not_the_systems(volume: Path) -> None:
-    from mlxbert.train.training_folders import Workspace
-
-    workspace = Workspace(volume / "out", MANIFEST)
-    workspace.folder.mkdir()
-    (workspace.folder / "._notes").write_text("mine")
-    with pytest.raises(ArgumentError, match=r"contains \._notes"), workspace.locked(overwrite=True):
-        pass
-
-
-@needs("train")
-def test_only_a_system_file_is_nothing_to_resume(volume: Path) -> None:
+def test_only_a_system_file_is_nothing_to_resume_and_a_file_of_the_user_is_none(volume: Path) -> None:
     from mlxbert.train.training_folders import Workspace
 
     workspace = Workspace(volume / "out", MANIFEST)
     with workspace.locked(overwrite=False):
         (workspace.folder / "runs/000").mkdir(parents=True)
         (workspace.folder / "runs/000/._state.json").touch()
-    with Workspace(volume / "out", MANIFEST | {"task": "tag"}).locked(overwrite=False) as dropped:
+    other = Workspace(volume / "out", MANIFEST | {"task": "tag"})
+    with other.locked(overwrite=False) as dropped:
         assert dropped is None
+    (other.folder / "._notes").write_text("mine")
+    with pytest.raises(ArgumentError, match=r"contains \._notes"), other.locked(overwrite=True):
+        pass
 
 
-def test_a_converted_folder_is_replaced_and_a_killed_conversion_cleaned_up(
+def test_a_saved_or_converted_folder_is_replaced_and_a_killed_conversion_cleaned_up(
     volume: Path, measurement: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, target = tiny_model(volume / "a"), volume / "b"
@@ -181,7 +155,10 @@ def test_a_converted_folder_is_replaced_and_a_killed_conversion_cleaned_up(
         plant(volume)
         written = mlxbert.convert(source, target, overwrite=True).written
         assert not any(is_system_file(Path(name).name) for name in written)
-    assert mlxbert.load(target, task="fill-mask").source == str(target)
+    model = mlxbert.load(target, task="fill-mask")
+    for _ in range(2):
+        plant(volume)
+        mlxbert.save(model, volume / "saved", overwrite=True)
     for name in ("notes.txt", "._notes"):
         (target / name).write_text("mine")
         with pytest.raises(ArgumentError, match=f"'{re.escape(name)}'"):
@@ -189,43 +166,26 @@ def test_a_converted_folder_is_replaced_and_a_killed_conversion_cleaned_up(
         (target / name).unlink()
 
 
-def test_a_saved_folder_is_replaced(volume: Path) -> None:
-    model = mlxbert.load(tiny_model(volume / "a"), task="fill-mask")
-    for _ in range(2):
-        plant(volume)
-        mlxbert.save(model, volume / "b", overwrite=True)
-        plant(volume)
-
-
 def test_a_conversion_where_there_are_no_links(
     tmp_path: Path, measurement: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source, link = tiny_model(tmp_path / "a"), os.symlink
+    """Nothing is renamed from the volume to others, or from them to it."""
+    source = tiny_model(tmp_path / "a")
 
-    def only_elsewhere(target: str, path: str, target_is_directory: bool = False) -> None:
-        if Path(path).is_relative_to(tmp_path):
-            raise OSError(95, "Operation not supported")
-        link(target, path)
+    def refusing(real: Any, kind: int) -> Any:
+        def call(first: Any, second: Any, *more: Any, **named: Any) -> None:
+            inside = [Path(path).is_relative_to(tmp_path) for path in (first, second)]
+            if inside[0] != inside[1] if kind == errno.EXDEV else inside[1]:
+                raise OSError(kind, os.strerror(kind))
+            real(first, second, *more, **named)
 
-    monkeypatch.setattr(os, "symlink", only_elsewhere)
-    _keep_volumes_apart(monkeypatch, tmp_path)
-    elsewhere = Path(os.environ.get("TMPDIR", "/tmp")).resolve()
-    monkeypatch.setattr("tempfile.tempdir", str(elsewhere))
+        return call
+
+    for name, kind in (("symlink", errno.EOPNOTSUPP), ("rename", errno.EXDEV), ("replace", errno.EXDEV)):
+        monkeypatch.setattr(os, name, refusing(getattr(os, name), kind))
+    monkeypatch.setattr("tempfile.tempdir", str(Path(os.environ.get("TMPDIR", "/tmp")).resolve()))
     written = mlxbert.convert(source, tmp_path / "b").written
     assert "config.json" in written and {*names(tmp_path / "b")} == {*written, "conversion.json"}
-
-
-def _keep_volumes_apart(monkeypatch: pytest.MonkeyPatch, volume: Path) -> None:
-    """From now on nothing is renamed from a folder to others, or from them to it, as between two volumes."""
-    for name in ("rename", "replace"):
-        real = getattr(os, name)
-
-        def rename(source: Any, target: Any, real: Any = real, **named: Any) -> None:
-            if Path(source).is_relative_to(volume) != Path(target).is_relative_to(volume):
-                raise OSError(errno.EXDEV, "Cross-device link")
-            real(source, target, **named)
-
-        monkeypatch.setattr(os, name, rename)
 
 
 @needs("search", "train", "export")

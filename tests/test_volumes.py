@@ -25,13 +25,7 @@ from tests.test_apple_double import finish, interrupt
 
 pytestmark = pytest.mark.slow
 
-KINDS = ("exfat", "vfat", "casefold")
-_MIB = 2**20
-_FORMATS = {
-    "exfat": ["mkfs.exfat"],
-    "vfat": ["mkfs.vfat"],
-    "casefold": ["mkfs.ext4", "-q", "-O", "casefold"],
-}
+_FORMATS = {"exfat": ["mkfs.exfat"], "vfat": ["mkfs.vfat"], "casefold": ["mkfs.ext4", "-q", "-O", "casefold"]}
 _MAC_NAMES = {"exfat": "ExFAT", "vfat": "MS-DOS FAT32", "casefold": "APFS"}
 
 
@@ -59,11 +53,11 @@ def mounted(kind: str, folder: Path) -> Iterator[Path]:
             subprocess.run(["hdiutil", "detach", "-force", place], check=True, capture_output=True)
         return
     with image.open("wb") as file:
-        file.truncate(96 * _MIB)
+        file.truncate(96 * 2**20)
     _run([*_FORMATS[kind], image])
     device = _run(["losetup", "--find", "--show", image])
     try:
-        _mount(kind, device, place)
+        _run(["mount", "-t", "ext4" if kind == "casefold" else kind, device, place])
         try:
             if kind == "casefold":
                 (place / "folder").mkdir()
@@ -75,14 +69,6 @@ def mounted(kind: str, folder: Path) -> Iterator[Path]:
         subprocess.run(["losetup", "--detach", device], check=True)
 
 
-def _mount(kind: str, device: str, place: Path) -> None:
-    """Mounts a volume with the kernel, or with a program if the kernel does not know exFAT."""
-    if kind == "exfat" and "exfat" not in Path("/proc/filesystems").read_text().split():
-        _run(["mount.exfat-fuse", device, place])
-    else:
-        _run(["mount", "-t", "ext4" if kind == "casefold" else kind, device, place])
-
-
 def leave_attributes(folder: Path) -> None:
     """Gives each file an extended attribute on a Mac; on other systems, writes the `._x` file that holds it."""
     if sys.platform != "darwin":
@@ -92,7 +78,7 @@ def leave_attributes(folder: Path) -> None:
             subprocess.run(["xattr", "-w", "mlxbert.test", "x", path], check=False)
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=_FORMATS)
 def mount(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A volume with a tiny model."""
     with mounted(request.param, tmp_path_factory.mktemp(request.param)) as volume:
