@@ -1,9 +1,10 @@
 """Every number that a user can give has a smallest and a largest value, in the library and on the command line."""
 
+import io
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from mlxbert.nn.embedder import parse_poolings
 from mlxbert.option_declarations import MAX_LISTED, Bounds
 from mlxbert.readers import text_lines
 from mlxbert.tasks.zero_shot import check_labels
+from tests.helpers.cases import together
 from tests.helpers.commands import COMMANDS
 from tests.helpers.program import call
 from tests.helpers.rooms import needs
@@ -30,12 +32,10 @@ NUMBERS = [
     for one in command.params
     if "int" in one.type.name or "float" in one.type.name
 ]
-
-
 BOUNDS = {Bounds(one.type.min, one.type.max) for _, one in NUMBERS if one.name not in SETS}
 
 
-@pytest.mark.parametrize("bounds", sorted(BOUNDS), ids=str)
+@together("bounds", sorted(BOUNDS))
 def test_what_is_out_of_bounds_is_refused_and_the_ends_are_not(bounds: Bounds) -> None:
     least, most = bounds
     assert -math.inf < least < most < math.inf
@@ -64,7 +64,7 @@ def test_every_number_of_the_command_line_has_bounds() -> None:
     assert {one.name for _, one in NUMBERS if getattr(one.type, "min", None) is None} == SETS
 
 
-@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e309", f"1{'0' * 24}", "9" * 5000])
+@together("value", ["nan", "inf", "-inf", "1e309", f"1{'0' * 24}", "9" * 5000])
 def test_no_command_takes_numbers_that_are_not_finite_or_huge(value: str) -> None:
     for name, one in NUMBERS[::37]:
         required = list[str]()
@@ -75,14 +75,15 @@ def test_no_command_takes_numbers_that_are_not_finite_or_huge(value: str) -> Non
 
 
 @needs("train")
-@pytest.mark.parametrize("seeds", [1, 7])
-def test_runs_are_counted_before_they_are_listed(seeds: int) -> None:
+def test_runs_are_counted_before_they_are_listed() -> None:
     from mlxbert.train.options.loop_options import RUNS, check_sweep
 
-    values = [0.01] * 1000
+    values, most = [0.01] * 1000, int(RUNS.most) // 7
     with pytest.raises(ArgumentError, match="sweep"):
-        check_sweep({"lr": values, "warmup": values, "weight_decay": values}, seeds)
-    assert len(check_sweep({"lr": values[: int(RUNS.most) // seeds]}, seeds)) == int(RUNS.most) // seeds
+        check_sweep({"lr": values, "warmup": values, "weight_decay": values}, 1)
+    assert len(check_sweep({"lr": values[:most]}, 7)) == most
+    with pytest.raises(ArgumentError, match="sweep"):
+        check_sweep({"lr": values[: most + 1]}, 7)
     with pytest.raises(ArgumentError, match="seeds"):
         check_sweep(None, 10**9)
 
@@ -108,69 +109,50 @@ def test_a_rank_above_the_width_of_a_layer_is_refused(tiny_folder: Path, tmp_pat
 def test_the_library_has_the_bounds_of_the_command_line(tiny: mlxbert.Model, tiny_folder: Path, tmp_path: Path) -> None:
     from mlxbert.train.objectives.vector_objective import VectorLoss
     from mlxbert.train.options.loop_options import TrainingOptions
+    from mlxbert.train.pretraining.chunks import read_lengths
     from tests.train.pretraining.files import text_file
 
     corpus = [text_file(tmp_path / "text.txt")]
-    pairs = [{"anchor": "cat", "positive": "dog"}] * 2
+    pairs, more, given = [{"anchor": "cat", "positive": "dog"}] * 2, MAX_LISTED + 1, cast(Any, HUGE)
+    listed, digits = "has 1,001 values", ".* digits"
     calls: list[tuple[str, Callable[[], object]]] = [
-        ("size", lambda: mlxbert.vocabulary(corpus, tmp_path / "v", size=10**12)),
-        ("top_k", lambda: mlxbert.fill_mask(tiny, "[MASK]", top_k=HUGE)),
-        ("batch_tokens", lambda: mlxbert.embed(tiny, "cat", batch_tokens=10**12)),
-        ("negatives", lambda: mlxbert.mine(tiny, pairs, negatives=10**9)),
-        ("margin", lambda: mlxbert.mine(tiny, pairs, margin=math.nan)),
-        ("gradient_accumulation", lambda: TrainingOptions(gradient_accumulation=10**8)),
-        ("seed", lambda: mlxbert.new_model(CONFIG, tiny_folder, seed=2**64)),
-        ("temperature", lambda: VectorLoss(None, temperature=math.inf)),
+        ("`size` is", lambda: mlxbert.vocabulary(corpus, tmp_path / "v", size=10**12)),
+        ("`top_k` is", lambda: mlxbert.fill_mask(tiny, "[MASK]", top_k=HUGE)),
+        ("`batch_tokens` is", lambda: mlxbert.embed(tiny, "cat", batch_tokens=10**12)),
+        ("`negatives` is", lambda: mlxbert.mine(tiny, pairs, negatives=10**9)),
+        ("`margin` is", lambda: mlxbert.mine(tiny, pairs, margin=math.nan)),
+        ("`gradient_accumulation` is", lambda: TrainingOptions(gradient_accumulation=10**8)),
+        ("`seed` is", lambda: mlxbert.new_model(CONFIG, tiny_folder, seed=2**64)),
+        ("`temperature` is", lambda: VectorLoss(None, temperature=math.inf)),
+        (f"`dimensions` {listed}", lambda: VectorLoss(None, dimensions=(8,) * more)),
+        (f"`labels` {listed}", lambda: check_labels(tuple(map(str, range(more))))),
+        (f"`pooling` {listed}", lambda: parse_poolings("+".join(["mean"] * more))),
+        (f"`length` {listed}", lambda: read_lengths(",".join([f"8:{1 / more}"] * more), 8)),
+        # Numbers of thousands of digits are named, too.
+        (digits, lambda: mlxbert.embed(tiny, given)),
+        (digits, lambda: mlxbert.embed(tiny, "cat", dimensions=given)),
+        (digits, lambda: mlxbert.embed(tiny, "cat", prompt=given)),
+        (digits, lambda: mlxbert.embed(tiny, "cat", kind=given)),
+        (digits, lambda: tiny.tokenizer.decode(given)),
+        (digits, lambda: tiny.tokenizer.decode([given])),
+        (digits, lambda: tiny.tokenizer.token(given)),
+        (digits, lambda: mlxbert.new_model(CONFIG | {"vocab_size": given}, str(tiny.source))),
+        (digits, lambda: mlxbert.new_model(CONFIG | {"vocab_size": 10**4000}, str(tiny.source))),
     ]
-    for name, give in calls:
-        with pytest.raises(ArgumentError, match=f"^`{name}` is"):
-            give()
-
-
-def test_numbers_of_thousands_of_digits_are_named_in_errors(tiny: mlxbert.Model) -> None:
-    given: Any = HUGE
-    calls: list[Callable[[], object]] = [
-        lambda: mlxbert.embed(tiny, given),
-        lambda: mlxbert.embed(tiny, "cat", dimensions=given),
-        lambda: mlxbert.embed(tiny, "cat", prompt=given),
-        lambda: mlxbert.embed(tiny, "cat", kind=given),
-        lambda: tiny.tokenizer.decode(given),
-        lambda: tiny.tokenizer.decode([given]),
-        lambda: tiny.tokenizer.token(given),
-        lambda: mlxbert.new_model(CONFIG | {"vocab_size": given}, str(tiny.source)),
-        lambda: mlxbert.new_model(CONFIG | {"vocab_size": 10**4000}, str(tiny.source)),
-    ]
-    for give in calls:
-        with pytest.raises(MlxbertError, match="digits"):
+    for said, give in calls:
+        with pytest.raises(MlxbertError, match=f"^{said}"):
             give()
 
 
 @needs("train")
-def test_lists_have_bounds() -> None:
-    from mlxbert.train.objectives.vector_objective import VectorLoss
-    from mlxbert.train.pretraining.chunks import read_lengths
-
-    more = MAX_LISTED + 1
-    calls: list[tuple[str, Callable[[], object]]] = [
-        ("dimensions", lambda: VectorLoss(None, dimensions=(8,) * more)),
-        ("labels", lambda: check_labels(tuple(map(str, range(more))))),
-        ("pooling", lambda: parse_poolings("+".join(["mean"] * more))),
-        ("length", lambda: read_lengths(",".join([f"8:{1 / more}"] * more), 8)),
-    ]
-    for name, give in calls:
-        with pytest.raises(ArgumentError, match=f"`{name}` has 1,001 values"):
-            give()
-
-
-@needs("train")
-@pytest.mark.parametrize("name", ["a\0b", "a\ud800", "a" * 300, "../" * 5000, "~nobody-of-that-name/x"])
-def test_paths_that_no_file_can_have_are_refused(name: str, tmp_path: Path) -> None:
+@together("name", ["a\0b", "a\ud800", "a" * 300, "../" * 5000, "~nobody-of-that-name/x"])
+def test_paths_that_no_file_can_have_are_refused(name: str, tiny: mlxbert.Model, tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="`output` is"):
         to_path(name, "output")
     for give in (
         lambda: mlxbert.pretrain(name, output=tmp_path / "out"),
         lambda: mlxbert.vocabulary([name], tmp_path / "out"),
-        lambda: mlxbert.evaluate_search(mlxbert.load(), data=name),
+        lambda: mlxbert.evaluate_search(tiny, data=name),
     ):
         with pytest.raises(MlxbertError):
             give()
@@ -178,17 +160,14 @@ def test_paths_that_no_file_can_have_are_refused(name: str, tmp_path: Path) -> N
 
 def test_words_that_no_shell_gives_and_names_of_any_length_are_errors() -> None:
     call("embed", "x", "--model", "a\0b").fails(2)
-    call("embed", "x", "--model", "x" * 1_000_000).fails(1)
-    assert len(call("embed", "x", "--model", "x" * 1_000_000).err) < 10_000
+    found = call("embed", "x", "--model", "x" * 1_000_000)
+    found.fails(1)
+    assert len(found.err) < 10_000
     call("classify", "x", "--labels", "a\nb").fails(2, "--labels")
 
 
-def test_a_text_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_lines, "LONGEST", 100)
-    path = tmp_path / "context.txt"
-    path.write_text("x" * 101, encoding="utf-8")
-    with path.open("rb") as file, pytest.raises(InputError, match="maximum"):
-        text_lines.read_text("context.txt", file)
-    path.write_text("x" * 100, encoding="utf-8")
-    with path.open("rb") as file:
-        assert len(text_lines.read_text("context.txt", file)) == 100
+    assert len(text_lines.read_text("context.txt", io.BytesIO(b"x" * 100))) == 100
+    with pytest.raises(InputError, match="maximum"):
+        text_lines.read_text("context.txt", io.BytesIO(b"x" * 101))

@@ -9,7 +9,6 @@ import traceback
 import unicodedata
 
 import numpy as np
-import pytest
 
 import mlxbert
 from mlxbert.errors import InputError, MlxbertError
@@ -17,6 +16,7 @@ from mlxbert.results.embed import Embedding, Words, WordVector
 from mlxbert.results.json import INVISIBLE, plain, to_json, without_invisible
 from mlxbert.results.short_repr import Brief
 from mlxbert.results.text_results import Entity, Fill, FillMask, Mask, Tagged, Token, Tokens
+from tests.helpers.cases import together
 from tests.helpers.rooms import needs
 
 
@@ -42,15 +42,14 @@ SIGNS = {*range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0x110BD, 0x110
 
 
 def test_every_control_format_and_separator_is_invisible() -> None:
-    found = {code for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)) in CATEGORIES}
-    visible = {code for code in found if not INVISIBLE.fullmatch(chr(code))}
-    assert visible - SIGNS == set()
-    others = {code for code in range(sys.maxunicode + 1) if INVISIBLE.fullmatch(chr(code))} - found
-    assert {unicodedata.category(chr(code)) for code in others} == {"Cn", "Mn", "Lo"}
-    assert len({code for code in others if unicodedata.category(chr(code)) != "Cn"}) == 7
+    category = {chr(code): unicodedata.category(chr(code)) for code in range(sys.maxunicode + 1)}
+    invisible = {*INVISIBLE.findall("x".join(category))}
+    assert {char for char in category if category[char] in CATEGORIES} - invisible <= {*map(chr, SIGNS)}
+    others = [category[char] for char in invisible if category[char] not in CATEGORIES]
+    assert {*others} == {"Cn", "Mn", "Lo"} and len(others) - others.count("Cn") == 7
 
 
-@pytest.mark.parametrize(
+@together(
     "text",
     [
         "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",  # Persian
@@ -67,7 +66,7 @@ def test_what_scripts_and_emoji_need_stays(text: str) -> None:
     assert not INVISIBLE.search(text)
 
 
-@pytest.mark.parametrize("text", ["pa\u200dypal", "cat\u200c", "\u200dcat", "cat\ufe0f", "ca\u200bt", "cat\U000e0041"])
+@together("text", ["pa\u200dypal", "cat\u200c", "\u200dcat", "cat\ufe0f", "ca\u200bt", "cat\U000e0041"])
 def test_labels_that_look_the_same_are_the_same_without(text: str) -> None:
     assert without_invisible(text) in ("cat", "paypal")
 
@@ -92,7 +91,7 @@ def test_every_public_result_prints_briefly() -> None:
     assert len(results) > 30 and others == SETTINGS
 
 
-@pytest.mark.parametrize("large", LARGE, ids=lambda one: type(one).__name__)
+@together("large", [*LARGE, mlxbert.Labels(tuple(f"many words {number}" for number in range(1000)))])
 def test_a_large_result_prints_on_one_screen(large: Brief) -> None:
     lines = repr(large).splitlines()
     assert 1 < len(lines) <= 24 and max(map(len, lines)) <= 100
@@ -100,7 +99,8 @@ def test_a_large_result_prints_on_one_screen(large: Brief) -> None:
     assert "many words" in repr(large) and "1., 1." not in repr(large)
 
 
-def test_a_small_result_prints_on_one_line_without_defaults() -> None:
+def test_a_small_result_prints_on_one_line_without_defaults_and_what_a_large_one_leaves_out_is_counted() -> None:
+    assert "512 in all" in repr(LARGE[3]) and "float32 1024" in repr(LARGE[0])
     assert repr(FILL.__class__("japan", 7, 0.69351, "a")) == "Fill(token='japan', token_id=7, score=0.6935, text='a')"
     label = mlxbert.Label("good", 0.98765)
     shown = repr(mlxbert.Classification("A film.", (label,)))
@@ -108,21 +108,10 @@ def test_a_small_result_prints_on_one_line_without_defaults() -> None:
     assert "truncated=True" in repr(mlxbert.Classification("A film.", (label,), truncated=True))
 
 
-def test_what_is_left_out_is_counted() -> None:
-    shown = repr(LARGE[3])
-    assert "512 in all" in shown
-    assert "float32 1024" in repr(LARGE[0])
-
-
 @needs("export")
-@pytest.mark.parametrize("values", [(), (1.0,), {}, {"a": None}, [float("nan")], (True, "x", b"y")], ids=repr)
+@together("values", [(), (1.0,), {}, {"a": None}, [float("nan")], (True, "x", b"y")])
 def test_plain_values_print_as_python_writes_them(values: object) -> None:
     assert repr(mlxbert.Difference("config", "x", values, None, "t")).count(repr(values)) == 1
-
-
-def test_a_model_with_many_labels_prints_on_one_screen() -> None:
-    labels = mlxbert.Labels(tuple(f"class {number}" for number in range(1000)))
-    assert len(repr(labels).splitlines()) <= 24 and "1,000 in all" in repr(labels)
 
 
 def test_a_traceback_shows_the_hint() -> None:
