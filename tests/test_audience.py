@@ -10,6 +10,7 @@ import pytest
 
 from mlxbert.cli.views.option_spelling import to_options
 from mlxbert.rooms import ROOMS
+from tests.helpers.cases import together
 from tests.helpers.commands import COMMANDS as COMMAND_NAMES
 from tests.test_structure import MODULES
 
@@ -17,37 +18,24 @@ from tests.test_structure import MODULES
 COMMANDS = (
     *("mlxbert.cli", "mlxbert.doctor", "mlxbert.serve.http", "mlxbert.tasks.catalogue", "mlxbert.rooms"),
     *(f"mlxbert.{room}.{part}" for room in ROOMS for part in ("commands", "views")),
-    *(
-        "mlxbert.train.command_options",
-        "mlxbert.train.options",
-        "mlxbert.train.command_line",
-        "mlxbert.train.event_outputs",
-        "mlxbert.train.final_evaluation",
-    ),
+    *("mlxbert.train.command_options", "mlxbert.train.options", "mlxbert.train.command_line"),
+    *("mlxbert.train.event_outputs", "mlxbert.train.final_evaluation"),
 )
 # Options of pip, objcopy and mlx.launch, and commands to copy for the index of a command.
 OTHERS = (
-    *("mlxbert.cpu.blas", "mlxbert.machine.mac", "mlxbert.other_libraries"),
-    *(
-        "mlxbert.search.database",
-        "mlxbert.search.index",
-        "mlxbert.search.schema",
-        "mlxbert.train.loop.distributed",
-        "mlxbert.serve.server_models",
-    ),
+    *("mlxbert.cpu.blas", "mlxbert.machine.mac", "mlxbert.other_libraries", "mlxbert.search.database"),
+    *("mlxbert.search.index", "mlxbert.search.schema", "mlxbert.train.loop.distributed", "mlxbert.serve.server_models"),
 )
 NO_FUNCTION = re.compile(r"`mlxbert doctor --check`")  # there is only the command, as there is for models and indexes
 
 
-def _texts(path: Path) -> list[tuple[int, str]]:
+def _texts(path: Path) -> Iterator[tuple[int, str]]:
     """The texts of a module that are not docstrings, with their lines."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    statements = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    return [
-        (node.lineno, node.value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in statements
-    ]
+    nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    statements = {node.value for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in statements:
+            yield node.lineno, node.value
 
 
 def _options(command: Any) -> Iterator[str]:
@@ -65,48 +53,28 @@ def _messages(path: Path) -> Iterator[tuple[int, str]]:
 
 
 @pytest.mark.slow
-def test_no_text_of_the_library_names_an_option_of_the_command_line() -> None:
-    found = [
-        f"{module}:{line}: {text}"
-        for module, path in MODULES.items()
-        if not module.startswith((*COMMANDS, *OTHERS))
-        for line, text in _texts(path)
-        if re.search(r"(?<![\w-])--[a-z]", NO_FUNCTION.sub("", text))
-    ]
-    assert not found, "\n".join(found)
-
-
-@pytest.mark.slow
-def test_no_hint_of_the_library_is_a_command_that_is_a_function_too() -> None:
-    commands = {name.split()[0] for name in COMMAND_NAMES} - {"ray"}
-    assert {"convert", "finetune"} <= commands
-    command = re.compile(rf"\bmlxbert ({'|'.join(sorted(commands - {'machine', 'indexes', 'models'}))})\b(?! is)")
-    found = [
-        f"{module}:{line}: {text}"
-        for module, path in MODULES.items()
-        if not module.startswith((*COMMANDS, *OTHERS))
-        for line, text in _texts(path)
-        if command.search(NO_FUNCTION.sub("", text))
-    ]
-    assert not found, "\n".join(found)
-
-
-@pytest.mark.slow
-def test_errors_of_the_library_mark_the_arguments_that_they_name() -> None:
+@pytest.mark.parametrize("of", ["options", "commands", "arguments"])
+def test_the_library_names_neither_options_nor_commands_and_marks_arguments(of: str) -> None:
     names = {option[2:].replace("-", "_") for command in COMMAND_NAMES.values() for option in _options(command)}
-    assert {"top_k", "group_size"} <= names
-    argument = re.compile(rf"({'|'.join(sorted(names))})( and \w+)? (is|are|has|cannot be|works only|needs)\b")
+    commands = {name.split()[0] for name in COMMAND_NAMES} - {"ray", "machine", "indexes", "models"}
+    assert {"top_k", "group_size"} <= names and {"convert", "finetune"} <= commands
+    patterns = {
+        "options": r"(?<![\w-])--[a-z]",
+        "commands": rf"\bmlxbert ({'|'.join(sorted(commands))})\b(?! is)",  # each is a function, too
+        "arguments": rf"^({'|'.join(sorted(names))})( and \w+)? (is|are|has|cannot be|works only|needs)\b",
+    }
+    texts, left_out = (_messages, COMMANDS) if of == "arguments" else (_texts, COMMANDS + OTHERS)
     found = [
         f"{module}:{line}: {text}"
         for module, path in MODULES.items()
-        if not module.startswith(COMMANDS)
-        for line, text in _messages(path)
-        if argument.match(text)
+        if not module.startswith(left_out)
+        for line, text in texts(path)
+        if re.search(patterns[of], NO_FUNCTION.sub("", text))
     ]
     assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize(("hint", "shown"), [
+@together(("hint", "shown"), [
     ("`mlxbert.finetune('tag', train=FILE, output=FOLDER)`", "`mlxbert finetune tag --train FILE --output FOLDER`"),
     ("`mlxbert.load('a/b', revision='v 1')` online", "`mlxbert models download a/b --revision 'v 1'` online"),
     ("`mlxbert.classify(model, texts, labels=['A', 'B'])` does", "`mlxbert classify --labels A,B` does"),

@@ -38,12 +38,9 @@ def test_results_are_tables_of_escaped_text(tiny: mlxbert.Model) -> None:
     assert heads == ["query", "rank", "index", "score", "text", "unknown_tokens"] and first[1] == "1"
     assert "&lt;script" in first[4] + second[4]
     for result in (
-        *(tiny.fill_mask(f"the [MASK] {STEERING}"), tiny.tokenize(STEERING), next(iter(tiny.embed_stream([STEERING])))),
-        *(
-            Classification(STEERING, (Label(STEERING, 0.5),)),
-            Regression(STEERING, 0.5),
-            Failure(0, InputError(STEERING)),
-        ),
+        *(tiny.fill_mask(f"the [MASK] {STEERING}"), tiny.tokenize(STEERING), *tiny.embed_stream([STEERING])),
+        *(Classification(STEERING, (Label(STEERING, 0.5),)), Regression(STEERING, 0.5)),
+        Failure(0, InputError(STEERING)),
         Answer(STEERING, STEERING, 0, 3, 0.5, 0.1, (Span(STEERING, 0, 3, 0.5), Span("b", 0, 1, 0.1))),
     ):
         assert len(table(result)) > 1 and "&lt;script" in result._repr_html_()
@@ -98,7 +95,7 @@ def test_training_in_a_notebook_has_a_bar(
 ) -> None:
     from tests.train.test_finetune import rows
 
-    records = [{"text": text, "label": label} for text, label in rows(60)]
+    records = [{"text": text, "label": label} for text, label in rows(20)]
     options: dict[str, Any] = {"train": records, "model": tiny_folder, "epochs": 1, "batch_size": 4}
     seen: list[mlxbert.Event] = []
     mlxbert.finetune("classify", output=tmp_path / "a", **options).run(seen.append)
@@ -118,19 +115,15 @@ def _in(config: dict[str, Any] | None) -> Any:
     return SimpleNamespace(get_ipython=lambda: None if config is None else SimpleNamespace(config=config))
 
 
-@pytest.mark.parametrize(("config", "shown"), [({"IPKernelApp": {}}, True), ({}, False), (None, False)])
 def test_only_a_notebook_gets_a_bar(
-    config: dict[str, Any] | None,
-    shown: bool,
-    tiny: mlxbert.Model,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tiny: mlxbert.Model, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "IPython", _in(config))
     monkeypatch.setattr(progress, "_DELAY", 0)
-    mlxbert.embed(tiny, ["a", "b"])
-    drawn = capsys.readouterr()
-    assert drawn.out == "" and ("2/2" in drawn.err) == bool(drawn.err) == shown
+    for config, shown in ((None, False), ({}, False), ({"IPKernelApp": {}}, True)):
+        monkeypatch.setitem(sys.modules, "IPython", _in(config))
+        mlxbert.embed(tiny, ["a", "b"])
+        drawn = capsys.readouterr()
+        assert drawn.out == "" and ("2/2" in drawn.err) == bool(drawn.err) == shown
     seen: list[tuple[int, int]] = []
     mlxbert.embed(tiny, ["a", "b"], on_progress=lambda done, total: seen.append((done, total)))
     assert seen == [(1, 2), (2, 2)] and capsys.readouterr().err == ""

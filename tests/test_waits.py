@@ -16,13 +16,9 @@ import mlxbert
 from mlxbert.machine.device import mx, nn
 from mlxbert.text.batch import WINDOW, padded_length, window_size
 from mlxbert.text.usage import Usage
-from tests.helpers.answering import save_answering
 from tests.helpers.batches import as_on_a_gpu, shapes_of
-from tests.helpers.cases import fast
-from tests.helpers.classifiers import EMOTIONS, NLI, SENTIMENT, STARS, save_classifier
+from tests.helpers.cases import fast, together
 from tests.helpers.rooms import needs
-from tests.helpers.taggers import NER, save_random_tagger
-from tests.helpers.tiny import save
 
 _READS = ("item", "tolist", "__bool__", "__int__", "__float__", "__array__")
 _WAITING: list[tuple[Any, str]] = [
@@ -54,22 +50,17 @@ def counted(patch: pytest.MonkeyPatch) -> Iterator[Waits]:
 
     def noting(call: Callable[..., Any]) -> Callable[..., Any]:
         def instead(*arguments: Any, **named: Any) -> Any:
-            waits.note(
-                [leaf for leaf in dict(nn.utils.tree_flatten(list(arguments))).values() if isinstance(leaf, mx.array)]
-            )
+            waits.note([leaf for _, leaf in nn.utils.tree_flatten(list(arguments)) if isinstance(leaf, mx.array)])
             return call(*arguments, **named)
 
         return instead
-
-    def all_waited_for() -> None:
-        waits.count += 1
 
     with patch.context() as within:
         within.setattr(mx, "default_device", lambda: SimpleNamespace(type=mx.DeviceType.gpu))
         within.setattr(mx, "set_default_device", lambda device: None)
         for place, name in _WAITING:
             within.setattr(place, name, noting(getattr(place, name)))
-        within.setattr(mx, "synchronize", all_waited_for)
+        within.setattr(mx, "synchronize", lambda: waits.note([mx.array(0)]))
         mx.disable_compile()
         try:
             yield waits
@@ -77,35 +68,20 @@ def counted(patch: pytest.MonkeyPatch) -> Iterator[Waits]:
             mx.enable_compile()
 
 
-Models = Callable[[str], mlxbert.Model]
 TEXTS = ["the cat sat " * (number % 7 + 1) for number in range(20)]
 MASKED = [text + "[MASK]" for text in TEXTS]
 QUESTIONS = [("the cat", text) for text in TEXTS]
 PAIRS = [(text, "he bought milk") for text in TEXTS]
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    made = tmp_path_factory.mktemp("waits")
-    return {
-        "tiny": save(made / "tiny"),
-        "answer": save_answering(made / "answer"),
-        "tag": save_random_tagger(made / "tag", NER),
-        **{
-            name: save_classifier(made / name, labels)
-            for name, labels in (("one", SENTIMENT), ("many", EMOTIONS), ("nli", NLI), ("stars", STARS))
-        },
-    }
-
-
 # By the task: its model, and a call for texts of several lengths.
 CALLS: dict[str, tuple[str, Callable[..., Any]]] = {
-    "embed": ("tiny", lambda model, **more: mlxbert.embed(model, TEXTS, **more)),
-    "similarity": ("tiny", lambda model, **more: mlxbert.similarity(model, TEXTS[0], TEXTS, **more)),
-    "fill_mask": ("tiny", lambda model, **more: [*mlxbert.fill_mask(model, MASKED, **more)]),
-    "next_sentence": ("tiny", lambda model, **more: [*mlxbert.next_sentence(model, PAIRS, **more)]),
-    "classify": ("one", lambda model, **more: [*mlxbert.classify(model, TEXTS, **more)]),
-    "classify, several labels": ("many", lambda model, **more: [*mlxbert.classify(model, TEXTS, **more)]),
+    "embed": ("embed", lambda model, **more: mlxbert.embed(model, TEXTS, **more)),
+    "similarity": ("embed", lambda model, **more: mlxbert.similarity(model, TEXTS[0], TEXTS, **more)),
+    "fill_mask": ("fill-mask", lambda model, **more: [*mlxbert.fill_mask(model, MASKED, **more)]),
+    "next_sentence": ("fill-mask", lambda model, **more: [*mlxbert.next_sentence(model, PAIRS, **more)]),
+    "classify": ("sentiment", lambda model, **more: [*mlxbert.classify(model, TEXTS, **more)]),
+    "classify, several labels": ("emotions", lambda model, **more: [*mlxbert.classify(model, TEXTS, **more)]),
     "classify, zero-shot": ("nli", lambda model, **more: [*mlxbert.classify(model, TEXTS, labels=["a", "b"], **more)]),
     "rerank": ("stars", lambda model, **more: mlxbert.rerank(model, "the cat", TEXTS, **more)),
     "tag": ("tag", lambda model, **more: [*mlxbert.tag(model, TEXTS, **more)]),
@@ -142,30 +118,23 @@ def test_an_epoch_has_few_shapes(seed: int, monkeypatch: pytest.MonkeyPatch) -> 
     """A GPU compiles and keeps memory by shape; the lengths are about those of SST-2, and of sentences and articles."""
     as_on_a_gpu(monkeypatch)
     rng = random.Random(seed)
-    short = [min(3 + int(rng.expovariate(1 / 10)), 66) for _ in range(10_000)]
-    mixed = [min(3 + int(rng.lognormvariate(4, 1.2)), 512) for _ in range(10_000)]
-    lengths = {name: {padded_length(one, 512) for one in found} for name, found in (("s", short), ("m", mixed))}
-    assert len(lengths["s"]) <= 5 and len(lengths["m"]) <= 14
-    shapes = {name: set(shapes_of(found, WINDOW)) for name, found in (("s", short), ("m", mixed))}
-    assert {length for _, length in shapes["s"]} <= lengths["s"]
-    assert {length for _, length in shapes["m"]} <= lengths["m"]
-    assert len(shapes["s"]) <= 14 and len(shapes["m"]) <= 55
+    short = [min(3 + int(rng.expovariate(1 / 10)), 66) for _ in range(5_000)]
+    mixed = [min(3 + int(rng.lognormvariate(4, 1.2)), 512) for _ in range(5_000)]
+    for found, most_lengths, most_shapes in ((short, 5, 14), (mixed, 14, 55)):
+        lengths, shapes = {padded_length(one, 512) for one in found}, {*shapes_of(found, WINDOW)}
+        assert {length for _, length in shapes} <= lengths
+        assert len(lengths) <= most_lengths and len(shapes) <= most_shapes
 
 
-# By the name of a set, for 20,000 texts in windows of 4,096: the mean and the deviation of the logarithm of a length,
-# then the most batches, the most shapes and the largest share of padding.
-SETS = {
-    "3 to 300 words": (3.2, 0.9, 75, 28, 0.21),
-    "sentences": (2.5, 0.5, 39, 10, 0.31),
-    "articles": (6.1, 0.5, 534, 20, 0.05),
-    "both": (4.0, 1.2, 163, 39, 0.13),
-}
-
-
-@pytest.mark.parametrize("name", SETS)
-def test_the_batches_of_many_texts_are_few_and_full(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+# For 20,000 texts of 3 to 300 words, sentences, articles, and both, in windows of 4,096.
+@together(
+    ("mean", "deviation", "most", "most_shapes", "most_padding"),  # the first two: of the logarithm of a length
+    [(3.2, 0.9, 75, 28, 0.21), (2.5, 0.5, 39, 10, 0.31), (6.1, 0.5, 534, 20, 0.05), (4.0, 1.2, 163, 39, 0.13)],
+)
+def test_the_batches_of_many_texts_are_few_and_full(
+    mean: float, deviation: float, most: int, most_shapes: int, most_padding: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     as_on_a_gpu(monkeypatch)
-    mean, deviation, most, most_shapes, most_padding = SETS[name]
     rng = random.Random(3)
     lengths = [min(3 + int(rng.lognormvariate(mean, deviation)), 512) for _ in range(20_000)]
     shapes = [*shapes_of(lengths, window_size())]
@@ -193,8 +162,8 @@ def test_an_update_is_waited_for_once(
     from tests.train.files import data_file
 
     start = partial(
-        mlxbert.finetune, task, train=data_file(tmp_path, task, 32), model=folders["tiny"], output=tmp_path / "out",
-        batch_size=4, gradient_accumulation=accumulation,
+        mlxbert.finetune, task, train=data_file(tmp_path, task, 32), model=folders["fill-mask"], batch_size=4,
+        output=tmp_path / "out", gradient_accumulation=accumulation,
     )  # fmt: skip
     assert waits_of_an_update(start, monkeypatch) == 1  # for the numbers of the update before
 
