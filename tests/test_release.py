@@ -1,4 +1,4 @@
-"""A release: its tag and changelog, the addresses that are written before it is built, its page on PyPI, the formula."""
+"""A release: its tag and changelog, the addresses written before it is built, its page on PyPI, its formula."""
 
 import re
 import runpy
