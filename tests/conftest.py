@@ -255,13 +255,11 @@ def exact_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def builtin() -> mlxbert.Model:
-    """The built-in model."""
     return mlxbert.load("builtin", dtype="float32")
 
 
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a tiny random model with all heads."""
     return save(tmp_path_factory.mktemp("tiny") / "model")
 
 
@@ -283,13 +281,11 @@ def unit_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def unit(unit_folder: Path) -> mlxbert.Model:
-    """The model in `unit_folder`, loaded anew for each test."""
     return mlxbert.load(unit_folder, dtype="float32")
 
 
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The folders of tiny models for all tasks, by the names that a server gives the models."""
     from tests.helpers.task_models import save_models
 
     return save_models(tmp_path_factory.mktemp("served"))
@@ -303,7 +299,6 @@ MEASURED, UNMEASURED = (
 
 @functools.cache
 def agreement(folder: Path) -> object:
-    """Returns the result of comparing a model with itself."""
     return mlxbert.verify(folder, folder)
 
 

@@ -16,6 +16,5 @@ def network_of(seed: int = 3) -> Network:
 
 
 def save_answering(folder: Path, seed: int = 3, **changes: Any) -> Path:
-    """Writes a model that answers questions, as transformers would; returns the folder."""
     config = CONFIG | {"architectures": ["BertForQuestionAnswering"]} | changes
     return save(folder, tensors_of(network_of(seed)), config)

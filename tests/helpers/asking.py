@@ -17,7 +17,6 @@ class Answer:
 
     @property
     def json(self) -> Any:
-        """The body, parsed as JSON."""
         return json.loads(self.body)
 
 

@@ -54,32 +54,26 @@ class Browser:
         self.driver = driver
 
     def open(self, address: str) -> None:
-        """Opens a page, after leaving the current one."""
         self.driver.get("about:blank")
         self.driver.get(address)
 
     def look(self, width: int, height: int = 900, *, dark: bool = False) -> None:
-        """Sets the size of the window and the preferred color scheme."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
 
     def run(self, script: str, *arguments: Any) -> Any:
-        """Runs a script; returns its result."""
         return self.driver.execute_script(script, *arguments)
 
     def all(self, css: str) -> list[Any]:
-        """Returns the visible elements that match a selector."""
         script = "return [...document.querySelectorAll(arguments[0])].filter((node) => node.checkVisibility())"
         return list(self.run(script, css))
 
     def texts(self, css: str) -> list[str]:
-        """Returns the texts of the visible elements that match a selector."""
         return [text.strip() for text in self.run(_TEXTS, css)]
 
     def wait(self, ready: Callable[[], Any], seconds: float = 30) -> Any:
-        """Waits until a function returns a true value; returns this value."""
         ends = time.monotonic() + seconds
         while time.monotonic() < ends:
             if result := ready():
@@ -88,17 +82,14 @@ class Browser:
         pytest.fail(f"nothing after {seconds} seconds: {self.texts('body')}")
 
     def go(self, name: str) -> None:
-        """Follows the link to a task."""
         self.wait(lambda: [link for link in self.all("nav a") if link.text == name])[0].click()
         self.wait(lambda: self.texts("section h2") == [name])
 
     def field(self, label: str) -> Any:
-        """Returns the visible field with this label."""
         path = f"{_SECTION}//label[starts-with(normalize-space(), '{label}')]"
         return self.driver.find_element("xpath", path).get_property("control")
 
     def type(self, label: str, text: str) -> None:
-        """Replaces the text in a field."""
         field = self.field(label)
         field.clear()
         if max(text) < "\U00010000":
@@ -107,11 +98,9 @@ class Browser:
             self.run("arguments[0].value = arguments[1]", field, text)
 
     def pick(self, label: str, name: str) -> None:
-        """Selects an entry of a list."""
         self.field(label).find_element("xpath", f"option[normalize-space()='{name}']").click()
 
     def press(self, button: str) -> None:
-        """Presses a button, and waits for the result."""
         self.driver.find_element("xpath", f"{_SECTION}//button[normalize-space()='{button}']").click()
         self.answered()
 
@@ -124,7 +113,6 @@ class Browser:
         return str(self.run("return document.querySelector('section:not([hidden]) .said').textContent"))
 
     def bars(self) -> list[tuple[str, str]]:
-        """Returns the names and the numbers of all bars."""
         names, numbers = self.texts(".bars .name"), self.texts(".bars .number")
         return list(zip(names, numbers, strict=True))
 
@@ -152,7 +140,6 @@ class Browser:
         return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] != "INFO"]
 
     def picture(self, path: Path) -> None:
-        """Writes a screenshot of the whole page."""
         height, width = self.run("return [document.documentElement.scrollHeight, innerWidth];")
         clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
         options = {"captureBeyondViewport": True, "clip": clip}
@@ -160,7 +147,6 @@ class Browser:
 
 
 def chromium() -> str | None:
-    """Returns the path of Chromium or Chrome, if one of them is installed."""
     names = ("chromium", "google-chrome", *_MAC)
     return next((program for program in map(shutil.which, names) if program), None)
 

@@ -25,7 +25,6 @@ J3pepf/acP7JPQ9M55unyOZcvPVogdM=
 
 
 def save_certificate(folder: Path) -> tuple[Path, Path]:
-    """Writes the certificate and its key to two files."""
     certificate, key = folder / "certificate.pem", folder / "key.pem"
     certificate.write_text(_CERTIFICATE, encoding="ascii")
     key.write_text(_KEY, encoding="ascii")

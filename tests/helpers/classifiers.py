@@ -13,12 +13,10 @@ STARS = Labels(("stars",), "regression")
 
 
 def network_of(labels: Labels, seed: int = 3) -> Network:
-    """Returns a text classifier with random weights."""
     return random_network(tiny_config(labels=labels), ("sequence_classifier",), seed)
 
 
 def save_classifier(folder: Path, labels: Labels, **changes: object) -> Path:
-    """Writes a text classifier as transformers would; returns the folder."""
     named = {key: value for key, value in labels.to_config().items() if value is not None}
     config = CONFIG | named | {"architectures": ["BertForSequenceClassification"]} | changes
     return save(folder, tensors_of(network_of(labels)), config)

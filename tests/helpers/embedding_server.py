@@ -37,7 +37,6 @@ class Embedder:
     asked: list[tuple[str, Any]] = field(default_factory=list)
 
     def answer(self, path: str, sent: Any, key: str | None) -> tuple[int, bytes]:
-        """Returns the status and the body of an answer."""
         self.keys.append(key)
         self.asked.append((path, sent))
         if self.key is not None and key != f"Bearer {self.key}":
@@ -61,8 +60,6 @@ class Embedder:
 
 @contextmanager
 def embedding_server(embedder: Embedder) -> Iterator[str]:
-    """Runs a server on a free port; yields its address."""
-
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 

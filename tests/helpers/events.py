@@ -50,7 +50,6 @@ def report(labels: dict[str, int] | None = None) -> DataReport:
 
 
 def started(**changes: object) -> Started:
-    """Returns the start of a run with 462 steps in three epochs."""
     first = Started(
         task="classify",
         model="sentence-transformers/all-MiniLM-L6-v2",
@@ -83,7 +82,6 @@ def step(number: int, *, of: int = 462, epochs: int = 3, run: int = 0) -> Step:
 
 
 def evaluated(number: int, score: float, *, best: bool = True, run: int = 0, metric: str = "accuracy") -> Evaluated:
-    """Returns an evaluation after a training step."""
     metrics = {metric: score, "macro_f1": score - 0.02, "loss": 1.4 * (1 - score)}
     return Evaluated(run=run, step=number, epoch=number / 154, metrics=metrics, metric=metric, best=best, seconds=2.1)
 
@@ -120,7 +118,6 @@ def evaluation(names: tuple[str, ...] = tuple(LABELS), *, confusion: bool = True
 
 
 def finished(runs: tuple[Mapping[str, object], ...] = (), deviation: float | None = None) -> Finished:
-    """Returns the end of a run with all fields set."""
     summary = Summary(
         metric="accuracy",
         score=0.964,
@@ -137,7 +134,6 @@ def finished(runs: tuple[Mapping[str, object], ...] = (), deviation: float | Non
 
 
 def whole_run(steps: int = 462) -> Iterator[Event]:
-    """Yields all events of one run."""
     yield started(steps=steps)
     for number in range(1, steps + 1):
         yield step(number, of=steps)

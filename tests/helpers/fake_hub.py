@@ -28,7 +28,6 @@ def hashes_of(file: str, data: bytes) -> dict[str, str]:
 
 
 def files_of(folder: Path) -> Files:
-    """Returns the content of all files in a folder, by their path in it."""
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -97,18 +96,15 @@ class FakeHub:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, name: str, files: Mapping[str, bytes]) -> Repository:
-        """Adds a model with one commit on its main branch."""
         repository = self.repositories[name] = Repository()
         repository.commit(files)
         return repository
 
     def fetched(self) -> set[str]:
-        """Returns the files whose content was requested."""
         paths = [request.removeprefix("GET ") for request in self.requests if request.startswith("GET /")]
         return {"/".join(path.split("/")[5:]) for path in paths if "/resolve/" in path}
 
     def forget(self) -> None:
-        """Clears the lists of requests."""
         self.requests.clear()
         self.headers.clear()
         self.served.clear()
@@ -124,11 +120,9 @@ class HubHandler(BaseHTTPRequestHandler):
         pass
 
     def do_HEAD(self) -> None:
-        """Answers the headers of a file."""
         self.answer(self.record())
 
     def do_GET(self) -> None:
-        """Answers a listing or a file."""
         self.answer(self.record())
 
     def record(self) -> str:
@@ -140,7 +134,6 @@ class HubHandler(BaseHTTPRequestHandler):
         return path
 
     def answer(self, path: str) -> None:
-        """Answers a request for a listing or a file."""
         parts = path.strip("/").split("/")
         if parts[:2] == ["api", "models"]:
             name, kind, rest = "/".join(parts[2:4]), (parts[4:5] or ["revision"])[0], parts[5:] or ["main"]
@@ -205,7 +198,6 @@ class HubHandler(BaseHTTPRequestHandler):
             self.close_connection = broken is not None
 
     def json(self, value: object, status: int = 200) -> None:
-        """Answers with JSON."""
         body = json.dumps(value).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -214,7 +206,6 @@ class HubHandler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def refuse(self, status: int, code: str | None, headers: Mapping[str, str] | None = None) -> None:
-        """Answers with a status and without a body."""
         self.send_response(status)
         for key, value in {
             **({"X-Error-Code": code} if code else {}),
@@ -261,7 +252,6 @@ class QuietServer(ThreadingHTTPServer):
 
 @contextmanager
 def serve(hub: FakeHub | None = None, handler: type[HubHandler] = HubHandler) -> Iterator[FakeHub]:
-    """Runs a fake hub on a free local port."""
     hub = FakeHub() if hub is None else hub
     server = QuietServer(("127.0.0.1", 0), type("Handler", (handler,), {"hub": hub}))
     hub.url = f"http://127.0.0.1:{server.server_address[1]}"
@@ -296,7 +286,6 @@ def client_settings(home: str, endpoint: str, offline: str) -> Iterator[None]:
 
 
 def call_with_hub(*arguments: str, **variables: str) -> Outcome:
-    """Runs the program in this process, with the cache and the hub that the variables name."""
     offline = variables["HF_HUB_OFFLINE"] or variables["TRANSFORMERS_OFFLINE"]
     with client_settings(variables["HF_HOME"], variables["HF_ENDPOINT"], offline):
         return call(*arguments, **variables)  # type: ignore[arg-type]

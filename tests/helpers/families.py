@@ -101,22 +101,18 @@ class Compared:
 
     @property
     def in_transformers(self) -> bool:
-        """Whether transformers has the family; the others are in `tests.helpers.authors`."""
         return self.classes not in _ELSEWHERE
 
     @property
     def kind(self) -> Kind:
-        """What tests expect of the family."""
         return KINDS[self.classes]
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The facts in the family's configuration."""
         return {key: value for key, value in (COMMON | self.changes).items() if value is not None}
 
     @property
     def max_length(self) -> int:
-        """The maximum input length."""
         facts = self.facts
         if self.kind.counted:
             return int(facts["max_position_embeddings"]) - 1 - int(facts["pad_token_id"])
@@ -124,7 +120,6 @@ class Compared:
 
     @property
     def cases(self) -> dict[str, Case]:
-        """The inputs for the comparison."""
         facts = self.facts
         return make_cases(facts["vocab_size"], self.max_length, facts["pad_token_id"], self.segments)
 
@@ -331,14 +326,12 @@ CELLS = [(family, head) for family, compared in FAMILIES.items() for head in com
 
 
 def class_of(name: str) -> Any:
-    """Returns a class of transformers, or a class in `tests.helpers.authors`."""
     from tests.helpers import authors  # it imports torch
 
     return authors.class_of(name)
 
 
 def make_config(compared: Compared, head: str) -> Any:
-    """Returns the configuration of a model in transformers."""
     labels = {} if head in ("ForQuestionAnswering", "ForPreTraining") else {"id2label": _LABELS}
     facts = compared.facts | labels | {"attn_implementation": "eager"}
     return class_of(f"{compared.classes}Config")(**facts)

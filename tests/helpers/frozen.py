@@ -20,7 +20,6 @@ _WORDS = re.compile(r"(embeddings\.(word|tok)_embeddings|embed_tokens|\bencoder)
 
 
 def file_name(family: str) -> str:
-    """Returns the name of a family's folder."""
     return re.sub(r"[^a-z0-9]+", "-", family)
 
 
@@ -30,13 +29,11 @@ def _outputs(family: str) -> dict[str, mx.array]:
 
 
 def frozen_outputs(family: str, head: str, case: str) -> dict[str, Array]:
-    """Returns the outputs of transformers for a family, a head and an input."""
     start, outputs = f"{head}/{case}/", _outputs(family)
     return {name.removeprefix(start): np.array(array) for name, array in outputs.items() if name.startswith(start)}
 
 
 def write_model(family: str, head: str, folder: Path) -> Path:
-    """Writes a model as transformers saved it; returns the folder."""
     return golden_outputs.write_model(file_name(family), head, folder)
 
 
@@ -55,14 +52,12 @@ def add_vocabulary(folder: Path, size: int = 43) -> Path:
 
 
 def tensors_in(folder: Path) -> dict[str, mx.array]:
-    """Returns the tensors of a model folder, read from disk."""
     tensors = arrays(folder / "model.safetensors")
     mx.eval(tensors)
     return tensors
 
 
 def write_tensors(folder: Path, tensors: dict[str, mx.array]) -> Path:
-    """Replaces the tensors of a model folder; returns the folder."""
     mx.eval(tensors)  # the file that they may come from is about to be replaced
     (folder / "model.safetensors").unlink(missing_ok=True)  # a file that is overwritten is flushed to the disk
     mx.save_safetensors(str(folder / "model.safetensors"), tensors)
@@ -76,18 +71,15 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def write_config(folder: Path, config: dict[str, Any]) -> Path:
-    """Replaces the configuration of a model folder; returns the folder."""
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     return folder
 
 
 def change_config(folder: Path, **changes: Any) -> Path:
-    """Changes keys in the configuration of a model folder; returns the folder."""
     return write_config(folder, read_config(folder) | changes)
 
 
 def words_in(tensors: Iterable[str]) -> str:
-    """Returns the name of the word embeddings."""
     return next(name for name in tensors if _WORDS.search(name))
 
 

@@ -101,6 +101,5 @@ def write_model(folder: Path, name: str, heads: dict[str, Labels | None] | None 
 
 
 def write_pooling(folder: Path, **settings: Any) -> None:
-    """Makes a folder an embedding model; `settings` are those of the pooling."""
     (folder / "modules.json").write_text(json.dumps(MODULES))
     put(folder / "1_Pooling", {"config.json": {"word_embedding_dimension": 64} | settings})

@@ -72,7 +72,6 @@ def predicted(model: Any, texts: tuple[str, ...], labels: tuple[str, ...], **opt
 
 
 def tokenizer_files(folder: Path, encoder: str) -> None:
-    """Writes the tokenizer of a tiny encoder."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
     texts = [*SENTENCES, *TEXTS, *LABELS, "abcdefghijklmnopqrstuvwxyz ABCDEFGHIJKLMNOPQRSTUVWXYZ 0123456789 -_.,;!()<>"]

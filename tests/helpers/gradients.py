@@ -16,7 +16,6 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 
 
 def without_dropout(family: str, head: str) -> Any:
-    """Returns a random model of transformers without dropout."""
     compared = FAMILIES[family]
     known = make_config(compared, head).to_dict()
     rates = {key: 0.0 for key in known if key.endswith(("dropout", "dropout_prob"))}
@@ -35,7 +34,6 @@ def precision(model: Any) -> Any:
 
 
 def arrays_of(tree: Any) -> Arrays:
-    """Returns parameters or gradients by name."""
     arrays: dict[str, mx.array] = dict(nn.utils.tree_flatten(tree))
     return {name: np.array(array) for name, array in arrays.items()}
 
@@ -49,7 +47,6 @@ def their_gradients(model: Any, folder: Path) -> Arrays:
 
 
 def our_step(network: Network, loss: Callable[[Network], mx.array]) -> tuple[float, Arrays]:
-    """Returns the loss of a network in training mode, and the gradients."""
     network.train()
     value, gradients = nn.value_and_grad(network, loss)(network)
     return float(value), arrays_of(gradients)

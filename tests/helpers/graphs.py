@@ -68,7 +68,6 @@ class Node:
 
     @property
     def arrays(self) -> int:
-        """The number of arrays that the primitive's kernel takes as arguments."""
         return len(self.inputs) + len(self.outputs)
 
 
@@ -104,12 +103,10 @@ class Graph:
 
     @cached_property
     def makers(self) -> dict[str, Node]:
-        """The primitive that computes each array."""
         return {name: node for node in self.nodes for name in node.outputs}
 
     @cached_property
     def takers(self) -> dict[str, list[Node]]:
-        """The primitives that take each array."""
         takers: dict[str, list[Node]] = defaultdict(list)
         for node in self.nodes:
             for name in node.inputs:
@@ -195,7 +192,6 @@ def _gathered_beside(views: AbstractSet[str], graph: Graph) -> list[Node]:
 
 
 def _sorts_of(views: AbstractSet[str], graph: Graph) -> list[Node]:
-    """Returns the sorts whose input is a view."""
     sorts = (node for node in graph.nodes if node.name in ("Sort", "ArgSort", "Partition", "ArgPartition"))
     return [node for node in sorts if any(source.name in views for source in graph.before(node, _STRIDED))]
 
@@ -309,7 +305,6 @@ def faults(patch: pytest.MonkeyPatch, function: Callable[..., list[mx.array]], p
 
 
 def _plain(function: Any) -> FunctionType:
-    """Returns the Python function inside an `mx.custom_function`."""
     return next(referent for referent in gc.get_referents(function) if isinstance(referent, FunctionType))
 
 

@@ -32,22 +32,18 @@ class Machine:
 
     @property
     def repository(self) -> Repository:
-        """The model on the hub."""
         return self.hub.repositories[NAME]
 
     @property
     def commit(self) -> str:
-        """The hash of the newest commit."""
         return self.repository.references["main"]
 
     @property
     def folder(self) -> Path:
-        """The folder of the model in the cache."""
         return self.home / "hub" / "models--org--tiny"
 
     @property
     def snapshot(self) -> Path:
-        """The folder of the newest commit in the cache."""
         return self.folder / "snapshots" / self.commit
 
     def run(self, *arguments: str, prelude: str = "", **variables: str) -> Outcome:
@@ -64,7 +60,6 @@ class Machine:
         return self.run("models", "download", NAME)
 
     def inspect(self, *options: str) -> dict[str, Any]:
-        """Returns the output of `mlxbert inspect` for the model."""
         outcome = self.run("inspect", NAME, *options)
         assert outcome.status == 0, outcome
         facts: dict[str, Any] = outcome.lines[0]
@@ -72,7 +67,6 @@ class Machine:
 
     @contextmanager
     def client(self) -> Iterator[None]:
-        """Gives this process the settings of the machine."""
         with mock.patch.dict(os.environ, self.variables), client_settings(str(self.home), self.hub.url, ""):
             yield
 
@@ -83,7 +77,6 @@ class Machine:
 
 
 def write_shards(model: Path, folder: Path) -> list[str]:
-    """Writes a model in two shards; returns the names of the shards."""
     tensors = arrays(model / "model.safetensors")
     shards = {f"model-0000{part + 1}-of-00002.safetensors": sorted(tensors)[part::2] for part in range(2)}
     folder.mkdir(exist_ok=True)

@@ -54,7 +54,6 @@ def write_files(folder: Path, count: int, seed: object = 1) -> Path:
 
 
 def build(path: Path | str, folder: Path, model: Model | Path | str, **options: object) -> Index:
-    """Creates an index of a folder."""
     index = open_index(path, model=model, paths=[folder], **options)  # type: ignore[arg-type]
     for _ in index.update():
         pass
@@ -91,7 +90,6 @@ def check_changed(index: Index, docs: Path) -> None:
 
 
 def check_damaged_setting(path: Path, name: str, value: str) -> None:
-    """Checks that an index with another value of a setting, in JSON, is refused or is damaged when it is searched."""
     store = SqliteStore(path)
     store._connection.execute("UPDATE about SET value = ? WHERE name = ?", (value, name))
     store.close()
@@ -124,7 +122,6 @@ class Contents:
 
 
 def contents(index: Index, queries: Iterable[str] = QUERIES) -> Contents:
-    """Returns the content of an index, and its hits for some queries in all modes."""
     documents = (document for path in ("", *index.store.files()) for document in index.store.documents(path))
     hashes = {hash for document in documents for chunk in document.chunks for hash in chunk.hashes}
     hits: _Hits = {

@@ -32,7 +32,6 @@ class LlamaCpp:
         self.pooling = int(library.llama_pooling_type(self._context))
 
     def tokenize(self, text: str) -> list[int]:
-        """Returns the token ids of a text, with special tokens."""
         data = text.encode()
         ids = (self._library.llama_token * (len(data) + 8))()
         count = self._library.llama_tokenize(self._vocabulary, data, len(data), ids, len(ids), True, True)
@@ -58,7 +57,6 @@ class LlamaCpp:
         return np.array(values[: library.llama_model_n_cls_out(self._model) if self.pooling == RANK else width])
 
     def close(self) -> None:
-        """Frees the model."""
         self._library.llama_free(self._context)
         self._library.llama_model_free(self._model)
 

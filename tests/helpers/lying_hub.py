@@ -30,24 +30,20 @@ def only_get(lie: Lie) -> Lie:
 
 
 def status(number: int, **headers: str) -> Lie:
-    """Answers every request with this error status."""
     return lambda handler, file, data: send(handler, b"", number, None, **headers)
 
 
 def page(number: int) -> Lie:
-    """Answers every request with a web page."""
     return lambda handler, file, data: send(handler, PAGE, number, Content_Type="text/html; charset=utf-8")
 
 
 @only_get
 def longer(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
-    """Sends more bytes than the file has."""
     return send(handler, data + b"x" * 10)
 
 
 @only_get
 def endless(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
-    """Sends bytes until the client closes the connection."""
     handler.send_response(200)
     handler.end_headers()
     handler.close_connection = True
@@ -74,7 +70,6 @@ def other_bytes(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool
 
 
 def redirect(address: str) -> Lie:
-    """Redirects requests for the content to another address."""
     return only_get(lambda handler, file, data: send(handler, b"", 302, Location=address))
 
 
@@ -87,6 +82,5 @@ def stall(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
 
 
 def silence(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
-    """Keeps the connection open, but does not answer."""
     time.sleep(STALL)
     return True

@@ -41,7 +41,6 @@ def _start_watching() -> None:
 
 @contextmanager
 def opened() -> Iterator[list[str]]:
-    """Collects the files and folders that Python opens within the context, by any function."""
     global _opened
     _start_watching()
     _opened = []
@@ -100,7 +99,6 @@ class MacDisk:
         monkeypatch.setattr(mac_files, "_ON_MAC", True)
 
     def flag(self, path: Path, flags: int) -> None:
-        """Sets the flags of a file or folder."""
         self._flags[str(path)] = flags
 
     def stored(self, path: Any) -> Any:

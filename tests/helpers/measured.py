@@ -8,7 +8,6 @@ POWER = {"power_source": "Battery Power", "energy_mode": "low power"}
 
 
 def measured(word: str = "chip", *, peer: bool = True) -> dict[str, Any]:
-    """Returns a report for a GPU; it includes torch unless `peer` is false."""
     sides = (OURS, PEER) if peer else (OURS,)
     machine = dict.fromkeys(("chip", "device", "cores", "memory_gib", "blas", "mlx"), word)
     training = {

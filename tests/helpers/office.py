@@ -16,7 +16,6 @@ ENCRYPTED = OLE + bytes(100) + "EncryptedPackage".encode("utf-16-le")
 
 
 def zipped(parts: Parts) -> bytes:
-    """Returns a zip archive with these parts."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in parts.items():
@@ -34,7 +33,6 @@ def replaced(data: bytes, **parts: str | bytes | None) -> bytes:
 
 
 def core(title: str, author: str) -> str:
-    """Returns the properties of an Office Open XML file."""
     return (
         f'<c xmlns:dc="{_DC}" xmlns:t="http://purl.org/dc/terms/"><dc:title>{title}</dc:title>'
         f"<dc:creator>{author}</dc:creator><t:created>2023-01-01T00:00:00Z</t:created>"
@@ -54,7 +52,6 @@ def references(**targets: str) -> str:
 def xlsx(
     sheets: Mapping[str, Sequence[Sequence[object]]], *, hidden: str = "", title: str = "", author: str = ""
 ) -> bytes:
-    """Returns a workbook: its sheets by name, with their rows; a tuple is a day."""
     parts: dict[str, str | bytes] = {
         "[Content_Types].xml": f'<Types xmlns="{_PACKAGE}/content-types"/>',
         "_rels/.rels": references(officeDocument_1="xl/workbook.xml"),

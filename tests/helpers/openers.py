@@ -87,7 +87,6 @@ class Opened:
         self.numbers: Numbers = outputs(self.model.network, self.case)
 
     def claims(self, ending: str) -> bool:
-        """Whether the files of the folder claim that it has a head for this kind of class."""
         if not ending or not (self.folder / "config.json").is_file():
             return False
         config, heads = read_config(self.folder), self.model.network.heads
@@ -112,7 +111,6 @@ def close(ours: Any, theirs: Any) -> bool:
 
 
 def _of_class(opened: Opened, name: str) -> str:
-    """Returns the outcome of opening a folder with a class of transformers."""
     with opening() as messages:
         kind = getattr(transformers, name)
         model, report = kind.from_pretrained(opened.folder, output_loading_info=True, attn_implementation="eager")
@@ -173,7 +171,6 @@ _RESULTS: Mapping[str, Callable[[mlxbert.Model, Any, str], bool]] = {
 
 
 def _of_embedder(opened: Opened, name: str) -> str:
-    """Returns the outcome of opening a folder as an embedding model of sentence-transformers."""
     with opening():
         embedder = sentence_transformers.SentenceTransformer(str(opened.folder), device="cpu", local_files_only=True)
     theirs = embedder.encode([*TEXTS], show_progress_bar=False)
@@ -182,7 +179,6 @@ def _of_embedder(opened: Opened, name: str) -> str:
 
 
 def _of_cross_encoder(opened: Opened, name: str) -> str:
-    """Returns the outcome of opening a folder as a cross-encoder of sentence-transformers."""
     with opening():
         encoder = sentence_transformers.CrossEncoder(str(opened.folder), device="cpu", local_files_only=True)
     kind = _of_class(opened, "AutoModelForSequenceClassification")
@@ -218,7 +214,6 @@ OPENERS: Mapping[str, _Open] = {
 
 
 def outcomes(folder: Path) -> dict[str, str]:
-    """Returns the outcome of each class and pipeline for a folder."""
     opened, outcomes_by_name = Opened(folder), {}
     for name, opens in OPENERS.items():
         try:

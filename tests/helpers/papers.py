@@ -11,7 +11,6 @@ DOCUMENT = "word/document.xml"
 
 
 def pdf(*pages: str, title: str = "", box: str = "0 0 612 792") -> bytes:
-    """Returns a PDF file with a line of text on each page."""
     fonts = b"<</Font<</F1 3 0 R>>>>"
     objects = [b"<</Type/Catalog/Pages 2 0 R>>", b"", b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>"]
     objects.append(f"<</Title({title})>>".encode())

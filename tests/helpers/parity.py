@@ -30,7 +30,6 @@ def reference_outputs(model: object, case: Case) -> dict[str, Array]:
 
 
 def _reference_heads(kind: str, output: Any) -> dict[str, Any]:
-    """Returns the outputs of the heads of a transformers class, by our names of the heads."""
     if kind.endswith(("Model", "NeoBERT")):
         pooled = getattr(output, "pooler_output", None)
         return {} if pooled is None else {"pooler": pooled}

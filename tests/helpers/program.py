@@ -110,7 +110,6 @@ def _once(make: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _run(arguments: Sequence[str | bytes], streams: dict[str, Any], variables: dict[str, str]) -> int:
-    """Runs the program in this process; returns its exit status."""
     handler = signal.getsignal(signal.SIGINT)
     from mlxbert.cli import app
 
@@ -130,7 +129,6 @@ def _run(arguments: Sequence[str | bytes], streams: dict[str, Any], variables: d
 
 
 def call(*arguments: str | bytes, stdin: bytes = b"", **variables: str) -> Outcome:
-    """Runs the program in this process, with pipes instead of a terminal."""
     pipes = {"stdin": io.BytesIO(stdin), "stdout": io.BytesIO(), "stderr": io.BytesIO()}
     streams = {name: io.TextIOWrapper(pipe, encoding="utf-8", newline="") for name, pipe in pipes.items()}
     status = _run(arguments, streams, variables)
@@ -157,14 +155,12 @@ def terminal(*arguments: str, on: Iterable[str] = ("stdout",), **variables: str)
 
 
 def command(*arguments: str | bytes, prelude: str = "") -> list[str | bytes]:
-    """Returns the command line that runs the program in a new process."""
     return [sys.executable, "-c", prelude + PROGRAM, *arguments]
 
 
 def process(
     *arguments: str | bytes, stdin: bytes = b"", prelude: str = "", timeout: float = TIMEOUT, **variables: str
 ) -> Outcome:
-    """Runs the program in a new process, with pipes."""
     done = subprocess.run(
         command(*arguments, prelude=prelude), input=stdin, capture_output=True, env=environment(**variables),
         timeout=timeout, check=False,
@@ -212,23 +208,19 @@ def tiny_model(folder: Path, **changes: object) -> Path:
 
 
 def names(folder: Path) -> list[str]:
-    """Returns the names of all files and folders in a folder, including hidden ones."""
     return sorted(path.name for path in folder.iterdir())
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
-    """Returns the content of all files in a folder, by path."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def change_config(folder: Path, **changes: object) -> None:
-    """Changes keys in a model's configuration."""
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | changes), encoding="utf-8")
 
 
 def change_weights(folder: Path, change: Callable[[dict[str, mx.array]], object]) -> None:
-    """Changes the tensors of a model."""
     path = folder / "model.safetensors"
     arrays = mx.load(str(path))
     assert isinstance(arrays, dict)
@@ -239,7 +231,6 @@ def change_weights(folder: Path, change: Callable[[dict[str, mx.array]], object]
 
 
 def builtin_copy(folder: Path, *names: str) -> Path:
-    """Copies some files of the built-in model to a new folder; returns the folder."""
     folder.mkdir()
     for name in names:
         (folder / name).write_bytes((builtin_folder() / name).read_bytes())

@@ -108,13 +108,11 @@ def qwen3_reranker(folder: Path, template: str | None = RERANKER_TEMPLATE) -> Pa
 
 
 def _settings(saved: Mapping[str, Any], **settings: Any) -> dict[str, Any]:
-    """Returns a `tokenizer_config.json`, which repeats the added tokens."""
     decoder = {str(token["id"]): {key: token[key] for key in token if key != "id"} for token in saved["added_tokens"]}
     return {"added_tokens_decoder": decoder, "clean_up_tokenization_spaces": False, **settings}
 
 
 def eurobert(folder: Path, after: Sequence[str] = LLAMA_TOKENS[1:2], **settings: Any) -> Path:
-    """Writes the tokenizer of EuroBERT: the byte pairs of Llama 3."""
     saved = _byte_pairs(LLAMA_SPLIT, LLAMA_TOKENS, [], LLAMA_TOKENS[:1], after)
     saved["model"]["ignore_merges"] = True
     roles = dict(zip(("bos_token", "eos_token", "mask_token", "", "pad_token"), LLAMA_TOKENS, strict=True))
@@ -175,7 +173,6 @@ GEMMA_SETTINGS: dict[str, Any] = {
 
 
 def gemma(folder: Path, **settings: Any) -> Path:
-    """Writes the tokenizer of EmbeddingGemma: BPE of pieces, with bytes for other characters."""
     saved = json.loads(_gemma())
     return put(
         folder,
@@ -202,13 +199,11 @@ def _gemma_model() -> bytes:
 
 
 def gemma_model(folder: Path, **settings: Any) -> Path:
-    """Writes the tokenizer of EmbeddingGemma as a SentencePiece model only."""
     files: dict[str, Any] = {"tokenizer.model": _gemma_model(), "config.json": {"model_type": "gemma3_text"}}
     return put(folder, files | ({"tokenizer_config.json": settings} if settings else {}))
 
 
 def bert(folder: Path, model_type: str = "bert", *, lower: bool = True, **settings: Any) -> Path:
-    """Writes a WordPiece tokenizer of BERT."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer, tokenizer.pre_tokenizer = (
@@ -231,12 +226,10 @@ def bert(folder: Path, model_type: str = "bert", *, lower: bool = True, **settin
 
 
 def neobert(folder: Path, **settings: Any) -> Path:
-    """Writes the tokenizer of NeoBERT, which is BERT's."""
     return bert(folder, "neobert", **settings)
 
 
 def modernbert(folder: Path, **settings: Any) -> Path:
-    """Writes the tokenizer of ModernBERT: byte pairs with BERT's special tokens; a mask takes the space before it."""
     special = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]
     saved = _byte_pairs(QWEN_SPLIT, special, [], ["[CLS]"], ["[SEP]"])
     saved["normalizer"] = {"type": "NFC"}
@@ -250,7 +243,6 @@ def modernbert(folder: Path, **settings: Any) -> Path:
 
 
 def xlm_roberta(folder: Path, model_type: str | None, **settings: Any) -> Path:
-    """Writes the tokenizer of XLM-RoBERTa, which jina-embeddings-v3 and nomic-embed-text-v2-moe use."""
     (folder / "made").mkdir(parents=True)
     source = put(folder / "made", {"sentencepiece.bpe.model": trained(), "config.json": {"model_type": "xlm-roberta"}})
     saved = json.loads(read_tokenizer(source).tokenizer.to_str())
@@ -261,7 +253,6 @@ def xlm_roberta(folder: Path, model_type: str | None, **settings: Any) -> Path:
 
 
 def jina_code(folder: Path, **settings: Any) -> Path:
-    """Writes the tokenizer of jina-embeddings-v2-base-code: the byte pairs of RoBERTa."""
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
     saved = _byte_pairs(QWEN_SPLIT, special, [], [], [])
     saved["pre_tokenizer"] = json.loads(pre_tokenizers.ByteLevel(add_prefix_space=False).__getstate__())

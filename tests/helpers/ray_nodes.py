@@ -25,11 +25,9 @@ class Nodes:
         self.address: str = self._cluster.address
 
     def kill(self) -> None:
-        """Kills all processes of the worker node at once."""
         self._cluster.remove_node(self._worker, allow_graceful=False)
 
     def stop(self) -> None:
-        """Ends all processes of the cluster."""
         self._cluster.shutdown()
 
 

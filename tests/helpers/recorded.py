@@ -12,7 +12,6 @@ PACKAGES = "mlx", "torch", "transformers"
 
 
 def read(name: str) -> list[dict[str, Any]]:
-    """Returns the results in a file; empty if there is no file."""
     path = RESULTS / f"{name}.jsonl"
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 

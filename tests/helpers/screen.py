@@ -41,7 +41,6 @@ class Screen:
             self._found += piece
 
     def wait_for(self, text: bytes) -> None:
-        """Waits until the terminal shows a text."""
         until = time.monotonic() + _TIMEOUT
         while text not in self._found:
             if time.monotonic() > until:
@@ -49,7 +48,6 @@ class Screen:
             time.sleep(0.01)
 
     def type(self, keys: bytes) -> None:
-        """Sends keys to the terminal."""
         os.write(self._outer, keys)
 
     def shown(self) -> bytes:

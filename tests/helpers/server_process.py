@@ -32,12 +32,10 @@ class Running:
     port: int = 0
 
     def follow(self) -> None:
-        """Collects the lines that the server writes to stderr."""
         assert self.process.stderr is not None
         self.lines.extend(iter(self.process.stderr.readline, ""))
 
     def wait_for(self, text: str) -> str:
-        """Waits for a line that contains a text; returns the line."""
         return waited(lambda: next((line for line in self.lines if text in line), None), self.lines)
 
     def connect(self) -> socket.socket:
@@ -57,7 +55,6 @@ class Running:
 
 
 def waited(find: Callable[[], Any], what: Any = None) -> Any:
-    """Waits until a function returns a value other than `None`; returns this value."""
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
         if (value := find()) is not None:

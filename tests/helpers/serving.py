@@ -23,7 +23,6 @@ def serving(
     options: ServeOptions | None = None,
     max_queue: int = 1000,
 ) -> Iterator[Service]:
-    """Yields a service that has loaded its models."""
     limits = EngineOptions(max_models=len(models), max_queue=max_queue)
     with Engine({name: str(model) for name, model in models.items()}, limits) as engine:
         service = Service(engine, options or ServeOptions(), indexes=indexes or {})
@@ -35,7 +34,6 @@ def serving(
 
 @contextmanager
 def answering(app: Any, host: str = "127.0.0.1", **options: Any) -> Iterator[tuple[int, HttpServer]]:
-    """Runs an application behind our HTTP server on a free port; yields the port and the server."""
     limits = ServeOptions(**{"host": host, "port": 0, **options})
     with listen(limits) as listeners:
         server = HttpServer(app, limits)

@@ -75,5 +75,4 @@ def save_routed(folder: Path, *, json_weights: bool = False, root: bool = False,
 
 
 def change_json(path: Path, **changes: Any) -> None:
-    """Changes keys of a JSON object in a file."""
     write_json(path, json.loads(path.read_text(encoding="utf-8")) | changes)

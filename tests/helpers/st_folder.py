@@ -19,7 +19,6 @@ FLAGS = {
 
 
 def write_json(path: Path, value: object) -> None:
-    """Writes a JSON file; creates its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(value), encoding="utf-8")
 
@@ -46,7 +45,6 @@ def dense(weight: mx.array, bias: mx.array | None = None, activation: str = "Tan
 
 
 def layer_norm(weight: mx.array, bias: mx.array) -> Spec:
-    """Returns a LayerNorm module."""
     return "LayerNorm", {"dimension": weight.size}, {"norm.weight": weight, "norm.bias": bias}
 
 

@@ -25,7 +25,6 @@ def tokenizer(limit: int | None = None, *, ends: bool = False) -> Tokenizer:
 
 
 def table(rows: int = len(WORDS), seed: int = 0) -> np.ndarray[Any, Any]:
-    """Returns random vectors (rows, WIDTH)."""
     return np.random.default_rng(seed).normal(size=(rows, WIDTH)).astype(np.float32)
 
 
@@ -45,7 +44,6 @@ def write_tensors(path: Path, tensors: Mapping[str, np.ndarray[Any, Any]]) -> No
 def model2vec(
     folder: Path, tensors: Mapping[str, np.ndarray[Any, Any]] | None = None, *, normalize: bool = True, **config: Any
 ) -> Path:
-    """Writes a folder of model2vec."""
     folder.mkdir(parents=True, exist_ok=True)
     values = {"model_type": "model2vec", "normalize": normalize, "hidden_dim": WIDTH} | config
     (folder / "config.json").write_text(json.dumps(values))

@@ -40,7 +40,6 @@ def save_tagger(folder: Path, labels: Labels, tags: Mapping[str, str]) -> Path:
 
 
 def save_random_tagger(folder: Path, labels: Labels) -> Path:
-    """Writes a tagger with random weights."""
     network = random_network(_config(labels, CONFIG["hidden_size"]), (HEAD,))
     head: Any = network.heads[HEAD]
     head.out.weight = head.out.weight * 5

@@ -15,7 +15,6 @@ PROMPTS = {"prompts": {"query": "man is : ", "passage": "in "}}
 
 
 def save_models(folder: Path) -> dict[str, Path]:
-    """Writes a model for each task; returns the folders by the names of the models."""
     return {
         "embed": save_st(folder / "embed", pooling("mean", include_prompt=False), NORMALIZE, settings=PROMPTS),
         "fill-mask": save(folder / "fill-mask"),

@@ -26,7 +26,6 @@ NETWORKS = {
 
 
 def source(network: str) -> Path:
-    """Returns the folder of a frozen network."""
     return FROZEN / network.partition(",")[0]
 
 
@@ -38,13 +37,11 @@ def frozen(network: str, kind: str) -> dict[str, Array]:
 
 
 def frozen_case(network: str) -> Case:
-    """Returns the inputs for which the outputs were frozen."""
     inputs = frozen(network, "inputs")
     return Case(*(np.asarray(inputs[name], np.int32) for name in ("ids", "mask", "segments")))
 
 
 def copy_checkpoint(network: str, folder: Path) -> Path:
-    """Copies only the checkpoint of a network; returns the path of its index."""
     folder.mkdir(parents=True, exist_ok=True)
     for path in source(network).glob(f"{STEM}.*"):
         shutil.copy(path, folder)
@@ -52,7 +49,6 @@ def copy_checkpoint(network: str, folder: Path) -> Path:
 
 
 def write_model(network: str, folder: Path) -> Path:
-    """Writes a model folder with the checkpoint of a network and a `config.json`; returns the folder."""
     name, architecture = NETWORKS[network]
     copy_checkpoint(network, folder)
     config = json.loads((source(network) / f"{name}_config.json").read_text(encoding="utf-8"))
@@ -65,7 +61,6 @@ def write_model(network: str, folder: Path) -> Path:
 
 
 def varint(value: int) -> bytes:
-    """Returns a number in the encoding of protobuf and LevelDB."""
     return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + varint(value >> 7)
 
 
@@ -105,13 +100,11 @@ def entry(shape: tuple[int, ...] = (2,), data: bytes = b"\0" * 8, **facts: int) 
 
 
 def write_index(folder: Path, entries: Mapping[str, bytes], data: bytes = b"\0" * 8, header: bytes = HEADER) -> Path:
-    """Writes a checkpoint with these entries and this data; returns the path of its index."""
     pairs: list[tuple[Any, bytes]] = [(b"", header), *((name.encode(), entries[name]) for name in sorted(entries))]
     return write_table(folder, table(block(pairs)), data)
 
 
 def write_table(folder: Path, content: bytes, data: bytes = b"\0" * 8) -> Path:
-    """Writes a checkpoint with this index and this data; returns the path of its index."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{STEM}.data-00000-of-00001").write_bytes(data)
     (folder / f"{STEM}.index").write_bytes(content)

@@ -27,7 +27,6 @@ CONFIG: dict[str, Any] = {
 
 
 def tiny_config(**changes: Any) -> EncoderConfig:
-    """Returns the facts of the tiny model, with some changes."""
     facts: dict[str, Any] = {
         "vocab_size": CONFIG["vocab_size"],
         "hidden_size": CONFIG["hidden_size"],
@@ -69,14 +68,12 @@ def to_theirs(family: Family, config: EncoderConfig, arrays: Mapping[str, mx.arr
 
 
 def tensors_of(network: Network) -> dict[str, mx.array]:
-    """Returns the weights of a network under the names that BERT's files use."""
     arrays: dict[str, mx.array] = dict(nn.utils.tree_flatten(network.parameters()))
     return to_theirs(FAMILIES["bert"], network.encoder.config, arrays)
 
 
 @functools.cache
 def tiny_tensors() -> Mapping[str, mx.array]:
-    """Returns the weights of the tiny model."""
     return tensors_of(random_network(tiny_config()))
 
 
@@ -102,7 +99,6 @@ def save(
 
 
 def with_nan(folder: Path, word: str = "paris") -> Path:
-    """Makes the vector of a word NaN."""
     path = folder / "model.safetensors"
     stored: Any = mx.load(str(path))
     tensors = {name: array + 0 for name, array in stored.items()}

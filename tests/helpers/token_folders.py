@@ -79,7 +79,6 @@ def encoder(
 
 
 def _dense(folder: Path, width: int, out: int, seed: int, **settings: Any) -> None:
-    """Writes a linear layer into the folder of its module."""
     config = {
         "in_features": width, "out_features": out, "bias": False,
         "activation_function": "torch.nn.modules.linear.Identity", **settings,
@@ -205,11 +204,9 @@ def golden(peer: str) -> dict[str, dict[str, list[Any]]]:
 
 
 def write_golden(peer: str, vectors: Mapping[str, Any]) -> None:
-    """Stores the vectors of a peer, with seven digits."""
     path = _GOLDENS / f"tokens_{peer}.json"
     path.write_text(json.dumps(vectors, indent=None, separators=(",", ":")) + "\n", encoding="utf-8")
 
 
 def rounded(vectors: Any) -> list[list[float]]:
-    """Returns vectors (T, W) as numbers with seven digits."""
     return [[float(f"{value:.7g}") for value in row] for row in np.asarray(vectors, np.float64).tolist()]

@@ -54,7 +54,6 @@ def tensor(
 
 
 def table(*items: bytes) -> bytes:
-    """Returns the opcodes of a dict; `items` alternates between keys and values."""
     return b"}(" + b"".join(items) + b"u"
 
 
@@ -74,7 +73,6 @@ def archive(pickle: bytes | None = None, *, method: int = zipfile.ZIP_STORED, **
 
 
 def saved(arrays: Mapping[str, mx.array]) -> bytes:
-    """Returns a checkpoint in the zip format with these tensors, in float32."""
     items, members = [], {}
     for index, (name, array) in enumerate(arrays.items()):
         strides = [math.prod(array.shape[axis + 1 :]) for axis in range(array.ndim)]

@@ -38,15 +38,12 @@ class UploadHub(FakeHub):
     parts: dict[str, dict[int, bytes]] = field(default_factory=dict)
 
     def changes(self) -> list[str]:
-        """Returns the requests that may change something on a hub, in order."""
         return [request for request in self.requests if not request.startswith(("GET", "HEAD"))]
 
     def chunks_sent(self) -> list[str]:
-        """Returns the requests that sent large files or their parts, in order."""
         return [request for request in self.requests if request.startswith("PUT")]
 
     def content(self, name: str, revision: str = "main") -> dict[str, bytes]:
-        """Returns the files of a branch."""
         repository = self.repositories[name]
         return repository.commits[repository.references[revision]]
 
@@ -209,7 +206,6 @@ class _UploadHandler(HubHandler):
 
 @contextmanager
 def serve_uploads() -> Iterator[UploadHub]:
-    """Runs a fake hub that takes uploads."""
     hub = UploadHub()
     with serve(hub, _UploadHandler):
         yield hub

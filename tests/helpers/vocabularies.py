@@ -28,7 +28,6 @@ BYTE_MERGES = (
 
 
 def put(folder: Path, files: Mapping[str, str | bytes | dict[str, Any]]) -> Path:
-    """Writes files to a folder; returns the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         if isinstance(content, dict):
@@ -38,7 +37,6 @@ def put(folder: Path, files: Mapping[str, str | bytes | dict[str, Any]]) -> Path
 
 
 def byte_files(tokens: Sequence[str] = BYTE_TOKENS, merges: Sequence[str] = BYTE_MERGES) -> dict[str, str]:
-    """Returns the two files of a byte-level BPE vocabulary."""
     vocab = {token: number for number, token in enumerate(dict.fromkeys(tokens))}
     return {"vocab.json": json.dumps(vocab), "merges.txt": "\n".join(["#version: 0.2", *merges, ""])}
 
@@ -48,7 +46,6 @@ def _varint(value: int) -> bytes:
 
 
 def field(number: int, value: bytes | int | float) -> bytes:
-    """Returns a field of a protobuf message."""
     if isinstance(value, bytes):
         return _varint(number << 3 | 2) + _varint(len(value)) + value
     if isinstance(value, float):

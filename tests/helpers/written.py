@@ -28,7 +28,6 @@ Write = Callable[[Path, Path], object]
 
 
 def _records(task: str) -> list[dict[str, Any]]:
-    """Returns twelve examples for a task."""
     labels: Mapping[str, list[Any]] = {
         "classify": [*CLASSES.names] * 4,
         "multilabel": [["red"], ["red", "green"], [], ["blue"]] * 3,
@@ -91,8 +90,6 @@ def _converted(source: str, **options: Any) -> Write:
 
 
 def trained(task: str, source: str = "encoder", **options: Any) -> Write:
-    """Returns a function that writes a model trained on twelve examples."""
-
     def write(sources: Path, target: Path) -> None:
         data = _records(task)
         arguments = {"train": data, "valid": data, "model": sources / source, "output": target, **_HOW, **options}

@@ -11,5 +11,4 @@ from tests.helpers.authors import flash, jina_bert, neobert
 
 
 def class_of(name: str) -> Any:
-    """Returns a class of transformers, or a class of this package."""
     return next(getattr(place, name) for place in (flash, jina_bert, neobert, transformers) if hasattr(place, name))

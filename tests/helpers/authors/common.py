@@ -37,11 +37,9 @@ class States:
         self.attentions: Any = () if attentions else None
 
     def enter(self, x: Any) -> None:
-        """Adds the input of a layer, or the output of the last layer."""
         self.hidden = None if self.hidden is None else (*self.hidden, x)
 
     def weigh(self, weights: Any) -> None:
-        """Adds the attention weights of a layer."""
         self.attentions = None if self.attentions is None else (*self.attentions, weights)
 
 

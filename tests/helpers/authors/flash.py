@@ -139,7 +139,6 @@ class Encoder(nn.Module):  # type: ignore[misc]
         )
 
     def has_experts(self, number: int) -> bool:
-        """Whether a layer has experts: every n-th layer has, starting with the second."""
         every = vars(self.config).get("moe_every_n_layers", 0)
         return bool(every) and number % every == 1
 
@@ -188,13 +187,11 @@ class Published(nn.Module):  # type: ignore[misc]
         """Returns the scores of the head; `None` if there is no head."""
 
     def state_dict(self, *arguments: Any, **options: Any) -> Any:
-        """Returns the tensors; their names have no prefix if the model is an encoder alone."""
         tensors = super().state_dict(*arguments, **options)
         alone = type(self).__name__.endswith("Model")
         return {name.removeprefix(f"{self.base_model_prefix}.") if alone else name: tensors[name] for name in tensors}
 
     def load_state_dict(self, tensors: Any, strict: bool = True, assign: bool = False) -> Any:
-        """Loads tensors whose names may have the prefix or not."""
         mine = super().state_dict()
         full = {name if name in mine else f"{self.base_model_prefix}.{name}": tensors[name] for name in tensors}
         return super().load_state_dict(full, strict, assign)
@@ -207,7 +204,6 @@ class Published(nn.Module):  # type: ignore[misc]
         return output
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Writes a model folder like the ones that the model's authors published."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         save_file(
@@ -218,7 +214,6 @@ class Published(nn.Module):  # type: ignore[misc]
 
     @classmethod
     def from_pretrained(cls, folder: Path, dtype: Any = torch.float32, **_: Any) -> Any:
-        """Loads a model from a folder; also returns which tensors are missing or unexpected."""
         values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         read: Any = cls.config_class
         model = cls(read.read(values))
@@ -248,7 +243,6 @@ class NomicMoeConfig(Config):
     }  # fmt: skip
 
     def published(self, name: str) -> dict[str, Any]:
-        """Returns the content of the published `config.json`."""
         facts = {self.NAMES.get(key, key): value for key, value in vars(self).items() if key != "attn_implementation"}
         return facts | self.FIXED | {"architectures": [name.replace("Moe", "Bert")]}
 
@@ -295,7 +289,6 @@ class JinaFlashConfig(Config):
     """XLM-RoBERTa's configuration without a `model_type`, but with the name of the class that reads it."""
 
     def published(self, name: str) -> dict[str, Any]:
-        """Returns the content of the published `config.json`."""
         facts = {key: value for key, value in vars(self).items() if key not in ("attn_implementation", "theta")}
         base = {"rotary_emb_base": self.theta} if self.theta else {}
         code = "jinaai/xlm-roberta-flash-implementation--configuration_xlm_roberta.XLMRobertaFlashConfig"
@@ -333,7 +326,6 @@ class JinaFlashModel(Published):
     config_class, base_model_prefix, attention = JinaFlashConfig, "roberta", "mixer"
 
     def add_head(self) -> None:
-        """Adds adapters to all linear layers and tables."""
         tasks = vars(self.config).get("lora_adaptations") or ()
         for module in [*self.modules()] if tasks else ():
             if isinstance(module, nn.Linear | nn.Embedding):

@@ -52,7 +52,6 @@ class JinaBertLayer(nn.Module):  # type: ignore[misc]
         self.rates = config.attention_probs_dropout_prob, rate
 
     def feed_forward(self, width: int, inner: int, eps: float) -> dict[str, nn.Module]:
-        """Returns the layers of the feed-forward, by name."""
         return {
             "gated_layers": nn.Linear(width, 2 * inner, bias=False), "wo": nn.Linear(inner, width),
             "layernorm": nn.LayerNorm(width, eps),
