@@ -65,7 +65,13 @@ def test_a_reference_is_what_load_is_given(tiny_folder: Path) -> None:
         ref.source = "other"  # type: ignore[misc]
 
 
-_WRONG = {"source": [5], "adapter": [5], "revision": [5, "../x"], "dtype": ["float8", None], "device": ["tpu"]}
+_WRONG: dict[str, Any] = {
+    "source": [5],
+    "adapter": [5],
+    "revision": [5, "../x"],
+    "dtype": ["float8", None],
+    "device": [0],
+}
 
 
 @together(("name", "value"), ((name, value) for name, values in _WRONG.items() for value in values))

@@ -50,7 +50,8 @@ def counted(patch: pytest.MonkeyPatch) -> Iterator[Waits]:
 
     def noting(call: Callable[..., Any]) -> Callable[..., Any]:
         def instead(*arguments: Any, **named: Any) -> Any:
-            waits.note([leaf for _, leaf in nn.utils.tree_flatten(list(arguments)) if isinstance(leaf, mx.array)])
+            leaves = dict(nn.utils.tree_flatten(list(arguments))).values()
+            waits.note([leaf for leaf in leaves if isinstance(leaf, mx.array)])
             return call(*arguments, **named)
 
         return instead

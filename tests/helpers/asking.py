@@ -28,19 +28,9 @@ def ask(
     *,
     headers: Sequence[tuple[str, str]] = (("host", "localhost"), ("content-type", "application/json")),
     parts: Sequence[bytes] | None = None,
-    forever: bool = False,
+    forever: bool = False,  # after the last part of the body, the client keeps the application waiting
 ) -> Answer:
-    """Sends a request to an application; returns the response.
-
-    Args:
-        app: The application.
-        method: The method of the request.
-        path: The path of the request.
-        body: The body; an object other than bytes is sent as JSON.
-        headers: The headers of the request.
-        parts: The parts of the body, if it is sent in parts.
-        forever: Whether the body never ends: after the last part, the client keeps the application waiting.
-    """
+    """Sends a request to an application; returns the response."""
     whole = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
     pieces = [whole] if parts is None else list(parts)
     messages: list[dict[str, Any]] = [

@@ -44,11 +44,7 @@ return [seen, faint];
 
 
 class Browser:
-    """A window of Chromium.
-
-    Args:
-        driver: The driver of Selenium.
-    """
+    """A window of Chromium."""
 
     def __init__(self, driver: Any) -> None:
         self.driver = driver

@@ -13,27 +13,16 @@ from tests.helpers.fake_hub import QuietServer
 
 @dataclass
 class Embedder:
-    """What the server answers with.
+    """What the server answers with."""
 
-    Attributes:
-        vectors: Returns the vectors of texts; what it returns in place of a list is sent as it is.
-        routes: The paths that the server has.
-        status: The status of its answers.
-        key: The key that it asks for.
-        content: What it sends instead of vectors.
-        keys: The keys that clients sent.
-        longest: The maximum number of characters of a text; the server refuses a request with a longer one.
-        refused_model: The name of a model that the server does not have.
-    """
-
-    vectors: Callable[[Sequence[str]], Any]
+    vectors: Callable[[Sequence[str]], Any]  # of texts; what it returns in place of a list is sent as it is
     routes: tuple[str, ...] = ("/v1/embeddings", "/v1/models")
     status: int = 200
-    key: str | None = None
-    content: bytes | None = None
-    longest: int = 10**9
+    key: str | None = None  # that it asks for
+    content: bytes | None = None  # what it sends instead of vectors
+    longest: int = 10**9  # characters of a text; a request with a longer one is refused
     refused_model: str | None = None
-    keys: list[str | None] = field(default_factory=list)
+    keys: list[str | None] = field(default_factory=list)  # that clients sent
     asked: list[tuple[str, Any]] = field(default_factory=list)
 
     def answer(self, path: str, sent: Any, key: str | None) -> tuple[int, bytes]:
@@ -63,21 +52,19 @@ def embedding_server(embedder: Embedder) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def do_GET(self) -> None:
-            self._answer(None)
-
-        def do_POST(self) -> None:
-            self._answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-
         def log_message(self, format: str, *arguments: Any) -> None:
             pass
 
-        def _answer(self, sent: Any) -> None:
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"] or 0))
+            sent = json.loads(body) if body else None
             status, content = embedder.answer(self.path, sent, self.headers.get("Authorization"))
             self.send_response(status)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
+
+        do_GET = do_POST
 
     server = QuietServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)

@@ -4,20 +4,22 @@ import hashlib
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from queue import SimpleQueue
 from socketserver import TCPServer
-from typing import Any
+from typing import Any, TypeVar
 from unittest import mock
 from urllib.parse import unquote, urlsplit
 
 from tests.helpers.program import Outcome, call, terminal
 
 Files = dict[str, bytes]
+Result = TypeVar("Result")
 
 
 def hashes_of(file: str, data: bytes) -> dict[str, str]:
@@ -33,34 +35,19 @@ def files_of(folder: Path) -> Files:
 
 @dataclass
 class Repository:
-    """A model on the fake hub.
+    """A model on the fake hub."""
 
-    Attributes:
-        commits: The files of each commit, by the hash of the commit.
-        references: The commits that branches and tags refer to.
-        listed: Names that the hub lists in addition to the files.
-        token: The token without which the repository is hidden.
-        gated: Whether requests for files are rejected.
-        dropped: After how many bytes the connection breaks (once), by the name of the file.
-        status: The status of every response, if it is not 200.
-        redirected: The hub to which requests for files are redirected, as the real hub does for large files.
-        whole: Whether a request for a part of a file returns the whole file.
-        lies: False values that the hub sends: headers of a file, by name, or `sha` and `size` in the listing.
-        answer: A function that may answer a request in place of the hub. It is called with the handler, the name of the
-            file (empty for the listing) and its content, and returns whether it has answered.
-        private: Whether the listing says that the repository is private.
-    """
-
-    commits: dict[str, Files] = field(default_factory=dict)
-    references: dict[str, str] = field(default_factory=dict)
-    listed: tuple[str, ...] = ()
-    token: str | None = None
-    gated: bool = False
-    dropped: dict[str, int] = field(default_factory=dict)
-    status: int | None = None
-    redirected: str = ""
-    whole: bool = False
-    lies: dict[str, Any] = field(default_factory=dict)
+    commits: dict[str, Files] = field(default_factory=dict)  # by their hashes
+    references: dict[str, str] = field(default_factory=dict)  # the commits of branches and tags
+    listed: tuple[str, ...] = ()  # names that the hub lists in addition to the files
+    token: str | None = None  # without which the repository is hidden
+    gated: bool = False  # whether requests for files are rejected
+    dropped: dict[str, int] = field(default_factory=dict)  # after how many bytes of a file the connection breaks, once
+    status: int | None = None  # of every response, if it is not 200
+    redirected: str = ""  # the hub to which requests for files are redirected, as the real hub does for large files
+    whole: bool = False  # whether a request for a part of a file returns the whole file
+    lies: dict[str, Any] = field(default_factory=dict)  # headers of a file, by name, or `sha` and `size` in the listing
+    # May answer in place of the hub, and returns whether it has, for a file (or "", the listing) and its bytes.
     answer: Callable[[BaseHTTPRequestHandler, str, bytes], bool] | None = None
     private: bool = False
 
@@ -75,24 +62,14 @@ class Repository:
 
 @dataclass
 class FakeHub:
-    """The fake hub: its models, and the requests that it received.
+    """The fake hub: its models, and the requests that it received."""
 
-    Attributes:
-        url: The value for HF_ENDPOINT.
-        repositories: The models, by name.
-        requests: The string `METHOD path` for every request, in order.
-        headers: The headers of every request.
-        served: The ranges of files that were sent, in order: the file, the first byte, and the byte after the last.
-        left: The files that a client did not read to their end.
-        lock: The lock for the lists of requests.
-    """
-
-    url: str = ""
+    url: str = ""  # for HF_ENDPOINT
     repositories: dict[str, Repository] = field(default_factory=dict)
-    requests: list[str] = field(default_factory=list)
-    headers: list[dict[str, str]] = field(default_factory=list)
-    served: list[tuple[str, int, int]] = field(default_factory=list)
-    left: SimpleQueue[str] = field(default_factory=SimpleQueue)
+    requests: list[str] = field(default_factory=list)  # `METHOD path` of each, in order
+    headers: list[dict[str, str]] = field(default_factory=list)  # of each request
+    served: list[tuple[str, int, int]] = field(default_factory=list)  # a file, and the first and the end of its bytes
+    left: SimpleQueue[str] = field(default_factory=SimpleQueue)  # files that a client did not read to their end
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, name: str, files: Mapping[str, bytes]) -> Repository:
@@ -119,11 +96,10 @@ class HubHandler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         pass
 
-    def do_HEAD(self) -> None:
-        self.answer(self.record())
-
     def do_GET(self) -> None:
         self.answer(self.record())
+
+    do_HEAD = do_GET
 
     def record(self) -> str:
         """Adds the request to the hub's lists; returns its path."""
@@ -207,11 +183,8 @@ class HubHandler(BaseHTTPRequestHandler):
 
     def refuse(self, status: int, code: str | None, headers: Mapping[str, str] | None = None) -> None:
         self.send_response(status)
-        for key, value in {
-            **({"X-Error-Code": code} if code else {}),
-            **(headers or {}),
-            "Content-Length": "0",
-        }.items():
+        named = ({"X-Error-Code": code} if code else {}) | dict(headers or {}) | {"Content-Length": "0"}
+        for key, value in named.items():
             self.send_header(key, value)
         self.end_headers()
 
@@ -271,28 +244,22 @@ def client_settings(home: str, endpoint: str, offline: str) -> Iterator[None]:
     from huggingface_hub import close_session, constants
 
     settings: dict[str, Any] = {
-        "HF_HOME": home,
-        "HF_HUB_CACHE": f"{home}/hub",
-        "HF_TOKEN_PATH": f"{home}/token",
-        "ENDPOINT": endpoint,
-    }
-    settings |= {"HUGGINGFACE_CO_URL_TEMPLATE": endpoint + "/{repo_id}/resolve/{revision}/{filename}"}
-    settings |= {"AGENT_HARNESSES_PATH": f"{home}/agents.json"}
-    settings |= {"HF_HUB_OFFLINE": offline.lower() in ("1", "yes", "true", "on"), "HF_HUB_DISABLE_XET": True}
+        "HF_HOME": home, "HF_HUB_CACHE": f"{home}/hub", "HF_TOKEN_PATH": f"{home}/token", "ENDPOINT": endpoint,
+        "HUGGINGFACE_CO_URL_TEMPLATE": endpoint + "/{repo_id}/resolve/{revision}/{filename}",
+        "AGENT_HARNESSES_PATH": f"{home}/agents.json", "HF_HUB_DISABLE_XET": True,
+        "HF_HUB_OFFLINE": offline.lower() in ("1", "yes", "true", "on"),
+    }  # fmt: skip
     known: dict[str, Any] = {name: value for name, value in settings.items() if hasattr(constants, name)}
     with mock.patch.multiple(constants, **known):
         close_session()
         yield
 
 
-def call_with_hub(*arguments: str, **variables: str) -> Outcome:
+def _with_hub(run: Callable[..., Result], *arguments: str, **variables: str) -> Result:
     offline = variables["HF_HUB_OFFLINE"] or variables["TRANSFORMERS_OFFLINE"]
     with client_settings(variables["HF_HOME"], variables["HF_ENDPOINT"], offline):
-        return call(*arguments, **variables)  # type: ignore[arg-type]
+        return run(*arguments, **variables)
 
 
-def terminal_with_hub(*arguments: str, on: Iterable[str] = ("stdout",), **variables: str) -> tuple[Outcome, str]:
-    """Works like `call_with_hub`, but with some of the streams on a terminal."""
-    offline = variables["HF_HUB_OFFLINE"] or variables["TRANSFORMERS_OFFLINE"]
-    with client_settings(variables["HF_HOME"], variables["HF_ENDPOINT"], offline):
-        return terminal(*arguments, on=on, **variables)
+call_with_hub: Callable[..., Outcome] = partial(_with_hub, call)
+terminal_with_hub: Callable[..., tuple[Outcome, str]] = partial(_with_hub, terminal)

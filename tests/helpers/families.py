@@ -24,25 +24,15 @@ COMMON: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Kind:
-    """What tests expect of a family; the program's own description of the family is not used.
+    """What tests expect of a family; the program's own description of the family is not used."""
 
-    Attributes:
-        decoder: The names of the copy of the word embeddings, of the copy of the decoder's bias, and of this bias. The
-            last two are `None` if there is one bias only; `decoder` is `None` if there are no copies.
-        counted: Whether positions start at the pad id + 1 and skip pad tokens.
-        rotary: Whether positions are rotary, without a table.
-        gelu_masked_lm: Whether the masked-LM head always uses gelu.
-        classifier: The activation in the sequence classifier; `None` if the classifier uses the pooler.
-        activation_key: The configuration key of the activation; `None` if the activation is fixed.
-        eps_key: The configuration key of the eps of norms.
-    """
-
+    # The copies of the word embeddings and of the decoder's bias, and this bias; or `None` for the last two.
     decoder: tuple[str, str | None, str | None] | None
-    counted: bool = False
-    rotary: bool = False
-    gelu_masked_lm: bool = False
-    classifier: str | None = None
-    activation_key: str | None = "hidden_act"
+    counted: bool = False  # whether positions start at the pad id + 1 and skip pad tokens
+    rotary: bool = False  # whether positions are rotary, without a table
+    gelu_masked_lm: bool = False  # whether the masked-LM head always uses gelu
+    classifier: str | None = None  # the activation in the sequence classifier; `None` if that uses the pooler
+    activation_key: str | None = "hidden_act"  # in the configuration; `None` if the activation is fixed
     eps_key: str = "layer_norm_eps"
 
 
@@ -60,10 +50,7 @@ KINDS = {
     "Albert": Kind(("predictions.decoder.weight", "predictions.decoder.bias", "predictions.bias")),
     "Electra": Kind(("generator_lm_head.weight", None, None), gelu_masked_lm=True, classifier="gelu"),
     "ModernBert": Kind(
-        ("decoder.weight", None, None),
-        rotary=True,
-        classifier="silu",  # classifier_activation
-        activation_key="hidden_activation",
+        ("decoder.weight", None, None), rotary=True, classifier="silu", activation_key="hidden_activation",
         eps_key="norm_eps",
     ),
     "NomicBert": Kind(_CLS, rotary=True),
@@ -79,7 +66,7 @@ KINDS = {
     "JinaBert": Kind(_CLS, rotary=True, activation_key="feed_forward_type"),
     "NormedJinaBert": Kind(_CLS, rotary=True, activation_key="feed_forward_type"),
     "Gemma3Text": Kind(None, rotary=True, activation_key="hidden_activation", eps_key="rms_norm_eps"),
-}
+}  # fmt: skip
 
 
 _ELSEWHERE = "NomicMoe", "JinaFlash", "NeoBERT", "JinaBert", "NormedJinaBert"
@@ -87,17 +74,11 @@ _ELSEWHERE = "NomicMoe", "JinaFlash", "NeoBERT", "JinaBert", "NormedJinaBert"
 
 @dataclass(frozen=True)
 class Compared:
-    """A family that is compared with transformers.
+    """A family that is compared with transformers."""
 
-    Attributes:
-        classes: The prefix of its class names in transformers.
-        changes: Differences from `COMMON`; the value `None` removes a fact.
-        heads: The suffixes of its class names.
-    """
-
-    classes: str
-    changes: dict[str, Any] = field(default_factory=dict)
-    heads: tuple[str, ...] = _ALL
+    classes: str  # the prefix of its class names in transformers
+    changes: dict[str, Any] = field(default_factory=dict)  # differences from `COMMON`; `None` removes a fact
+    heads: tuple[str, ...] = _ALL  # the suffixes of its class names
 
     @property
     def in_transformers(self) -> bool:
@@ -136,16 +117,10 @@ _DISTIL = {
     "hidden_dim": 41, "activation": "relu",
 }  # fmt: skip
 _MODERN = {
-    "hidden_act": None,
-    "hidden_activation": "gelu",
-    "layer_norm_eps": None,
-    "norm_eps": 0.01,
-    "type_vocab_size": None,
-    "num_hidden_layers": 5,
-    "local_attention": 8,
-    "classifier_activation": "silu",
+    "hidden_act": None, "hidden_activation": "gelu", "layer_norm_eps": None, "norm_eps": 0.01, "type_vocab_size": None,
+    "num_hidden_layers": 5, "local_attention": 8, "classifier_activation": "silu",
     **dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"), 2),
-}
+}  # fmt: skip
 _DEBERTA = {
     "type_vocab_size": 0, "relative_attention": True, "position_buckets": 8, "max_relative_positions": 20,
     "norm_rel_ebd": "layer_norm", "share_att_key": True, "pos_att_type": "p2c|c2p", "position_biased_input": False,

@@ -82,13 +82,7 @@ def failing_eval(
 
 
 class LateDevice:
-    """A GPU that fails like Metal: failed arrays can be read, but hold anything; a later operation raises the error.
-
-    Args:
-        patch: Replaces the device by this one.
-        fails: Returns whether the command that computes these arrays fails.
-        sentence: The message of the error.
-    """
+    """A GPU that fails like Metal: failed arrays can be read, but hold anything; a later operation raises the error."""
 
     def __init__(
         self,

@@ -4,14 +4,13 @@ On a CPU, MLX replaces functions of `mx.fast` by several kernels that a GPU fuse
 """
 
 import gc
-import importlib.metadata
 import io
 import re
 import sys
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set as AbstractSet
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from types import FunctionType
 from typing import Any, Literal, NoReturn
 
@@ -54,16 +53,10 @@ def _another_stream(*arguments: object) -> NoReturn:
 
 @dataclass(frozen=True)
 class Node:
-    """A primitive of a graph.
+    """A primitive of a graph."""
 
-    Attributes:
-        name: The name of the primitive; `Compiled` if `mx.compile` fused it.
-        inputs: The names of the arrays that it takes, including constants.
-        outputs: The names of the arrays that it returns.
-    """
-
-    name: str
-    inputs: tuple[str, ...]
+    name: str  # `Compiled` if `mx.compile` fused it
+    inputs: tuple[str, ...]  # the names of arrays, including constants
     outputs: tuple[str, ...]
 
     @property
@@ -88,12 +81,7 @@ class Norm:
 
 
 class Graph:
-    """The primitives that compute some arrays, and the calls of `mx.fast` that these arrays need.
-
-    Attributes:
-        nodes: The primitives, in the order of `mx.export_to_dot`.
-        calls: The calls of `mx.fast`.
-    """
+    """The primitives that compute some arrays, and the calls of `mx.fast` that these arrays need."""
 
     def __init__(self, arrays: Iterable[mx.array], calls: Sequence[Attention | Norm] = ()) -> None:
         dot = io.StringIO()
@@ -101,23 +89,10 @@ class Graph:
         self.nodes = [*_nodes(dot.getvalue().splitlines())]
         self.calls = calls
 
-    @cached_property
-    def makers(self) -> dict[str, Node]:
-        return {name: node for node in self.nodes for name in node.outputs}
-
-    @cached_property
-    def takers(self) -> dict[str, list[Node]]:
-        takers: dict[str, list[Node]] = defaultdict(list)
-        for node in self.nodes:
-            for name in node.inputs:
-                takers[name].append(node)
-        return takers
+        self.makers = {name: node for node in self.nodes for name in node.outputs}
 
     def before(self, node: Node, through: AbstractSet[str], inputs: int | None = None) -> Iterator[Node]:
-        """Yields the primitives that compute a primitive's first `inputs` inputs, or all inputs.
-
-        If one of them is in `through`, the primitives before it are yielded, too.
-        """
+        """Yields what computes a primitive's first `inputs` inputs, or all, and what is before that in `through`."""
         for name in node.inputs[:inputs]:
             if (maker := self.makers.get(name)) is not None:
                 yield maker
@@ -125,12 +100,9 @@ class Graph:
                     yield from self.before(maker, through)
 
     def after(self, node: Node, through: AbstractSet[str]) -> Iterator[Node]:
-        """Yields the primitives that take a primitive's outputs.
-
-        If one of them is in `through`, the primitives after it are yielded, too.
-        """
-        for name in node.outputs:
-            for taker in self.takers[name]:
+        """Yields the primitives that take a primitive's outputs, and those after what of them is in `through`."""
+        for taker in self.nodes:
+            if {*node.outputs} & {*taker.inputs}:
                 yield taker
                 if taker.name in through:
                     yield from self.after(taker, through)
@@ -156,23 +128,12 @@ def _nodes(lines: Iterable[str]) -> Iterator[Node]:
 
 @dataclass(frozen=True)
 class Pattern:
-    """A pattern in graphs that MLX rejects or computes wrongly on a GPU.
-
-    Attributes:
-        name: The description of the pattern.
-        backends: The backends that are affected.
-        report: The report of the problem, or the file of MLX that shows it.
-        since: The first affected version of MLX, or the first version that mlxbert supports if that is later.
-        until: The first version without the problem; `None` if there is none yet.
-        find: Returns the primitives or calls of a graph that match the pattern.
-    """
+    """A pattern in graphs that MLX rejects or computes wrongly on a GPU."""
 
     name: str
     backends: Literal["Metal", "CUDA", "both"]
-    report: str
-    since: str
-    until: str | None
-    find: Callable[[Graph], Iterable[object]]
+    report: str  # the report of the problem, or the file of MLX that shows it
+    find: Callable[[Graph], Iterable[object]]  # the primitives or calls of a graph that match
 
 
 _MOST_ARRAYS = 28  # of a fused kernel; Metal binds 31, and its shape and strides are up to 3 of them
@@ -197,36 +158,25 @@ def _sorts_of(views: AbstractSet[str], graph: Graph) -> list[Node]:
 
 
 PATTERNS = [
-    Pattern("more arrays in a fused kernel than Metal binds", "Metal", "ml-explore/mlx#1880", "0.32.1", None,
-            _large_kernels),
-    Pattern("a gathered product next to an inserted axis", "CUDA", "ml-explore/mlx#4253", "0.32.1", None,
+    Pattern("more arrays in a fused kernel than Metal binds", "Metal", "ml-explore/mlx#1880", _large_kernels),
+    Pattern("a gathered product next to an inserted axis", "CUDA", "ml-explore/mlx#4253",
             partial(_gathered_beside, {"ExpandDims", "Squeeze"})),
-    Pattern("a sort of a transposed view", "both", "ml-explore/mlx#4366", "0.32.1", None,
+    Pattern("a sort of a transposed view", "both", "ml-explore/mlx#4366",
             partial(_sorts_of, {"AsStrided", "Transpose"})),
-    Pattern("attention of few queries to many keys", "Metal", "ml-explore/mlx#4022", "0.32.1", None, lambda graph: [
+    Pattern("attention of few queries to many keys", "Metal", "ml-explore/mlx#4022", lambda graph: [
         call for call in graph.calls if isinstance(call, Attention) and call.queries <= _FEW and call.keys >= _MANY
     ]),
     Pattern("a layer norm in training whose rows 16 bytes do not divide", "CUDA",
-            "mlx/backend/cuda/layer_norm.cu", "0.32.1", None, lambda graph: [
+            "mlx/backend/cuda/layer_norm.cu", lambda graph: [
         call for call in graph.calls if isinstance(call, Norm) and call.width % (16 // call.dtype.size)
     ]),
 ]  # fmt: skip
 
 
 def wrong(graph: Graph, *, training: bool = True) -> list[str]:
-    """Returns the patterns in a graph that the installed MLX rejects or computes wrongly."""
-    here = _version(importlib.metadata.version("mlx"))
-    return [
-        f"{pattern.name} ({pattern.report})"
-        for pattern in PATTERNS
-        if _version(pattern.since) <= here and (pattern.until is None or here < _version(pattern.until))
-        if training or "training" not in pattern.name
-        if [*pattern.find(graph)]
-    ]
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", text)[:3]))
+    """Returns the patterns in a graph that MLX rejects or computes wrongly, in all versions that mlxbert supports."""
+    patterns = (pattern for pattern in PATTERNS if training or "training" not in pattern.name)
+    return [f"{pattern.name} ({pattern.report})" for pattern in patterns if [*pattern.find(graph)]]
 
 
 def primitives(arrays: Graph | Iterable[mx.array]) -> Counter[str]:
@@ -245,12 +195,7 @@ def refused(arrays: Graph | Iterable[mx.array]) -> list[str]:
 
 
 class Fused:
-    """Counts the surplus kernels: a CPU runs several kernels for a function of `mx.fast`, a GPU runs one.
-
-    Attributes:
-        surplus: The number of surplus kernels so far.
-        calls: The calls to check for patterns.
-    """
+    """Counts the surplus kernels: a CPU runs several kernels for a function of `mx.fast`, a GPU runs one."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.surplus, self.calls = 0, list[Attention | Norm]()

@@ -108,16 +108,10 @@ class SeenHit:
 
 @dataclass(frozen=True)
 class Contents:
-    """The content of an index, as searches see it, without the numbers of chunks.
+    """The content of an index, as searches see it, without the numbers of chunks."""
 
-    Attributes:
-        vectors: The vectors of all chunks, by the hash of their text.
-        hits: The hits for each query and mode: the places of each hit and of the texts that are like it, and its score.
-        problems: The problems.
-    """
-
-    vectors: "dict[bytes, NDArray[np.float16]]"
-    hits: _Hits
+    vectors: "dict[bytes, NDArray[np.float16]]"  # of all chunks, by the hash of their text
+    hits: _Hits  # for each query and mode
     problems: list[IndexProblem]
 
 

@@ -67,19 +67,10 @@ def decomposed(name: str) -> str:
 
 
 class MacDisk:
-    """Makes a folder behave like a folder on a Mac's disk until the test ends.
-
-    Args:
-        folder: The folder; its own path has only one spelling.
-        monkeypatch: The fixture of the test.
-
-    Attributes:
-        folder: The folder.
-        denied: Folders that macOS protects from this program: their status can be read, but they cannot be opened.
-        closed: Folders whose permissions do not let this program open them.
-    """
+    """Makes a folder behave like a folder on a Mac's disk until the test ends."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        # Folders that macOS protects, whose status alone can be read, and those that permissions close.
         self.folder, self.denied, self.closed = folder, set[str](), set[str]()
         self._flags: dict[str, int] = {}
         self._real = {name: getattr(os, name) for name in _TAKE_PATHS}
@@ -124,10 +115,9 @@ class MacDisk:
     def _call(self, name: str) -> Any:
         def call(path: Any = ".", *rest: Any, **more: Any) -> Any:
             path = self.stored(path)
-            if name in ("scandir", "listdir", "open") and str(path) in self.denied:
-                raise PermissionError(errno.EPERM, "Operation not permitted", path)
-            if name in ("scandir", "listdir", "open") and str(path) in self.closed:
-                raise PermissionError(errno.EACCES, "Permission denied", path)
+            for number, paths in ((errno.EPERM, self.denied), (errno.EACCES, self.closed)):
+                if name in ("scandir", "listdir", "open") and str(path) in paths:
+                    raise PermissionError(number, os.strerror(number), path)
             return self._real[name](path, *rest, **more)
 
         return call

@@ -84,14 +84,7 @@ def _cell(value: object) -> str:
 
 
 def open_document(body: str, *, kind: str = "text", title: str = "", author: str = "") -> bytes:
-    """Returns an OpenDocument file.
-
-    Args:
-        body: The contents, with the prefixes `text`, `table`, `office` and `draw`.
-        kind: `text` or `spreadsheet`.
-        title: The title.
-        author: The author.
-    """
+    """Returns an OpenDocument text or spreadsheet with this content, in `text:`, `table:`, `office:` and `draw:`."""
     names = ("office", "text", "table", "meta")
     spaces = "".join(f' xmlns:{name}="{_OPEN_DOCUMENT}:{name}:1.0"' for name in names) + f' xmlns:dc="{_DC}"'
     mime = f"application/vnd.oasis.opendocument.{kind}"
@@ -138,14 +131,7 @@ PICTURE = '<p:pic><p:blipFill><a:blip r:embed="image_1"/></p:blipFill></p:pic>'
 
 
 def pptx(*slides: str, notes: Mapping[int, str] | None = None, title: str = "", author: str = "") -> bytes:
-    """Returns a presentation.
-
-    Args:
-        slides: The shapes of each slide.
-        notes: The shapes of the notes of slides, by the number of the slide, from 1.
-        title: The title in the properties.
-        author: The author in the properties.
-    """
+    """Returns a presentation: the shapes of each slide, and of the notes of slides by their number, from 1."""
     spaces = f'xmlns:p="{_SLIDES}" xmlns:a="{_DRAWING}" xmlns:r="{_REFERENCES}"'
     order = "".join(f'<p:sldId r:id="slide_{place}"/>' for place in range(len(slides)))
     names = [f"slide{len(slides) - place}.xml" for place in range(len(slides))]  # the files have another order
@@ -165,13 +151,7 @@ def pptx(*slides: str, notes: Mapping[int, str] | None = None, title: str = "", 
 
 
 def epub(chapters: Mapping[str, str | bytes | None], *, metadata: str = "", more: Parts | None = None) -> bytes:
-    """Returns a book.
-
-    Args:
-        chapters: The pages of the chapters by their names, in order; `None` for one that is missing.
-        metadata: The properties, with the prefix `dc`.
-        more: Further parts, by name.
-    """
+    """Returns a book: its chapters by name, `None` for one that is missing, and properties, with the prefix `dc`."""
     items = "".join(
         f'<item id="c{n}" href="{name}" media-type="application/xhtml+xml"/>' for n, name in enumerate(chapters)
     )

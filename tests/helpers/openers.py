@@ -56,11 +56,7 @@ class Refused(Exception):
 
 @contextmanager
 def opening() -> Iterator[list[str]]:
-    """Collects the log messages of transformers while it opens a folder.
-
-    Raises:
-        Refused: transformers does not open the folder.
-    """
+    """Collects the log messages of transformers while it opens a folder."""
     messages: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]

@@ -46,14 +46,7 @@ def paragraph(text: str, style: str = "") -> str:
 
 
 def docx(*paragraphs: str, title: str = "", before: str = "", more: dict[str, bytes] | None = None) -> bytes:
-    """Returns a Word file.
-
-    Args:
-        paragraphs: The paragraphs of the document.
-        title: The title in the properties of the document.
-        before: XML in front of the document.
-        more: Further parts of the file, by name.
-    """
+    """Returns a Word file."""
     parts: dict[str, str | bytes] = {
         "[Content_Types].xml": f'<Types xmlns="{_PACKAGE}/content-types">'
         '<Default Extension="xml" ContentType="application/xml"/></Types>',

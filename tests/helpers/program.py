@@ -136,11 +136,7 @@ def call(*arguments: str | bytes, stdin: bytes = b"", **variables: str) -> Outco
 
 
 def terminal(*arguments: str, on: Iterable[str] = ("stdout",), **variables: str) -> tuple[Outcome, str]:
-    """Runs the program in this process, with some of its streams on a simulated terminal of 100 columns.
-
-    Returns:
-        The outcome, which holds the output to pipes, and the output to the terminal.
-    """
+    """Returns the output to pipes, and to a simulated terminal of 100 columns, of a run in this process."""
     screen = io.BytesIO()
     pipes = {name: io.BytesIO() for name in ("stdin", "stdout", "stderr")}
     streams = {
@@ -169,11 +165,7 @@ def process(
 
 
 def real_terminal(*arguments: str, on: Iterable[str] = ("stdout",), **variables: str) -> tuple[Outcome, str]:
-    """Runs the program in a new process, with some of its streams on a terminal of 100 columns.
-
-    Returns:
-        The outcome, which holds the output to pipes, and the output to the terminal.
-    """
+    """Returns the output to pipes, and to a terminal of 100 columns, of a run in a new process."""
     streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     variables = {"TERM": "xterm-256color", "COLUMNS": "100"} | variables
     with Screen() as screen:

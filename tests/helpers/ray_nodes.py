@@ -9,11 +9,7 @@ from mlxbert.scale.run_with_ray import QUIET
 
 
 class Nodes:
-    """A cluster of two nodes on this machine: the head, and a worker that can be killed.
-
-    Attributes:
-        address: The address for `--cluster`.
-    """
+    """A cluster of two nodes on this machine: the head, and a worker that can be killed."""
 
     def __init__(self, cpus: int, of_worker: int) -> None:
         from ray.cluster_utils import Cluster

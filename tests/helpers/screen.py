@@ -13,16 +13,11 @@ _TIMEOUT = 120  # seconds, against a hanging process; nothing is measured
 
 
 class Screen:
-    """A terminal that is read all the time.
-
-    On macOS, output that nobody has read is lost when the last process closes the terminal, and a process cannot end
-    before its output is read. Therefore `inner` stays open in this process, and a thread reads.
-
-    Attributes:
-        inner: The file descriptor for the streams of the processes.
-    """
+    """A terminal that is read all the time."""
 
     def __init__(self) -> None:
+        # On macOS, output that nobody has read is lost when the last process closes the terminal, and a process cannot
+        # end before its output is read: `inner` stays open in this process, and a thread reads.
         self._outer, self.inner = os.openpty()
         self._found = bytearray()
         self._reading = threading.Thread(target=self._read, daemon=True)

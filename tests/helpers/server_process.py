@@ -19,16 +19,10 @@ PATIENCE = 240  # seconds for what takes a moment on a quiet machine
 
 @dataclass
 class Running:
-    """A server in its own process.
-
-    Attributes:
-        process: The process of the server.
-        lines: The lines that it has written to stderr.
-        port: The port on which it listens.
-    """
+    """A server in its own process."""
 
     process: "subprocess.Popen[str]"
-    lines: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)  # that it has written to stderr
     port: int = 0
 
     def follow(self) -> None:

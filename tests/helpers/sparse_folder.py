@@ -41,14 +41,7 @@ def save_splade(folder: Path, *, old: bool = False, settings: Mapping[str, Any] 
 
 
 def save_routed(folder: Path, *, json_weights: bool = False, root: bool = False, **parameters: Any) -> Path:
-    """Writes a model whose queries have static weights, stored as a tensor or in a JSON file.
-
-    Args:
-        folder: The folder to write.
-        json_weights: Whether a JSON file has the weights of a few tokens.
-        root: Whether the Transformer is in the folder itself.
-        parameters: The parameters of the router.
-    """
+    """Writes a model whose queries have static weights, stored as a tensor or in a JSON file."""
     document, query = "" if root else "document_0_MLMTransformer", "query_0_SparseStaticEmbedding"
     save(folder / document)
     write_json(folder / "document_1_SpladePooling" / "config.json", {"pooling_strategy": "max"})

@@ -66,26 +66,10 @@ def write_modules(folder: Path, specs: Sequence[Spec], namespace: str = "sentenc
     return folder
 
 
-def save_st(
-    folder: Path,
-    *specs: Spec,
-    transformer: Mapping[str, Any] | None = None,
-    settings: Mapping[str, Any] | None = None,
-) -> Path:
-    """Writes the tiny model, followed by other modules.
-
-    Args:
-        folder: The folder to write.
-        specs: The modules after the Transformer.
-        transformer: The content of `sentence_bert_config.json`, the settings of the Transformer.
-        settings: The content of `config_sentence_transformers.json`, the settings of the model.
-
-    Returns:
-        The folder.
-    """
+def save_st(folder: Path, *specs: Spec, transformer: object = None, settings: object = None) -> Path:
+    """Writes the tiny model, followed by other modules, with settings of the Transformer and of the model."""
     write_modules(save(folder), specs)
-    if transformer is not None:
-        write_json(folder / "sentence_bert_config.json", transformer)
-    if settings is not None:
-        write_json(folder / "config_sentence_transformers.json", settings)
+    for name, value in (("sentence_bert_config", transformer), ("config_sentence_transformers", settings)):
+        if value is not None:
+            write_json(folder / f"{name}.json", value)
     return folder

@@ -18,23 +18,15 @@ Fault = Callable[[BaseHTTPRequestHandler, bytes], bool]
 
 @dataclass
 class UploadHub(FakeHub):
-    """A fake hub with the account of one user.
+    """A fake hub with the account of one user."""
 
-    Attributes:
-        stored: The large files that have arrived, by their SHA-256.
-        faults: Functions that may answer a request in place of the hub, by the kind of the request: `whoami`, `create`,
-            `branch`, `validate`, `preupload`, `batch`, `put`, `complete`, `verify`, `commit`. They are called with the
-            handler and the body of the request, and return whether they have answered.
-        chunk: The size of the parts in which large files must be sent; `None` for whole files.
-        remarks: What the hub remarks about the front matter of a card.
-        messages: The messages of the commits, in order.
-    """
-
-    stored: dict[str, bytes] = field(default_factory=dict)
+    stored: dict[str, bytes] = field(default_factory=dict)  # the large files that have arrived, by their SHA-256
+    # May answer a request in place of the hub, and return whether they have: by its kind (`whoami`, `create`, `branch`,
+    # `validate`, `preupload`, `batch`, `put`, `complete`, `verify`, `commit`), for the handler and the body.
     faults: dict[str, Fault] = field(default_factory=dict)
-    chunk: int | None = None
-    remarks: list[str] = field(default_factory=list)
-    messages: list[str] = field(default_factory=list)
+    chunk: int | None = None  # the size of the parts in which large files must be sent; `None` for whole files
+    remarks: list[str] = field(default_factory=list)  # about the front matter of a card
+    messages: list[str] = field(default_factory=list)  # of the commits, in order
     parts: dict[str, dict[int, bytes]] = field(default_factory=dict)
 
     def changes(self) -> list[str]:

@@ -190,7 +190,7 @@ def _peak(compute: Callable[[], Any]) -> int:
 def test_estimates_are_near_what_is_measured(config: EncoderConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the graph of a GPU, in one stream."""
     network = _network(config)
-    parameters = sum(array.size for _, array in nn.utils.tree_flatten(network.parameters()))
+    parameters = sum(array.size for array in dict(nn.utils.tree_flatten(network.parameters())).values())
     found = fit(config, parameters, {"float32": 4 * parameters}, TEXT)
     monkeypatch.setattr(ops, "on_gpu", lambda: True)
     monkeypatch.setattr("mlxbert.cpu.cores.cpu_streams", lambda batch: [])

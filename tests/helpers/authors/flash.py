@@ -15,13 +15,9 @@ from tests.helpers.authors.common import States, loss_of, mix
 
 
 class Config:
-    """The facts of a model, as attributes.
+    """The facts of a model, as attributes."""
 
-    Attributes:
-        theta: The base of the rotary positions; `None` if the model has a table of positions.
-    """
-
-    theta: float | None = None
+    theta: float | None = None  # the base of the rotary positions, or no base but a table of positions
 
     def __init__(self, **facts: Any) -> None:
         self.__dict__ |= facts
