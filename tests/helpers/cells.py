@@ -1,12 +1,11 @@
 """Selects which of many combinations a test runs: a part that covers every value, or all with `MLXBERT_TEST_ALL=1`."""
 
 import itertools
-import os
 from collections.abc import Iterable
 
 from hypothesis import settings
 
-ALL = bool(os.environ.get("MLXBERT_TEST_ALL"))
+from tests.helpers.cases import ALL
 
 
 def cells(rows: Iterable[str], columns: Iterable[str]) -> list[tuple[str, str]]:

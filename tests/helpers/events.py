@@ -27,46 +27,23 @@ def report(labels: dict[str, int] | None = None) -> DataReport:
         tokens=(12, 21, 43), truncated=3, duplicates=58, conflicts=4,
     )  # fmt: skip
     valid = replace(
-        train,
-        name="valid",
-        files=("train.csv",),
-        examples=sum(labels.values()) // 10,
-        labels={name: count // 10 for name, count in labels.items()},
-        tokens=(12, 20, 37),
-        truncated=0,
-        duplicates=5,
-        conflicts=0,
-    )
+        train, name="valid", examples=sum(labels.values()) // 10, tokens=(12, 20, 37), truncated=0, duplicates=5,
+        labels={name: count // 10 for name, count in labels.items()}, conflicts=0,
+    )  # fmt: skip
     return DataReport(
-        columns={"text": "question", "label": "coarse"},
-        guessed=("text",),
-        splits=(train, valid),
-        split_off=0.1,
-        leaked=7,
-        only_in={"train": ("[bold]rare[/bold]",), "valid": ()},
-        max_length=128,
+        columns={"text": "question", "label": "coarse"}, guessed=("text",), splits=(train, valid), split_off=0.1,
+        leaked=7, only_in={"train": ("[bold]rare[/bold]",), "valid": ()}, max_length=128,
         warnings=("7 validation texts stand in train.csv, too: the score will look better than it is",),
-    )
+    )  # fmt: skip
 
 
 def started(**changes: object) -> Started:
     first = Started(
-        task="classify",
-        model="sentence-transformers/all-MiniLM-L6-v2",
-        output="trec-model",
-        runs=1,
-        varied={},
-        examples=4911,
-        epochs=3,
-        steps=462,
-        first_step=0,
-        parameters=22_715_526,
-        frozen=0,
-        new_head=True,
-        device="cpu, float32",
-        report=report(),
+        task="classify", model="sentence-transformers/all-MiniLM-L6-v2", output="trec-model", runs=1, varied={},
+        examples=4911, epochs=3, steps=462, first_step=0, parameters=22_715_526, frozen=0, new_head=True,
+        device="cpu, float32", report=report(),
         estimate=Estimate(seconds=232.0, memory=3_100_000_000, available=16_000_000_000, free=9_000_000_000),
-    )
+    )  # fmt: skip
     return replace(first, **changes)  # type: ignore[arg-type]
 
 
@@ -97,36 +74,22 @@ def evaluation(names: tuple[str, ...] = tuple(LABELS), *, confusion: bool = True
         tuple(88 - row if row == column else 9 if column == (row + 1) % size else 0 for column in range(size))
         for row in range(size)
     )
-    wrong = Mistake(
-        text=STEERING, pair=None, expected=names[0], predicted=names[1], score=0.987, place="train.csv, line 17"
-    )
+    place = "train.csv, line 17"
+    wrong = Mistake(text=STEERING, pair=None, expected=names[0], predicted=names[1], score=0.987, place=place)
     long = replace(wrong, text="How long does it take " * 20, pair="until the other text ends?", place="row 3")
     return Evaluation(
-        task="classify",
-        model="trec-model",
-        data=("test.csv",),
-        examples=500,
-        metric="accuracy",
-        score=0.964,
-        interval=(0.946, 0.98),
-        metrics={"accuracy": 0.964, "macro_f1": 0.951, "loss": 0.142},
-        labels=scores,
-        confusion=matrix if confusion else None,
-        mistakes=(wrong, long),
-        truncated=2,
-    )
+        task="classify", model="trec-model", data=("test.csv",), examples=500, metric="accuracy", score=0.964,
+        interval=(0.946, 0.98), metrics={"accuracy": 0.964, "macro_f1": 0.951, "loss": 0.142}, labels=scores,
+        confusion=matrix if confusion else None, mistakes=(wrong, long), truncated=2,
+    )  # fmt: skip
 
 
 def finished(runs: tuple[Mapping[str, object], ...] = (), deviation: float | None = None) -> Finished:
     summary = Summary(
-        metric="accuracy",
-        score=0.964,
-        interval=(0.946, 0.98),
+        metric="accuracy", score=0.964, interval=(0.946, 0.98), command=COMMAND, deviation=deviation,
         baselines={"largest class": 0.229, "frozen vectors": 0.902},
         weakest="ABBR: recall 0.71 of 7 examples; most are taken for DESC",
-        deviation=deviation,
-        command=COMMAND,
-    )
+    )  # fmt: skip
     return Finished(
         output="trec-model", metric="accuracy", score=0.964, step=308, ended=462, planned=462, seconds=241.3, runs=runs,
         evaluation=evaluation(), summary=summary,

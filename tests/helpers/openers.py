@@ -34,13 +34,8 @@ from tests.helpers.parity import reference_outputs
 
 BOUND = 1e-5
 TEXTS = ("the cat sat on the mat", "he bought milk")
-CLASSES = {
-    f"AutoModel{ending}": ending
-    for ending in (
-        *("", "ForMaskedLM", "ForPreTraining", "ForNextSentencePrediction", "ForSequenceClassification"),
-        *("ForTokenClassification", "ForQuestionAnswering"),
-    )
-}
+_ENDINGS = "", "ForMaskedLM", "ForPreTraining", "ForNextSentencePrediction", "ForSequenceClassification"
+CLASSES = {f"AutoModel{end}": end for end in (*_ENDINGS, "ForTokenClassification", "ForQuestionAnswering")}
 PIPELINES = {
     "feature-extraction": "AutoModel",
     "fill-mask": "AutoModelForMaskedLM",

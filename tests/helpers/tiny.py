@@ -27,20 +27,10 @@ CONFIG: dict[str, Any] = {
 
 
 def tiny_config(**changes: Any) -> EncoderConfig:
-    facts: dict[str, Any] = {
-        "vocab_size": CONFIG["vocab_size"],
-        "hidden_size": CONFIG["hidden_size"],
-        "embedding_size": CONFIG["hidden_size"],
-        "layer_schedule": (0, 1),
-        "num_attention_heads": CONFIG["num_attention_heads"],
-        "intermediate_size": CONFIG["intermediate_size"],
-        "hidden_act": CONFIG["hidden_act"],
-        "layer_norm_eps": CONFIG["layer_norm_eps"],
-        "type_vocab_size": CONFIG["type_vocab_size"],
-        "pad_token_id": CONFIG["pad_token_id"],
-        "positions": Absolute(CONFIG["max_position_embeddings"]),
-        "heads": {name: spec.facts for name, spec in heads.HEADS.items()},
-    }
+    elsewhere = ("model_type", "num_hidden_layers", "max_position_embeddings")
+    facts = {key: value for key, value in CONFIG.items() if key not in elsewhere}
+    facts |= {"embedding_size": CONFIG["hidden_size"], "layer_schedule": (0, 1)}
+    facts |= {"positions": Absolute(32), "heads": {name: spec.facts for name, spec in heads.HEADS.items()}}
     return EncoderConfig(**facts | changes)
 
 

@@ -67,13 +67,7 @@ def encoder(
         ],
     }  # fmt: skip
     write_json(folder / "tokenizer.json", values)
-    roles = {
-        "unk_token": "[UNK]",
-        "pad_token": "[PAD]",
-        "cls_token": "[CLS]",
-        "sep_token": "[SEP]",
-        "mask_token": "[MASK]",
-    }
+    roles = {f"{role}_token": f"[{role.upper()}]" for role in ("unk", "pad", "cls", "sep", "mask")}
     write_json(folder / "tokenizer_config.json", {"tokenizer_class": "BertTokenizer", "do_lower_case": True, **roles})
     return folder
 
@@ -117,13 +111,9 @@ def _multi_vector(
     write_json(folder / "2_MultiVectorMask" / "config.json", mask)
     of_tokens = {"module_input_name": "token_embeddings", "module_output_name": "token_embeddings"}
     write_json(folder / "3_Normalize" / "config.json", of_tokens)
-    _modules(
-        folder, ("1_Dense", f"{_ST}.dense.Dense"), ("3_Normalize", f"{_ST}.normalize.Normalize"),
-        (
-            "2_MultiVectorMask",
-            "sentence_transformers.multi_vector_encoder.modules.multi_vector_mask.MultiVectorMask",
-        ),
-    )  # fmt: skip
+    masked = "sentence_transformers.multi_vector_encoder.modules.multi_vector_mask.MultiVectorMask"
+    others = ("1_Dense", f"{_ST}.dense.Dense"), ("3_Normalize", f"{_ST}.normalize.Normalize")
+    _modules(folder, *others, ("2_MultiVectorMask", masked))
     write_json(folder / "config_sentence_transformers.json", {"model_type": "MultiVectorEncoder", **settings})
     write_json(folder / "sentence_bert_config.json", {"transformer_task": "feature-extraction", **transformer})
     return folder
@@ -132,16 +122,13 @@ def _multi_vector(
 def _stanford(folder: Path) -> Path:
     encoder(folder, prefix="bert.", more={"architectures": ["HF_ColBERT"]})
     weights: Any = mx.load(str(folder / "model.safetensors"))
-    mx.save_safetensors(
-        str(folder / "model.safetensors"), weights | _arrays({"linear.weight": (SIZE, WIDTH)}, 1), {"format": "pt"}
-    )
-    write_json(
-        folder / "artifact.metadata",
-        {
-            "query_token_id": "[unused0]", "doc_token_id": "[unused1]", "query_maxlen": 12, "doc_maxlen": 20,
-            "attend_to_mask_tokens": False, "mask_punctuation": True,
-        },
-    )  # fmt: skip
+    weights |= _arrays({"linear.weight": (SIZE, WIDTH)}, 1)
+    mx.save_safetensors(str(folder / "model.safetensors"), weights, {"format": "pt"})
+    facts = {
+        "query_token_id": "[unused0]", "doc_token_id": "[unused1]", "query_maxlen": 12, "doc_maxlen": 20,
+        "attend_to_mask_tokens": False, "mask_punctuation": True,
+    }  # fmt: skip
+    write_json(folder / "artifact.metadata", facts)
     return folder
 
 
@@ -151,14 +138,8 @@ def bge_m3(folder: Path, *, size: int = 8) -> Path:
     layer = np.random.default_rng(2).normal(size=(size, WIDTH)).astype(np.float32)
     arrays = {"weight": mx.array(layer), "bias": mx.zeros(size)}
     (folder / "colbert_linear.pt").write_bytes(torch_files.saved(arrays))
-    write_json(
-        folder / "modules.json",
-        [
-            {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
-            {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
-            {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"},
-        ],
-    )
+    kinds = ("Pooling", "Normalize")
+    _modules(folder, *((f"{n}_{kind}", f"sentence_transformers.models.{kind}") for n, kind in enumerate(kinds, 1)))
     pooling = {"word_embedding_dimension": WIDTH, "pooling_mode_cls_token": True}
     write_json(folder / "1_Pooling" / "config.json", pooling)
     return folder
@@ -183,10 +164,8 @@ MULTI_VECTOR: Mapping[str, Callable[[Path], Path]] = {
     "min": lambda folder: _multi_vector(
         folder, {"skiplist_words": [","], "skiplist_tasks": ["query", "document"]},
         {"similarity_fn_name": "meanmaxsim"},
-        {
-            "query_expansion": {"strategy": "min", "length": 10, "attend": True, "token": "[unused1]"},
-            "query_length": 14,
-        },
+        {"query_expansion": {"strategy": "min", "length": 10, "attend": True, "token": "[unused1]"},
+         "query_length": 14},
     ),
     "some ids": lambda folder: _multi_vector(
         folder, {"keep_only_token_ids": [2, 5, 6]}, {}, {"query_length": 8, "document_length": 12}
