@@ -1,6 +1,7 @@
 """Parts that several of these models share."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -8,10 +9,7 @@ from torch.nn import functional
 
 
 def mix(q: Any, k: Any, v: Any, mask: Any, bias: Any = None, *, weighed: bool = True) -> tuple[Any, Any]:
-    """Returns the attention output for queries, keys and values (B, H, L, d), and the weights if `weighed`.
-
-    The mask is (B, L).
-    """
+    """Returns the attention output for q, k, v (B, H, L, d) and a mask (B, L), and the weights if `weighed`."""
     if mask is not None:
         mask = mask[:, None, None, :] != 0
     if not weighed:  # as fast as torch can
@@ -29,18 +27,18 @@ def mix(q: Any, k: Any, v: Any, mask: Any, bias: Any = None, *, weighed: bool = 
     return weights @ v, weights
 
 
-class States:
-    """Collects hidden states and attention weights if they are requested; otherwise they are `None`."""
-
-    def __init__(self, hidden: bool, attentions: bool) -> None:
-        self.hidden: Any = () if hidden else None
-        self.attentions: Any = () if attentions else None
-
-    def enter(self, x: Any) -> None:
-        self.hidden = None if self.hidden is None else (*self.hidden, x)
-
-    def weigh(self, weights: Any) -> None:
-        self.attentions = None if self.attentions is None else (*self.attentions, weights)
+def run(
+    layers: Any, x: Any, *inputs: Any, hidden: bool, attentions: bool, last: Callable[[Any], Any] = lambda x: x
+) -> dict[str, Any]:
+    """Returns the fields of an encoder's output in transformers; `last` computes the last hidden states."""
+    states, maps = [], []
+    for layer in layers:
+        states += [x] * hidden
+        x, weights = layer(x, *inputs, weighed=attentions)
+        maps += [weights] * attentions
+    x = last(x)
+    found = {"hidden_states": (*states, x) if hidden else None, "attentions": (*maps,) if attentions else None}
+    return {"last_hidden_state": x, **found}
 
 
 def loss_of(model: Any, logits: Any, labels: Any) -> Any:

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.utils import parametrize
 
-from tests.helpers.authors.common import States, loss_of, mix
+from tests.helpers.authors.common import loss_of, mix, run
 
 
 class Config:
@@ -143,27 +143,19 @@ class Encoder(nn.Module):  # type: ignore[misc]
         output_attentions: bool = False, **_: Any,
     ) -> Any:  # fmt: skip
         """Returns the outputs that a model of transformers returns."""
-        x = self.embeddings.word_embeddings(ids)
-        x = x + self.embeddings.token_type_embeddings(
-            torch.zeros_like(ids) if token_type_ids is None else token_type_ids
-        )
+        segments = torch.zeros_like(ids) if token_type_ids is None else token_type_ids
+        x = self.embeddings.word_embeddings(ids) + self.embeddings.token_type_embeddings(segments)
         if not self.config.theta:
             counted = ids != self.config.pad_token_id
             x = x + self.embeddings.position_embeddings(counted.cumsum(-1) * counted + self.config.pad_token_id)
-        x = self.emb_ln(x)
-        states = States(output_hidden_states, output_attentions)
-        for layer in self.encoder.layers:
-            states.enter(x)
-            x, weights = layer(x, attention_mask, weighed=output_attentions)
-            states.weigh(weights)
-        states.enter(x)
-        return SimpleNamespace(last_hidden_state=x, hidden_states=states.hidden, attentions=states.attentions)
+        wanted = {"hidden": output_hidden_states, "attentions": output_attentions}
+        return SimpleNamespace(**run(self.encoder.layers, self.emb_ln(x), attention_mask, **wanted))
 
 
 class Published(nn.Module):  # type: ignore[misc]
     """An encoder, alone or with a head."""
 
-    config_class: ClassVar[type[Config]]
+    config_class: ClassVar[Any]
     base_model_prefix: ClassVar[str]
     attention: ClassVar[str]
 
@@ -202,24 +194,17 @@ class Published(nn.Module):  # type: ignore[misc]
     def save_pretrained(self, folder: str | Path) -> None:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        save_file(
-            {name: tensor.contiguous() for name, tensor in self.state_dict().items()}, folder / "model.safetensors"
-        )
+        tensors = {name: tensor.contiguous() for name, tensor in self.state_dict().items()}
+        save_file(tensors, folder / "model.safetensors")
         values = self.config.published(type(self).__name__)
         (folder / "config.json").write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
 
     @classmethod
     def from_pretrained(cls, folder: Path, dtype: Any = torch.float32, **_: Any) -> Any:
         values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        read: Any = cls.config_class
-        model = cls(read.read(values))
-        missing = model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
-        report = {
-            "missing_keys": missing.missing_keys,
-            "unexpected_keys": missing.unexpected_keys,
-            "mismatched_keys": [],
-        }
-        return model.to(dtype), report
+        model = cls(cls.config_class.read(values))
+        found = model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
+        return model.to(dtype), {**found._asdict(), "mismatched_keys": []}
 
 
 class NomicMoeConfig(Config):
@@ -259,16 +244,14 @@ class NomicMoeForMaskedLM(NomicMoeModel):
 
     def add_head(self) -> None:
         width, self.cls = self.config.hidden_size, nn.Module()
-        self.cls.predictions = nn.Module()
-        self.cls.predictions.transform = nn.Module()
-        self.cls.predictions.transform.dense = nn.Linear(width, width)
-        self.cls.predictions.transform.layer_norm = nn.LayerNorm(width, eps=self.config.layer_norm_eps)
+        layers = {"dense": nn.Linear(width, width), "layer_norm": nn.LayerNorm(width, eps=self.config.layer_norm_eps)}
+        self.cls.predictions = nn.ModuleDict({"transform": nn.ModuleDict(layers)})
         self.cls.predictions.bias = nn.Parameter(torch.zeros(self.config.vocab_size))
 
     def logits(self, states: Any) -> Any:
-        head = self.cls.predictions
-        states = head.transform.layer_norm(functional.gelu(head.transform.dense(states)))
-        return states @ self.bert.embeddings.word_embeddings.weight.T + head.bias
+        layers = self.cls.predictions["transform"]
+        states = layers["layer_norm"](functional.gelu(layers["dense"](states)))
+        return states @ self.bert.embeddings.word_embeddings.weight.T + self.cls.predictions.bias
 
 
 class NomicMoeForTokenClassification(NomicMoeModel):
@@ -286,11 +269,10 @@ class JinaFlashConfig(Config):
 
     def published(self, name: str) -> dict[str, Any]:
         facts = {key: value for key, value in vars(self).items() if key not in ("attn_implementation", "theta")}
-        base = {"rotary_emb_base": self.theta} if self.theta else {}
+        facts |= {"rotary_emb_base": self.theta} if self.theta else {}
         code = "jinaai/xlm-roberta-flash-implementation--configuration_xlm_roberta.XLMRobertaFlashConfig"
-        named = {"architectures": [name.replace("JinaFlash", "XLMRoberta")], "auto_map": {"AutoConfig": code}}
-        kind = "rotary" if self.theta else "absolute"
-        return facts | base | named | {"position_embedding_type": kind, "use_flash_attn": True}
+        facts |= {"architectures": [name.replace("JinaFlash", "XLMRoberta")], "auto_map": {"AutoConfig": code}}
+        return facts | {"position_embedding_type": "rotary" if self.theta else "absolute", "use_flash_attn": True}
 
     @classmethod
     def read(cls, values: dict[str, Any]) -> "JinaFlashConfig":

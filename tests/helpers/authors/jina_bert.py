@@ -15,7 +15,7 @@ from transformers import (
 )
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from tests.helpers.authors.common import States, mix
+from tests.helpers.authors.common import mix, run
 
 
 class JinaBertConfig(BertConfig):  # type: ignore[misc]
@@ -40,16 +40,14 @@ class JinaBertLayer(nn.Module):  # type: ignore[misc]
 
     def __init__(self, config: Any) -> None:
         super().__init__()
-        width, inner, eps, rate = (
-            config.hidden_size, config.intermediate_size, config.layer_norm_eps, config.hidden_dropout_prob,
-        )  # fmt: skip
+        width, inner, eps = config.hidden_size, config.intermediate_size, config.layer_norm_eps
         self.heads = config.num_attention_heads
         projections = {name: nn.Linear(width, width) for name in ("query", "key", "value")}
         output = {"dense": nn.Linear(width, width), "LayerNorm": nn.LayerNorm(width, eps)}
         self.attention = nn.ModuleDict({"self": nn.ModuleDict(projections), "output": nn.ModuleDict(output)})
         self.mlp = nn.ModuleDict(self.feed_forward(width, inner, eps))
         self.activation = {"geglu": nn.functional.gelu, "reglu": nn.functional.relu}[config.feed_forward_type]
-        self.rates = config.attention_probs_dropout_prob, rate
+        self.rates = config.attention_probs_dropout_prob, config.hidden_dropout_prob
 
     def feed_forward(self, width: int, inner: int, eps: float) -> dict[str, nn.Module]:
         return {
@@ -67,11 +65,8 @@ class JinaBertLayer(nn.Module):  # type: ignore[misc]
     def attended(self, x: Any, mask: Any, bias: Any, weighed: bool) -> tuple[Any, Any]:
         """Returns the normalized sum of the input and the attention output, and the attention weights."""
         q, k = self.projected(x)
-        split_heads = (
-            part.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
-            for part in (q, k, self.attention["self"]["value"](x))
-        )
-        q, k, v = split_heads
+        parts = q, k, self.attention["self"]["value"](x)
+        q, k, v = (part.view(*x.shape[:2], self.heads, -1).transpose(1, 2) for part in parts)
         mixed, weights = mix(q, k, v, mask, bias, weighed=weighed or self.training)
         if self.training:
             mixed = self.drop(weights, self.rates[0]) @ v
@@ -128,25 +123,12 @@ class JinaBertModel(BertModel):  # type: ignore[misc]
         output_hidden_states: bool = False, output_attentions: bool = False, **options: Any,
     ) -> Any:  # fmt: skip
         segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
-        embeddings, states = self.embeddings, States(output_hidden_states, output_attentions)
+        embeddings, wanted = self.embeddings, {"hidden": output_hidden_states, "attentions": output_attentions}
         x = embeddings.LayerNorm(embeddings.word_embeddings(input_ids) + embeddings.token_type_embeddings(segments))
-        x = embeddings.dropout(x)
         bias = lowered(self.config.num_attention_heads, x.shape[1]).to(x)
-        for layer in self.encoder.layer:
-            states.enter(x)
-            x, weights = layer(x, attention_mask, bias, weighed=output_attentions)
-            states.weigh(weights)
-        states.enter(x)
-        return BaseModelOutputWithPooling(
-            last_hidden_state=x, pooler_output=None if self.pooler is None else self.pooler(x),
-            hidden_states=states.hidden, attentions=states.attentions,
-        )  # fmt: skip
-
-
-class _NormedJinaBertModel(JinaBertModel):
-    """The encoder of the second variant."""
-
-    layer = NormedJinaBertLayer
+        found = run(self.encoder.layer, embeddings.dropout(x), attention_mask, bias, **wanted)
+        pooled = None if self.pooler is None else self.pooler(found["last_hidden_state"])
+        return BaseModelOutputWithPooling(pooler_output=pooled, **found)
 
 
 def _with_head(model: Any, head: Any, *, pooler: bool) -> Any:
@@ -161,14 +143,10 @@ def _with_head(model: Any, head: Any, *, pooler: bool) -> Any:
     return type(name, (head,), {"__init__": init, "config_class": JinaBertConfig, "__module__": __name__})
 
 
-JinaBertForMaskedLM = _with_head(JinaBertModel, BertForMaskedLM, pooler=False)
-JinaBertForSequenceClassification = _with_head(JinaBertModel, BertForSequenceClassification, pooler=True)
-JinaBertForTokenClassification = _with_head(JinaBertModel, BertForTokenClassification, pooler=False)
-JinaBertForQuestionAnswering = _with_head(JinaBertModel, BertForQuestionAnswering, pooler=False)
 # The second form has the same names.
 NormedJinaBertConfig = JinaBertConfig
-NormedJinaBertModel = type("JinaBertModel", (_NormedJinaBertModel,), {"__module__": __name__})
-NormedJinaBertForMaskedLM = _with_head(NormedJinaBertModel, BertForMaskedLM, pooler=False)
-NormedJinaBertForSequenceClassification = _with_head(NormedJinaBertModel, BertForSequenceClassification, pooler=True)
-NormedJinaBertForTokenClassification = _with_head(NormedJinaBertModel, BertForTokenClassification, pooler=False)
-NormedJinaBertForQuestionAnswering = _with_head(NormedJinaBertModel, BertForQuestionAnswering, pooler=False)
+NormedJinaBertModel = type("JinaBertModel", (JinaBertModel,), {"__module__": __name__, "layer": NormedJinaBertLayer})
+for _prefix, _model in (("", JinaBertModel), ("Normed", NormedJinaBertModel)):
+    for _head in (BertForMaskedLM, BertForSequenceClassification, BertForTokenClassification, BertForQuestionAnswering):
+        _class = _with_head(_model, _head, pooler=_head is BertForSequenceClassification)
+        globals()[f"{_prefix}{_class.__name__}"] = _class

@@ -8,7 +8,7 @@ from torch import nn
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput, MaskedLMOutput, SequenceClassifierOutput
 
-from tests.helpers.authors.common import States, loss_of, mix
+from tests.helpers.authors.common import loss_of, mix, run
 
 
 class NeoBERTConfig(PreTrainedConfig):  # type: ignore[misc]
@@ -91,14 +91,9 @@ class NeoBERT(_NeoBERT):
         self, input_ids: Any, attention_mask: Any = None, output_hidden_states: bool = False,
         output_attentions: bool = False, **options: Any,
     ) -> Any:  # fmt: skip
-        x, states = self.encoder(input_ids), States(output_hidden_states, output_attentions)
-        for layer in self.transformer_encoder:
-            states.enter(x)
-            x, weights = layer(x, attention_mask, weighed=output_attentions)
-            states.weigh(weights)
-        x = self.layer_norm(x)
-        states.enter(x)
-        return BaseModelOutput(last_hidden_state=x, hidden_states=states.hidden, attentions=states.attentions)
+        wanted = {"hidden": output_hidden_states, "attentions": output_attentions}
+        x = self.encoder(input_ids)
+        return BaseModelOutput(**run(self.transformer_encoder, x, attention_mask, last=self.layer_norm, **wanted))
 
 
 class NeoBERTLMHead(_NeoBERT):
@@ -112,12 +107,7 @@ class NeoBERTLMHead(_NeoBERT):
     def forward(self, input_ids: Any, attention_mask: Any = None, labels: Any = None, **options: Any) -> Any:
         output = self.model(input_ids, attention_mask, **options)
         logits = self.decoder(output.last_hidden_state)
-        return MaskedLMOutput(
-            loss=loss_of(self, logits, labels),
-            logits=logits,
-            hidden_states=output.hidden_states,
-            attentions=output.attentions,
-        )
+        return MaskedLMOutput(loss_of(self, logits, labels), logits, output.hidden_states, output.attentions)
 
 
 class NeoBERTForSequenceClassification(_NeoBERT):
@@ -136,10 +126,7 @@ class NeoBERTForSequenceClassification(_NeoBERT):
         output = self.model(input_ids, attention_mask, **options)
         x = torch.tanh(self.dense(self.dropout(output.last_hidden_state[:, 0])))
         logits = self.classifier(self.dropout(x))
-        return SequenceClassifierOutput(
-            loss=loss_of(self, logits, labels), logits=logits, hidden_states=output.hidden_states,
-            attentions=output.attentions,
-        )  # fmt: skip
+        return SequenceClassifierOutput(loss_of(self, logits, labels), logits, output.hidden_states, output.attentions)
 
 
 NeoBERTModel, NeoBERTForMaskedLM = NeoBERT, NeoBERTLMHead
