@@ -29,7 +29,7 @@ from mlxbert.rooms import ROOMS
 from mlxbert.text.sample_texts import sample
 from tests.helpers.cases import ALL
 from tests.helpers.rooms import missing
-from tests.helpers.st_folder import NORMALIZE, pooling, save_st
+from tests.helpers.st_folder import NORMALIZE, PROMPTS, pooling, save_st
 from tests.helpers.tiny import save
 
 device.use()  # MLXBERT_DEVICE=cpu keeps a Mac's tests from its GPU
@@ -275,8 +275,7 @@ def unit_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     Its vectors have length 1. The tokens of a prompt are not part of the mean.
     """
-    settings = {"prompts": {"query": "man is : ", "passage": "in "}}
-    return save_st(tmp_path_factory.mktemp("unit"), pooling("mean", include_prompt=False), NORMALIZE, settings=settings)
+    return save_st(tmp_path_factory.mktemp("unit"), pooling("mean", include_prompt=False), NORMALIZE, settings=PROMPTS)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import ast
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,23 +21,14 @@ SOURCES = ("mlxbert", "cli", "weights")
 
 @dataclass(frozen=True)
 class Example:
-    """The smallest of its kind.
+    """The smallest of its kind."""
 
-    Attributes:
-        recipe: The heading in CONTRIBUTING.md.
-        name: Stands for NAME there.
-        names: The words by which code refers to it.
-        also: Files of code that the text below the table names.
-        spared: Files in the table that this example does not need.
-        users: Files and folders that use it.
-    """
-
-    recipe: str
-    name: str
-    names: tuple[str, ...]
-    also: tuple[str, ...] = ()
-    spared: tuple[str, ...] = ()
-    users: tuple[str, ...] = ()
+    recipe: str  # the heading in CONTRIBUTING.md
+    name: str  # stands for NAME there
+    names: tuple[str, ...]  # the words by which code refers to it
+    also: tuple[str, ...] = ()  # files of code that the text below the table names
+    spared: tuple[str, ...] = ()  # files in the table that this example does not need
+    users: tuple[str, ...] = ()  # files and folders that use it
 
 
 EXAMPLES = [
@@ -65,16 +56,12 @@ EXAMPLES = [
 
 
 @functools.cache
-def _words(path: Path) -> tuple[str, ...]:
+def _words(path: Path) -> list[str]:
     """The names and the short texts of a file's code, without its docstrings."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return tuple(_strings(tree, {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}))
-
-
-def _strings(tree: ast.AST, docstrings: set[int]) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if id(node) not in docstrings:
-            yield from (value for _, value in ast.iter_fields(node) if isinstance(value, str) and len(value) < 60)
+    nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    values = (value for node in nodes if id(node) not in docstrings for _, value in ast.iter_fields(node))
+    return [value for value in values if isinstance(value, str) and len(value) < 60]
 
 
 def _places(names: Sequence[str]) -> set[str]:

@@ -21,7 +21,6 @@ from tests.helpers.fake_hub import files_of, serve
 from tests.helpers.hub_machine import NAME, Machine
 from tests.helpers.program import Outcome, call, command, environment, names, tiny_model
 from tests.helpers.rooms import needs
-from tests.test_apple_double import finish, interrupt
 
 pytestmark = pytest.mark.slow
 
@@ -132,16 +131,6 @@ def test_a_training_is_interrupted_resumed_and_replaced(volume: Path, tmp_path: 
     call(*train(volume)).fails(2, "already exists")
     assert call(*train(volume, "--overwrite", "--seed", "3")).status == 0
     assert weights(volume) != weights(tmp_path / "whole") and "out.partial" not in names(volume)
-
-
-def test_an_output_is_resumed_and_replaced(volume: Path) -> None:
-    assert finish(volume / "whole.npy") == 0
-    interrupt(volume / "x.npy")
-    assert finish(volume / "x.npy") == 2 * 512
-    assert (volume / "x.npy").read_bytes() == (volume / "whole.npy").read_bytes()
-    with pytest.raises(ArgumentError, match="exists"):
-        finish(volume / "X.npy")
-    assert finish(volume / "x.npy", "other") == 0
 
 
 def test_models_are_converted_and_saved(volume: Path) -> None:

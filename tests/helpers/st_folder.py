@@ -48,6 +48,7 @@ def layer_norm(weight: mx.array, bias: mx.array) -> Spec:
     return "LayerNorm", {"dimension": weight.size}, {"norm.weight": weight, "norm.bias": bias}
 
 
+PROMPTS = {"prompts": {"query": "man is : ", "passage": "in "}}
 NORMALIZE: Spec = ("Normalize", None, None)
 TRANSFORMER: Spec = ("Transformer", None, None)
 

@@ -7,11 +7,9 @@ from tests.helpers.answering import save_answering
 from tests.helpers.classifiers import EMOTIONS, NLI, SENTIMENT, STARS, save_classifier
 from tests.helpers.families import COMMON
 from tests.helpers.frozen import write_model
-from tests.helpers.st_folder import NORMALIZE, pooling, save_st
+from tests.helpers.st_folder import NORMALIZE, PROMPTS, pooling, save_st
 from tests.helpers.taggers import NER, save_random_tagger
 from tests.helpers.tiny import WORDS, save
-
-PROMPTS = {"prompts": {"query": "man is : ", "passage": "in "}}
 
 
 def save_models(folder: Path) -> dict[str, Path]:

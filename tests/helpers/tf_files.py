@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mlxbert.goldens.golden_outputs import GOLDENS, Array, Case, arrays
-from tests.helpers.vocabularies import field
+from tests.helpers.vocabularies import field, varint
 
 FROZEN = GOLDENS / "tf1"
 STEM = "model.ckpt-7"
@@ -58,10 +58,6 @@ def write_model(network: str, folder: Path) -> Path:
         config["id2label"] = {number: f"label {number}" for number in range(4)}
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     return folder
-
-
-def varint(value: int) -> bytes:
-    return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + varint(value >> 7)
 
 
 def block(pairs: Iterable[tuple[bytes, bytes]]) -> bytes:

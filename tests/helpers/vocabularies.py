@@ -41,16 +41,16 @@ def byte_files(tokens: Sequence[str] = BYTE_TOKENS, merges: Sequence[str] = BYTE
     return {"vocab.json": json.dumps(vocab), "merges.txt": "\n".join(["#version: 0.2", *merges, ""])}
 
 
-def _varint(value: int) -> bytes:
-    return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + _varint(value >> 7)
+def varint(value: int) -> bytes:
+    return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + varint(value >> 7)
 
 
 def field(number: int, value: bytes | int | float) -> bytes:
     if isinstance(value, bytes):
-        return _varint(number << 3 | 2) + _varint(len(value)) + value
+        return varint(number << 3 | 2) + varint(len(value)) + value
     if isinstance(value, float):
-        return _varint(number << 3 | 5) + struct.pack("<f", value)
-    return _varint(number << 3) + _varint(value)
+        return varint(number << 3 | 5) + struct.pack("<f", value)
+    return varint(number << 3) + varint(value)
 
 
 Entry = tuple[str, float, int]

@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
-from tests.helpers.st_folder import NORMALIZE, pooling, save_st
+from tests.helpers.st_folder import NORMALIZE, PROMPTS, pooling, save_st
 from tests.helpers.tiny import VOCAB, random_network, tensors_of, tiny_config
 
 Vectors = NDArray[np.float32]
-PROMPTS = {"prompts": {"query": "man is : ", "passage": "in "}}
 LIMIT = 24  # tokens
 CAPITALS = ("The", "Cat", "SAT", "Mat", "Tokyo")
 TEXTS = [
