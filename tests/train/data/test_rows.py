@@ -4,10 +4,9 @@ import gzip
 import hashlib
 import io
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 from unittest import mock
 
 import pytest
@@ -16,7 +15,7 @@ from mlxbert.errors import ArgumentError, HubError, InputError, MlxbertError
 from mlxbert.other_libraries import install_command
 from mlxbert.readers.stream import Record
 from mlxbert.train.data.labelled_rows import LabelledRows, read_rows
-from tests.helpers.rooms import needs
+from tests.helpers.cases import together
 from tests.readers.test_records import write, write_table
 
 
@@ -46,39 +45,43 @@ def test_a_csv_has_fields_and_the_lines_where_records_begin(tmp_path: Path, endi
     assert rows[1] == rows[-1] == [*rows][1] and list(rows[:1]) == [rows[0]] and len(rows) == 2
 
 
-@pytest.mark.parametrize(("name", "text"), [("a.csv", '"a; b"'), ("a.tsv", "a, b")])
-def test_columns_may_be_separated_by_semicolons(tmp_path: Path, name: str, text: str) -> None:
-    rows = read_rows(write(tmp_path / name, f"text;price\n{text};3,5\nc, d;4\n".encode()))
-    assert values(rows) == [{"text": text.strip('"'), "price": "3,5"}, {"text": "c, d", "price": "4"}]
-
-
-def test_quotes_are_data_in_a_tsv(tmp_path: Path) -> None:
-    rows = read_rows(write(tmp_path / "in.tsv", b'text\tlabel\nsay "x\ta\n'))
-    assert values(rows) == [{"text": 'say "x', "label": "a"}]
-
-
-def test_json_lines_keep_their_values_and_may_differ_in_fields(tmp_path: Path) -> None:
-    path = write(tmp_path / "in.jsonl", b'{"text": "the", "label": [1, true, null, 1.5]}\n\n{"more": "\\n"}\n')
+@together(
+    "name,content,expected,lines",
+    [
+        ("a.csv", b'text;price\n"a; b";3,5\nc, d;4\n',
+         [{"text": "a; b", "price": "3,5"}, {"text": "c, d", "price": "4"}], [2, 3]),
+        ("a.tsv", b"text;price\na, b;3,5\n", [{"text": "a, b", "price": "3,5"}], [2]),
+        ("a.tsv", b'text\tlabel\nsay "x\ta\n', [{"text": 'say "x', "label": "a"}], [2]),
+        ("a.txt", b"the, cat\n\n \n\tsat\r\n", [{"text": "the, cat"}, {"text": "\tsat"}], [1, 4]),
+        ("a.jsonl", b'{"text": "the", "label": [1, true, null, 1.5]}\n\n{"more": "\\n"}\n',
+         [{"text": "the", "label": [1, True, None, 1.5]}, {"more": "\n"}], [1, 3]),
+        # Each column with a name is read by a name of its own; the first one here is the index of pandas.
+        ("a.csv", b",text,label,\n0,a,b,\n", [{"text": "a", "label": "b"}], [2]),
+        ("a.csv", b"text,label,,\na,b\n", [{"text": "a", "label": "b"}], [2]),
+        ("a.csv", b"text,label\na,b,,\n", [{"text": "a", "label": "b"}], [2]),
+        ("a.csv", b"id, text ,id,id_2,id\n1,a,2,3,4\n",
+         [{"id": "1", "text": "a", "id_3": "2", "id_2": "3", "id_4": "4"}], [2]),
+        ("a.tsv", b"text\tid\tid\na\t1\t2\n", [{"text": "a", "id": "1", "id_2": "2"}], [2]),
+    ],
+)  # fmt: skip
+def test_lines_become_rows(
+    tmp_path: Path, name: str, content: bytes, expected: list[dict[str, Any]], lines: list[int]
+) -> None:
+    path = write(tmp_path / name, content)
     rows = read_rows(path)
-    assert rows.columns == ("text", "label", "more")
-    assert values(rows) == [{"text": "the", "label": [1, True, None, 1.5]}, {"more": "\n"}]
-    assert places(rows, path) == ["line 1", "line 3"]
+    assert values(rows) == expected and places(rows, path) == [f"line {number}" for number in lines]
+    assert [*rows.columns] == list(dict.fromkeys(column for row in expected for column in row))
 
 
-def test_a_text_file_has_a_text_in_each_line(tmp_path: Path) -> None:
-    path = write(tmp_path / "in.txt", b"the, cat\n\n \n\tsat\r\n")
-    rows = read_rows(path)
-    assert values(rows) == [{"text": "the, cat"}, {"text": "\tsat"}]
-    assert places(rows, path) == ["line 1", "line 4"]
-
-
-def test_a_parquet_has_values_of_every_type(tmp_path: Path) -> None:
-    columns = {"text": ["the", None], "label": [1, 2], "tags": [["a", "b"], []], "score": [0.5, float("inf")]}
-    path = write_table(tmp_path / "in.parquet", columns | {"sure": [True, False]})
+def test_a_parquet_has_values_of_every_type_and_columns_of_one_name(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    columns = [["the", None], [1, 2], [["a", "b"], []], [0.5, float("inf")], [True, False]]
+    table = pa.table([pa.array(column) for column in columns], ["text", "label", "tags", "label", "sure"])
+    path = write_table(tmp_path / "in.parquet", table)
     rows = read_rows(path)
     assert values(rows) == [
-        {"text": "the", "label": 1, "tags": ["a", "b"], "score": 0.5, "sure": True},
-        {"text": None, "label": 2, "tags": [], "score": float("inf"), "sure": False},
+        {"text": "the", "label": 1, "tags": ["a", "b"], "label_2": 0.5, "sure": True},
+        {"text": None, "label": 2, "tags": [], "label_2": float("inf"), "sure": False},
     ]
     assert places(rows, path) == ["row 1", "row 2"]
 
@@ -115,12 +118,6 @@ def test_a_folder_has_texts_by_label(tmp_path: Path) -> None:
         read_rows(tmp_path)
 
 
-def test_a_folder_has_an_encoding(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "1.txt").write_bytes(b"caf\xe9")
-    assert [row.values["text"] for row in read_rows(tmp_path, encoding="latin-1")] == ["café"]
-
-
 def test_a_folder_needs_labels_and_utf8(tmp_path: Path) -> None:
     (tmp_path / "1.txt").write_bytes(b"the")
     with pytest.raises(InputError, match="subfolders"):
@@ -132,10 +129,11 @@ def test_a_folder_needs_labels_and_utf8(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"1\.txt, line 2: byte 0xe9") as caught:
         read_rows(tmp_path)
     assert caught.value.hint and "encoding=" in caught.value.hint
+    assert values(read_rows(tmp_path, encoding="latin-1")) == [{"text": "the\ncét", "label": "a"}]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "begins", "said"),
+@together(
+    "name,content,begins,said",
     [
         ("a.csv", b"text,label\na,b\nc\n", ", line 3: ", "the row has 1 column, but the header has 2"),
         ("a.csv", b'text,label\n"a\nb",c\nd,e,f\n', ", line 4: ", "3 columns"),
@@ -162,39 +160,6 @@ def test_damaged_records_are_named_with_their_lines(
     with pytest.raises(InputError) as caught:
         read_rows(path)
     assert caught.value.message.startswith(f"{path}{begins}") and said in f"{caught.value.message} {caught.value.hint}"
-
-
-@needs("search")
-@pytest.mark.parametrize(
-    ("name", "content", "expected"),
-    [
-        ("a.csv", b",text,label,\n0,a,b,\n", {"text": "a", "label": "b"}),  # the first one is the index of pandas
-        ("a.csv", b"text,label,,\na,b\n", {"text": "a", "label": "b"}),
-        ("a.csv", b"text,label\na,b,,\n", {"text": "a", "label": "b"}),
-        (
-            "a.csv",
-            b"id, text ,id,id_2,id\n1,a,2,3,4\n",
-            {"id": "1", "text": "a", "id_3": "2", "id_2": "3", "id_4": "4"},
-        ),
-        ("a.tsv", b"text\tid\tid\na\t1\t2\n", {"text": "a", "id": "1", "id_2": "2"}),
-    ],
-)
-def test_each_column_with_a_name_is_read_by_a_name_of_its_own(
-    name: str, content: bytes, expected: dict[str, str], tmp_path: Path
-) -> None:
-    from mlxbert.search.documents.table_documents import DocumentColumns, read_record_documents
-
-    assert values(read_rows(write(tmp_path / name, content))) == [expected]
-    (document,) = (one for one in read_record_documents(tmp_path / name, DocumentColumns()) if one.text)
-    assert document.fields == {key: value for key, value in expected.items() if key != "text"}
-
-
-def test_two_columns_of_one_name_in_a_parquet(tmp_path: Path) -> None:
-    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    pq.write_table(
-        pa.table([pa.array([1]), pa.array(["a"]), pa.array([2])], ["id", "text", "id"]), tmp_path / "a.parquet"
-    )
-    assert values(read_rows(tmp_path / "a.parquet")) == [{"id": 1, "text": "a", "id_2": 2}]
 
 
 def test_several_files_follow_each_other(tmp_path: Path) -> None:
@@ -236,7 +201,8 @@ def test_records_are_hashed_if_they_can_be_read_again() -> None:
     ("source", "error", "said"),
     [
         ("a.xlsx", ArgumentError, "'.xlsx'"),
-        ("none.csv", InputError, "No such file"),
+        ("none", InputError, r"none.*\(No such file"),
+        ("none.data", InputError, r"none\.data.*\(No such file"),
         ([], InputError, "no records"),
         ([{"a": 1}, "b"], InputError, "record 2: the record is 'b', expected a mapping"),
         ([{1: 1}], InputError, "record 1: "),
@@ -257,38 +223,24 @@ def test_sources_that_are_no_data_are_refused(
         read_rows(source)
 
 
-@pytest.mark.parametrize("name", ["none", "none.data"])
-def test_a_missing_file_is_missing_whatever_its_ending(name: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=rf"{name}.*\(No such file"):
-        read_rows(tmp_path / name)
+def test_options_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="`encoding` is"):
+        read_rows(io.BytesIO(b"the\n"), format="txt", encoding="rot13")
+    with pytest.raises(ArgumentError, match="jsonl"):
+        read_rows(io.BytesIO(b"the\n"), format="jsonl", header=False)
 
 
-@pytest.mark.parametrize(
-    ("how", "said"),
-    [({"format": "txt", "encoding": "rot13"}, "`encoding` is"), ({"format": "jsonl", "header": False}, "jsonl")],
-)
-def test_options_that_do_not_fit_are_refused(how: dict[str, Any], said: str) -> None:
-    with pytest.raises(ArgumentError, match=said):
-        read_rows(io.BytesIO(b"the\n"), **how)
-
-
-class FakeDataset:
+class FakeDataset(list[dict[str, Any]]):
     """What `datasets` gives: records, and the names of classes next to them."""
 
-    features = {  # noqa: RUF012
+    features: ClassVar = {
         "text": SimpleNamespace(dtype="string"),
         "label": SimpleNamespace(names=["bad", "good"]),
         "tags": SimpleNamespace(feature=SimpleNamespace(names=["x", "y"])),
     }
 
     def __init__(self, *labels: int) -> None:
-        self.labels = labels
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return iter([{"text": "the", "label": label, "tags": [1, 0]} for label in self.labels])
+        super().__init__({"text": "the", "label": label, "tags": [1, 0]} for label in labels)
 
 
 def test_a_data_set_of_the_hub_has_names_instead_of_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
