@@ -1,21 +1,47 @@
-"""Words with tags: columns, texts with spans, hostile data."""
+"""Words with tags: columns, texts with spans, sentences of CoNLL and CoNLL-U, hostile data."""
 
 import logging
+import os
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import assume, given, strategies as st
 
-from mlxbert.errors import InputError
+from mlxbert.errors import ArgumentError, InputError
 from mlxbert.labels.schemes import decode
+from mlxbert.readers.formats import read_records
 from mlxbert.readers.stream import Record
 from mlxbert.train.data.columns import ColumnNames, find_usual_columns
-from mlxbert.train.data.labelled_rows import LabelledRows
+from mlxbert.train.data.labelled_rows import LabelledRows, read_rows
 from mlxbert.train.data.tagged_sentences import TaggedSentence, read_tagged
+from tests.helpers.cases import together
+from tests.readers.test_records import write
 from tests.text.test_tokenizer import QUICK
 
 # Drawn at once: of any text most is not printable, and too much would be thrown away.
 PRINTABLE = st.characters(exclude_categories=("C", "Z")) | st.just(" ")
+
+CONLL = b"""-DOCSTART- -X- O O
+
+EU NNP I-NP I-ORG
+rejects  VBZ I-VP O
+
+# NNP I-NP O
+\xe3\x80\x80 NN I-NP O
+"""
+CONLLU = b"""# sent_id = 1
+# text = Don't stop
+1-2\tDon't\t_\t_\t_\t_\t_\t_\t_\t_
+1\tDo\tdo\tAUX\tVB\t_\t0\troot\t_\t_
+2\tn't\tnot\tPART\tRB\t_\t1\tadvmod\t_\t_
+2.1\tyou\tyou\tPRON\tPRP\t_\t_\t_\t_\t_
+3\tstop\tstop\tVERB\tVB\t_\t1\tx\t_\t_
+
+# sent_id = 2
+1\tNo\tno\tINTJ\tUH\t_\t0\troot\t_\t_
+"""
 
 
 def rows_of(*records: dict[str, Any]) -> LabelledRows:
@@ -34,8 +60,8 @@ def entities(record: TaggedSentence) -> list[tuple[str, str]]:
     return [(kind, record.text[record.offsets[a][0] : record.offsets[b - 1][1]]) for kind, a, b in found]
 
 
-@pytest.mark.parametrize(
-    ("columns", "text", "label"),
+@together(
+    "columns,text,label",
     [
         ("1 2 3 4", "1", "4"),
         ("id form lemma upos xpos feats head deprel deps misc text", "form", "upos"),
@@ -58,14 +84,11 @@ def test_named_columns_win() -> None:
         find_usual_columns(rows_of({"words": ["a"], "other": ["O"]}), "tag")
 
 
-def test_lists_of_words_are_joined() -> None:
+def test_lists_of_words_are_joined_and_texts_of_words_keep_their_whitespace() -> None:
     (record,) = read({"words": ["New York", ".", "😀"], "tags": ["B-LOC", "O", 3]})
     assert record == TaggedSentence(
         "New York . 😀", ("New York", ".", "😀"), ((0, 8), (9, 10), (11, 12)), ("B-LOC", "O", "3"), "in, line 1"
     )
-
-
-def test_texts_of_words_keep_their_whitespace() -> None:
     (record,) = read({"text": " a  b", "labels": "O B-X"})
     assert (record.text, record.words, record.offsets) == (" a  b", ("a", "b"), ((1, 2), (4, 5)))
 
@@ -89,12 +112,9 @@ def test_spans_become_tags_of_words() -> None:
     assert text[28:32] == "भारत"
     assert entities(record) == [("PER", "Ångela 😀 Merkel"), ("PER", "Müller"), ("LOC", "भारत")]
     assert none.tags == ("O", "O")
-
-
-def test_spans_may_end_within_words_and_begin_with_spaces() -> None:
     (record,) = read({"text": "unParis is 北京人", "entities": [[2, 8, "LOC"], [11, 13, "LOC"]]})
     assert record.words == ("un", "Paris", "is", "北", "京", "人")
-    assert entities(record) == [("LOC", "Paris"), ("LOC", "北京")]
+    assert entities(record) == [("LOC", "Paris"), ("LOC", "北京")]  # within words, and after a space
 
 
 def test_spans_that_cut_a_word_are_counted_as_offsets_of_utf_16_do(caplog: pytest.LogCaptureFixture) -> None:
@@ -109,7 +129,7 @@ def test_spans_that_cut_a_word_are_counted_as_offsets_of_utf_16_do(caplog: pytes
     assert "1 span begins or ends in the middle of a word (the first in in, line 2)" in caplog.text
 
 
-@pytest.mark.parametrize(
+@together(
     "record",
     [
         *({"words": ["a", "b"], "tags": ["O"]}, {"words": [], "tags": []}),
@@ -124,7 +144,7 @@ def test_hostile_words_are_refused_with_their_place(record: dict[str, Any]) -> N
         read(good, record, record)
 
 
-@pytest.mark.parametrize(
+@together(
     "spans",
     [
         *([[0, 2, "X"], [1, 3, "X"]], [[1, 1, "X"]], [[1, 2, "X"]], [[-1, 2, "X"]], [[0, 9, "X"]], [[3, 2, "X"]]),
@@ -137,10 +157,109 @@ def test_hostile_spans_are_refused_with_their_place(spans: list[Any]) -> None:
         read({"text": "a 😀 b", "spans": [[0, 1, "X"]]}, {"text": "a 😀 b", "spans": spans})
 
 
-def test_a_span_that_ends_before_it_begins_is_not_said_to_be_too_long() -> None:
-    with pytest.raises(InputError, match="before") as failure:
-        read({"text": "a b", "spans": [[2, 1, "X"]]})
-    assert failure.value.hint is None
+def test_a_sentence_is_a_row_of_columns_by_number(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.conll", CONLL)
+    rows = read_rows(path)
+    assert rows.columns == ("1", "2", "3", "4")
+    assert [dict(row.values) for row in rows] == [
+        {"1": ["EU", "rejects"], "2": ["NNP", "VBZ"], "3": ["I-NP", "I-VP"], "4": ["I-ORG", "O"]},
+        {"1": ["#", "\u3000"], "2": ["NNP", "NN"], "3": ["I-NP", "I-NP"], "4": ["O", "O"]},
+    ]
+    assert [row.where for row in rows] == [f"{path}, line 3", f"{path}, line 6"]
+
+
+@together("name", ["in.iob", "in.bio", "in.conll.gz", "in.txt"])
+def test_tabs_separate_columns_where_there_are_any(tmp_path: Path, name: str) -> None:
+    data = b"\xef\xbb\xbfNew York\tB-LOC\r\n\t\r\n.\tO\r\n\r\n\r\n"
+    path = write(tmp_path / name, data)
+    rows = read_rows(path, format="conll" if name.endswith(".txt") else None)
+    assert [dict(row.values) for row in rows] == [{"1": ["New York"], "2": ["B-LOC"]}, {"1": ["."], "2": ["O"]}]
+
+
+def test_columns_of_conllu_have_names_and_ranges_are_left_out(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.conllu", CONLLU)
+    first, second = read_rows(path)
+    assert first.values["form"] == ["Do", "n't", "stop"] and first.values["upos"] == ["AUX", "PART", "VERB"]
+    assert first.values["text"] == "Don't stop" and "text" not in second.values
+    assert [row.where for row in (first, second)] == [f"{path}, line 4", f"{path}, line 10"]
+
+
+@together(
+    "name,content,said",
+    [
+        ("in.conll", b"a O\nb X O\n", "line 2: "),
+        ("in.conll", b"a X O\n\nb O\n", "line 3: "),
+        ("in.conll", b"a O\nb\n", "line 2: "),
+        ("in.conll", b"a\tO\n\tO\n", "line 2: "),
+        ("in.conll", b"a\tO\nb\t\n", "line 2: "),
+        ("in.conllu", CONLLU + b"2\tcolumns\n", "line 11: "),
+        ("in.conllu", CONLLU.replace(b"2.1", b"two"), "line 6: "),
+        ("in.conll", b"a O\n\xff O\n", "line 2: "),
+        ("in.conll", b"# id 1\na O\n", "; .*#"),  # which has no comments
+        ("in.conll", b"a O\n\n# id 1\nb O\n", "; .*#"),
+        *(("in.conll", nothing, "no records") for nothing in (b"", b"\n\n", b"-DOCSTART- O\n\n")),
+        ("in.conll", b"Paris\nis\n", "the only column is 1.*; .*separate the columns"),
+    ],
+)
+def test_damaged_sentences_are_refused(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        find_usual_columns(read_rows(write(tmp_path / name, content)), "tag")
+    assert re.search(rf"{name}.*{said}", f"{caught.value.message}; {caught.value.hint}")
+
+
+def test_sentences_are_no_texts(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="sentences"):
+        read_records(write(tmp_path / "in.conll", CONLL))
+
+
+@together(
+    "name,content,column",
+    [
+        ("eng.train", CONLL, "4"),
+        ("train.txt", b"EU\tB-ORG\nrejects\tO\n\t\nPeter\tB-PER\n", "2"),
+        ("train.tsv", b"EU\tB-ORG\nrejects\tO\n\nPeter\tB-PER\n", "2"),
+        ("train.txt.gz", b"EU ORG\nrejects O\n\n", "2"),
+        ("ewt", CONLLU, "upos"),
+    ],
+)
+def test_sentences_of_words_are_known_by_their_look(tmp_path: Path, name: str, content: bytes, column: str) -> None:
+    path = write(tmp_path / name, content)
+    rows = read_rows(path, words=True)
+    assert find_usual_columns(rows, "tag").label == column
+    assert not name.endswith(".txt") or read_rows(path).columns == ("text",)
+
+
+@together(
+    "name,content,columns",
+    [
+        ("a.tsv", b"words\ttags\nthe cat\tO O\ndogs\tO\n\n", ("words", "tags")),
+        ("b.tsv", b'words\ttags\n["the","cat"]\t["O","O"]\n\n', ("words", "tags")),
+        ("a.csv", b"words,tags\nthe cat,O O\n\nthe dog,O O\n", ("words", "tags")),
+        ("a.txt", b"the cat\nsat on the mat\n\n", ("text",)),
+        ("a.jsonl", b'{"words": ["a"], "tags": ["O"]}\n\n{"words": ["b"], "tags": ["O"]}\n', ("words", "tags")),
+        ("a.conll", CONLLU.split(b"\n", 2)[2].split(b"\n\n")[0], (*"123456789", "10")),
+    ],
+)
+def test_other_data_of_words_are_read_as_their_names_say(
+    tmp_path: Path, name: str, content: bytes, columns: tuple[str, ...]
+) -> None:
+    assert read_rows(write(tmp_path / name, content), words=True).columns == columns
+
+
+def test_nothing_is_lost_of_a_pipe_that_could_be_sentences_of_words() -> None:
+    end, begin = os.pipe()
+    os.write(begin, CONLL)
+    os.close(begin)
+    with pytest.raises(ArgumentError, match=f"/dev/fd/{end}"):
+        read_rows(f"/dev/fd/{end}", words=True)
+    assert os.read(end, 1000) == CONLL
+    os.close(end)
+
+
+def test_what_looks_like_nothing_has_the_error_of_its_name(tmp_path: Path) -> None:
+    for content in (b"", b"\xff\0", b"EU ORG\nrejects\n\n", b"EU ORG\nrejects O"):
+        with pytest.raises(ArgumentError, match=r"the extension is '\.train'"):
+            read_rows(write(tmp_path / "eng.train", content), words=True)
 
 
 @QUICK
