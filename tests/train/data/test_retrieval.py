@@ -1,13 +1,17 @@
-"""Queries, documents and judgements of both layouts, and what is refused with its place."""
+"""Queries, documents and judgements of both layouts, pairs with labels, and what is refused with its place."""
 
 import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mlxbert.errors import InputError
-from mlxbert.train.data.retrieval import Retrieval, read_retrieval
+from mlxbert.train.data.labelled_rows import read_rows
+from mlxbert.train.data.relevance import JudgedPair, find_relevance_columns, read_judged
+from mlxbert.train.data.retrieval import read_retrieval
+from tests.helpers.cases import together
 
 
 def jsonl(path: Path, *records: Any) -> None:
@@ -28,6 +32,17 @@ def refused(source: Any) -> str:
     with pytest.raises(InputError) as caught:
         read_retrieval(source)
     return caught.value.message
+
+
+def judged(*records: dict[str, Any], max_score: float = 1.0, **columns: str) -> list[JudgedPair]:
+    rows = read_rows(records)
+    return read_judged(rows, find_relevance_columns(rows, **columns), max_score)
+
+
+def not_judged(*records: dict[str, Any]) -> InputError:
+    with pytest.raises(InputError) as caught:
+        judged(*records)
+    return caught.value
 
 
 def test_a_folder_of_beir(tmp_path: Path) -> None:
@@ -53,11 +68,10 @@ def test_records_are_numbered_and_equal_texts_are_one_document(tmp_path: Path) -
         assert found.documents == {"1": "x", "2": "y", "3": "z"}
         assert found.queries == {"1": "a", "2": "b", "3": "c"}
         assert found.judgements == {"1": {"1": 1.0, "2": 1.0, "3": 1.0}, "2": {"3": 1.0}, "3": {"1": 0.0}}
-    assert isinstance(found, Retrieval)
 
 
-@pytest.mark.parametrize(
-    ("record", "said"),
+@together(
+    "record,said",
     [
         ({"positives": ["x"]}, "'query'"),
         ({"query": " ", "positives": ["x"]}, "'query'"),
@@ -104,3 +118,70 @@ def test_a_folder_of_another_layout_is_refused(tmp_path: Path) -> None:
     assert "corpus.jsonl" in refused(tmp_path / "empty")
     (beir(tmp_path / "beir") / "queries.jsonl").unlink()
     assert "queries.jsonl" in refused(tmp_path / "beir")
+
+
+GROUP = {"query": "a", "positives": ["x", "y"], "negatives": "z"}
+
+
+@together(
+    "names,given",
+    [
+        (("query", "text", "label"), {}),
+        (("Query", "Passage", "Score"), {}),
+        (("question", "answer", "label"), {}),
+        (("sentence1", "sentence2", "score"), {}),
+        (("s1", "s2", "similarity"), {}),
+        (("asked", "text", "grade"), {"query_column": "asked"}),
+        (("query", "found", "grade"), {"text_column": "found", "query_column": "query"}),
+        (("query", "found", "grade"), {"text_column": "found"}),
+        (("asked", "answer", "query"), {"query_column": "asked", "label_column": "query"}),
+        (("q", "t", "l"), {"query_column": "q", "text_column": "t", "label_column": "l"}),
+    ],
+)
+def test_columns_are_found_by_usual_names(names: tuple[str, str, str], given: dict[str, str]) -> None:
+    query, text, label = names
+    rows = read_rows([{text: "x", label: 1, query: "a", "id": 7}])
+    found = find_relevance_columns(rows, **given)
+    assert found.to_dict() == {"query": query, "text": text, "label": label}
+    asked = {role.removesuffix("_column") for role in given}
+    assert {*found.guessed} == {"query", "text", "label"} - asked
+
+
+def test_columns_that_cannot_be_guessed_are_refused() -> None:
+    assert "a, b" in not_judged({"a1": 1, "a, b": "x"}).message
+    not_judged({"query": "x", "text": "y"})  # no label
+    not_judged({"query": "x", "text": "y", "l": 1, "m": 2})
+
+
+def test_labels_are_divided_by_the_largest_score() -> None:
+    records = [{"query": "a", "text": "x", "score": score} for score in (0, 2.5, "5", np.float32(1))]
+    assert [one.label for one in judged(*records, max_score=5)] == [0.0, 0.5, 1.0, 0.2]
+    assert [one.label for one in judged(*({**one, "score": one["score"] == 0} for one in records))] == [1.0, 0, 0, 0]
+    found = not_judged(*records)
+    assert found.message.startswith("record 2: ") and "1 more record" in found.message
+    assert "max_score" in str(found.hint)
+    assert not_judged({"query": "a", "text": "x", "score": -1}).hint is None
+    for wrong in ("nan", "good", None, [1], "0,5", float("inf")):
+        assert "'score'" in not_judged({"query": "a", "text": "x", "score": wrong}).message
+
+
+def test_groups_are_a_record_for_each_text() -> None:
+    found = judged(GROUP, {"query": "b", "negatives": ["x", "x"]})
+    assert [(one.text, one.pair, one.label, one.place) for one in found] == [
+        ("a", "x", 1.0, "record 1"),
+        ("a", "y", 1.0, "record 1"),
+        ("a", "z", 0.0, "record 1"),
+        ("b", "x", 0.0, "record 2"),
+    ]
+    assert found[0].group == "a" and found[0].key == ("a", "x") and found[0].names == ()
+    assert [one.pair for one in judged({**GROUP, "text": "t", "label": 1}, text_column="text")] == ["t"]
+
+
+def test_records_of_mixed_form_and_missing_members_are_refused() -> None:
+    pair = {"query": "a", "text": "x", "label": 1}
+    for right, wrongs in (
+        (GROUP, (pair, {"positives": ["x"]}, {"query": "", "positives": ["x"]})),
+        (pair, ({"query": "a", "text": " ", "label": 1}, {"query": "a", "label": 1}, {**pair, "label": []})),
+    ):
+        for wrong in wrongs:
+            assert not_judged(right, wrong).message.startswith("record 2: ")
