@@ -39,25 +39,11 @@ def test_the_seed_decides_and_nothing_else() -> None:
     assert numbers(split(records, 0.2, 1)[1]) != FROZEN
 
 
-def test_many_small_classes_make_up_the_share_together() -> None:
+def test_small_classes_and_frequent_texts_leave_the_share_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     _, valid = split(labelled([str(n // 4) for n in range(400)]), 0.1, 0)
     assert len(valid) == 40 and max(Counter(record.label for record in valid).values()) <= 2
-
-
-def test_pairs_are_told_apart_by_both_texts() -> None:
-    records = [LabelledText("same", str(n), 1.0, "") for n in range(10)]
-    assert len(split(records, 0.2, 0)[1]) == 2
-    with pytest.raises(InputError):
-        split([LabelledText("same", "same", 1.0, "")] * 10, 0.2, 0)
-
-
-def test_a_text_that_is_most_of_the_data_is_not_taken() -> None:
-    _, valid = split(labelled([1.0] * 100, [0] * 60 + [*range(1, 41)]), 0.1, 0)
-    assert len(valid) == 10
-
-
-def test_large_data_give_no_more_than_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mlxbert.train.data.validation_split.MOST", 7)
+    assert len(split(labelled([1.0] * 100, [0] * 60 + [*range(1, 41)]), 0.1, 0)[1]) == 10
+    monkeypatch.setattr("mlxbert.train.data.validation_split.MOST", 7)  # large data give no more than needed
     assert len(split(labelled([0.0] * 100), 0.1, 0)[1]) == 7
 
 
@@ -65,27 +51,28 @@ def test_several_labels_all_stay_in_training() -> None:
     records = labelled([("x", "y"), ("x",), (), ("x", "z"), ("y",), ("x",), (), ("x", "z")] * 10)
     train, valid = split(records, 0.25, 3)
     assert 15 <= len(valid) <= 25
-    assert {name for record in valid for name in record.names} == {"x", "y", "z"}
-    assert {name for record in train for name in record.names} == {"x", "y", "z"}
+    for part in (train, valid):
+        assert {name for record in part for name in record.names} == {"x", "y", "z"}
 
 
-def test_other_records_are_split_by_functions() -> None:
+def test_pairs_are_told_apart_by_both_texts_and_other_records_by_functions() -> None:
+    assert len(split([LabelledText("same", str(n), 1.0, "") for n in range(10)], 0.2, 0)[1]) == 2
     records = [{"id": n // 2, "tag": "ab"[n % 2]} for n in range(20)]
     train, valid = split(records, 0.2, 0, lambda record: record["id"], lambda record: (str(record["tag"]),))
     assert len(valid) == 4 and not {str(r["id"]) for r in train} & {str(r["id"]) for r in valid}
 
 
-@pytest.mark.parametrize("labels", [["a"], [], ["a", "b"], [("a",), ("b",)], [1.0]])
-def test_too_few_examples_are_refused(labels: list[Label]) -> None:
-    with pytest.raises(InputError, match=f"from {len(labels)} example") as caught:
-        split(labelled(labels), 0.1, 0)
-    assert caught.value.hint and "valid=" in caught.value.hint
-
-
-@pytest.mark.parametrize("share", [0, 1, -0.1, 1.5, float("nan")])
-def test_a_share_is_between_0_and_1(share: float) -> None:
-    with pytest.raises(ArgumentError, match="validation_fraction"):
-        split(labelled([1.0, 2.0]), share, 0)
+def test_too_few_examples_and_other_shares_are_refused() -> None:
+    labels: list[Label]
+    for labels in (["a"], [], ["a", "b"], [("a",), ("b",)], [1.0]):
+        with pytest.raises(InputError, match=f"from {len(labels)} example") as caught:
+            split(labelled(labels), 0.1, 0)
+        assert caught.value.hint and "valid=" in caught.value.hint
+    with pytest.raises(InputError):
+        split([LabelledText("same", "same", 1.0, "")] * 10, 0.2, 0)
+    for share in (0, 1, -0.1, 1.5, float("nan")):
+        with pytest.raises(ArgumentError, match="validation_fraction"):
+            split(labelled([1.0, 2.0]), share, 0)
 
 
 @quick(50)
@@ -101,10 +88,9 @@ def test_whatever_the_data_nothing_leaks_and_no_label_is_lost(
     try:
         train, valid = split(records, share, seed)
     except InputError:
-        counts = Counter(record.label for record in records)
-        alone = {text for text, _ in drawn}
-        for text in alone:  # no text can be taken without taking all examples of a label
-            inside = Counter(record.label for record in records if record.text == str(text))
+        counts = Counter(label for _, label in drawn)
+        for text in {text for text, _ in drawn}:  # no text can be taken without taking all examples of a label
+            inside = Counter(label for other, label in drawn if other == text)
             assert any(count == counts[label] for label, count in inside.items())
         return
     assert train and valid and not {r.text for r in train} & {r.text for r in valid}

@@ -9,6 +9,7 @@ from hypothesis import given, strategies as st
 from mlxbert.errors import ArgumentError
 from mlxbert.labels.schemes import SCHEMES, Entity, allowed, decode, scheme_of
 from mlxbert.train.data.tag_schemes import breaks, convert, encode, inside, names_of, recognize
+from tests.helpers.cases import together
 from tests.helpers.cells import quick
 
 ENTITY_SCHEMES = SCHEMES[:4]
@@ -42,16 +43,12 @@ def random_tags(rng: random.Random, scheme: str) -> list[str]:
 
 
 @pytest.mark.parametrize("scheme", ENTITY_SCHEMES)
-def test_entities_are_read_and_written(scheme: str) -> None:
+def test_entities_are_read_and_written_and_their_scheme_is_recognised(scheme: str) -> None:
     assert decode(WRITTEN[scheme], scheme) == ENTITIES
     assert encode(ENTITIES, 6, scheme) == WRITTEN[scheme]
     assert breaks(WRITTEN[scheme], scheme) == 0
     for other in ENTITY_SCHEMES:
         assert convert(WRITTEN[scheme], scheme, other) == WRITTEN[other]
-
-
-@pytest.mark.parametrize("scheme", ENTITY_SCHEMES)
-def test_a_scheme_is_recognised(scheme: str) -> None:
     assert recognize([WRITTEN[scheme], ["O"], []]) == scheme
     assert scheme_of(WRITTEN[scheme]) == scheme
     assert scheme_of(names_of(WRITTEN[scheme], scheme)) == ("iob2" if scheme == "iob1" else scheme)
@@ -66,13 +63,13 @@ def test_a_few_broken_tags_do_not_change_the_scheme() -> None:
     assert breaks(["B-PER", "O", "I-PER"], "bioes") == 3
 
 
-@pytest.mark.parametrize("tags", [["NOUN", "VERB", "X"], ["N", "V", "B", "I"], ["O", "O"], [], ["PER", "LOC", "O"]])
+@together("tags", [["NOUN", "VERB", "X"], ["N", "V", "B", "I"], ["O", "O"], [], ["PER", "LOC", "O"]])
 def test_tags_without_letters_are_plain(tags: list[str]) -> None:
     assert recognize([tags]) == scheme_of(tags) == "plain"
     assert decode(tags, "plain") == [] and breaks(tags, "plain") == 0 and convert(tags, "plain", "plain") == tags
 
 
-@pytest.mark.parametrize(("scheme", "tags", "expected"), FROZEN)
+@together("scheme,tags,expected", FROZEN)
 def test_broken_tags_are_read_as_seqeval_does(scheme: str, tags: list[str], expected: list[Entity]) -> None:
     assert decode(tags, scheme) == expected
     mended = convert(tags, scheme, scheme)
@@ -92,21 +89,13 @@ def test_conversion_keeps_entities(seed: int, scheme: str, other: str) -> None:
 def test_what_is_allowed_is_what_encode_writes(scheme: str) -> None:
     names = names_of(["B-PER", "B-LOC", "O"], scheme)
     start, follows, end = allowed(scheme, names)
-    seen: tuple[set[str], set[tuple[str, str]], set[str]] = set(), set(), set()
     rng = random.Random(0)
-    for _ in range(2000):
-        tags = convert(random_tags(rng, scheme), scheme, scheme)
-        seen[0].update(tags[:1])
-        seen[1].update(pairwise(tags))
-        seen[2].update(tags[-1:])
-    assert seen[0] == {name for name, may in zip(names, start, strict=True) if may}
-    assert seen[1] == {
+    drawn = [convert(random_tags(rng, scheme), scheme, scheme) for _ in range(2000)]
+    assert {tags[0] for tags in drawn if tags} == {name for name, may in zip(names, start, strict=True) if may}
+    assert {pair for tags in drawn for pair in pairwise(tags)} == {
         (a, b) for a, row in zip(names, follows, strict=True) for b, may in zip(names, row, strict=True) if may
     }
-    assert seen[2] == {name for name, may in zip(names, end, strict=True) if may}
-
-
-def test_everything_follows_in_plain_tags() -> None:
+    assert {tags[-1] for tags in drawn if tags} == {name for name, may in zip(names, end, strict=True) if may}
     assert allowed("plain", ("A", "B")) == ([True, True], [[True, True], [True, True]], [True, True])
 
 
@@ -116,20 +105,15 @@ def test_names_have_every_letter_of_every_type() -> None:
     assert names_of(["U"], "bilou") == ("O", "B", "I", "L", "U")
 
 
-@pytest.mark.parametrize(
-    ("scheme", "tag", "later"),
-    [("iob2", "B-PER", "I-PER"), ("bioes", "S-PER", "I-PER"), ("bioes", "B", "I"), ("plain", "NOUN", "NOUN")],
-)
-def test_later_pieces_are_inside(scheme: str, tag: str, later: str) -> None:
-    assert inside(tag, scheme) == later
+def test_later_pieces_are_inside() -> None:
+    for scheme, tag in (("iob2", "B-PER"), ("bioes", "S-PER")):
+        assert inside(tag, scheme) == "I-PER"
+    assert inside("B", "bioes") == "I" and inside("NOUN", "plain") == "NOUN"
 
 
-@pytest.mark.parametrize("tag", ["PER", "", "B_PER", "E-PER", "b-PER", "B-"])
-def test_a_tag_of_another_scheme_is_refused(tag: str) -> None:
-    with pytest.raises(ArgumentError, match="iob2"):
-        decode(["O", tag], "iob2")
-
-
-def test_plain_tags_have_no_scheme_to_convert_to() -> None:
+def test_tags_of_other_schemes_are_refused() -> None:
+    for tag in ("PER", "", "B_PER", "E-PER", "b-PER", "B-"):
+        with pytest.raises(ArgumentError, match="iob2"):
+            decode(["O", tag], "iob2")
     with pytest.raises(ArgumentError):
         convert(["NOUN"], "plain", "iob2")
