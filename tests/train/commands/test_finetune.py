@@ -1,6 +1,7 @@
-"""`mlxbert finetune` and `mlxbert evaluate`: what reaches the library, where events go, how an interruption ends."""
+"""`finetune`, `evaluate` and `mine`: what reaches the library, where events go, how an interruption ends."""
 
 import json
+import logging
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -8,15 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.train import mine
 from mlxbert.train.command_options import parse_sweep
 from mlxbert.train.loop.events import Event
 from tests.cli.test_terminal import CODES, plain
 from tests.helpers import events
-from tests.helpers.program import call, terminal
+from tests.helpers.cases import together
+from tests.helpers.program import call, names, terminal
 
 MODEL = ("--model", "some/model")
 TYPED = ("finetune", "classify", "--train", "train.csv", "--output", "model", *MODEL)
@@ -55,26 +59,22 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Library:
     return library
 
 
-def test_in_a_pipe_every_event_is_one_line(library: Library) -> None:
+def as_json(*found: Any) -> Any:
+    return json.loads(json.dumps([one.to_dict() for one in found]))
+
+
+def logged(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_in_a_pipe_every_event_is_one_line_and_with_quiet_the_last(library: Library) -> None:
     outcome = call(*TYPED)
-    assert (outcome.status, outcome.err) == (0, "")
-    assert outcome.lines == json.loads(json.dumps([event.to_dict() for event in events.whole_run(30)]))
-    kinds = [line["event"] for line in outcome.lines]
-    assert kinds[0] == "started" and kinds.count("step") == 30 and kinds.count("evaluated") == 3
-    assert kinds[-1] == "finished"
-
-
-def test_quiet_leaves_the_last_event(library: Library) -> None:
-    (line,) = call(*TYPED, "--quiet").lines
-    assert line["event"] == "finished" and line["score"] == 0.964
+    assert (outcome.status, outcome.err, outcome.lines) == (0, "", as_json(*events.whole_run(30)))
+    assert call(*TYPED, "--quiet").lines == as_json(events.finished())
     library.run = lambda: iter([events.started()])
-    (line,) = call(*TYPED, "--quiet", "--dry-run").lines
-    assert line["event"] == "started" and line["report"]["leaked"] == 7
-
-
-def test_numbers_that_json_does_not_have_are_null(library: Library) -> None:
+    assert call(*TYPED, "--quiet", "--dry-run").lines == as_json(events.started())
     library.run = lambda: iter([replace(events.step(1), loss=float("nan"), seconds_left=float("inf"))])
-    (line,) = call(*TYPED).lines
+    (line,) = call(*TYPED).lines  # numbers that JSON does not have are null
     assert line["loss"] is None and line["seconds_left"] is None and line["step"] == 1
 
 
@@ -86,7 +86,7 @@ def test_advice_in_json_names_options(library: Library, tmp_path: Path) -> None:
     opened = replace(end, summary=advised, opens="mlxbert; train with `few_shot=False`")
     library.run = lambda: iter([replace(start, report=warned), opened])
     lines = call(*TYPED, "--log", str(log)).lines
-    assert lines == [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    assert lines == logged(log)
     assert lines[0]["report"]["warnings"] == ["long texts; a smaller --max-length trains faster."]
     assert lines[1]["summary"]["advice"] == "train longer (--epochs) or with a higher --lr"
     assert lines[1]["opens"] == "mlxbert; train with --no-few-shot"
@@ -126,26 +126,14 @@ def test_options_reach_the_library(library: Library, task: str, more: list[str],
     assert ("teacher_weight" in library.given) == (task != "embed" and "teacher" in library.given)
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        (["lr=1e-5,2e-5"], {"lr": [1e-5, 2e-5]}),
-        (["batch-size=8, 16", "checkpointing=true,false"], {"batch_size": [8, 16], "checkpointing": [True, False]}),
-        (["seed=1,2,3"], {"seed": [1, 2, 3]}),
-    ],
-)
-def test_values_to_try_have_the_type_of_their_option(given: list[str], expected: dict[str, object]) -> None:
-    found = parse_sweep(given)
-    assert found == expected
-    assert [type(value) for values in found.values() for value in values] == [
-        type(value)
-        for values in expected.values()
-        for value in values  # type: ignore[attr-defined]
-    ]
+def test_values_to_try_have_the_type_of_their_option() -> None:
+    found = parse_sweep(["lr=1e-5,2e-5", "batch-size=8, 16", "checkpointing=true,false", "seed=1"])
+    expected = {"lr": [1e-5, 2e-5], "batch_size": [8, 16], "checkpointing": [True, False], "seed": [1]}
+    assert repr(found) == repr(expected)
 
 
-@pytest.mark.parametrize(
-    ("given", "told"),
+@together(
+    "given,told",
     [
         (["lr"], "'lr', expected NAME=A,B"),
         (["=1"], "expected NAME=A,B"),
@@ -170,6 +158,11 @@ def test_wrong_usage_is_told_before_anything_else(library: Library, tmp_path: Pa
     call(*TYPED, "--sweep", "lr=a,b").fails(2, "--sweep lr has the value 'a'")
     call(*TYPED, "--valid", "-", "--train", "-").fails(2, "stdin is given twice")
     call(*TYPED, "--log", str(tmp_path / "no" / "log.jsonl")).fails(2, "--log", "No such file")
+    call(*TYPED, "--plot", "curves.txt").fails(2, "curves.txt", ".png, .svg or .pdf")
+    call(*TYPED, "--plot", str(tmp_path / "no" / "c.png")).fails(2, "folder", "does not exist")
+    with mock.patch("importlib.util.find_spec", lambda name: None):
+        call(*TYPED, "--plot=c.png").fails(2, "needs the package matplotlib", " install ")
+        call(*TYPED, "--tensorboard=t").fails(2, "needs the package tensorboard", " install ")
     assert library.given == {}
 
 
@@ -179,21 +172,24 @@ def test_stdin_must_be_piped_in_again_and_says_so(library: Library) -> None:
 
 
 def test_the_log_has_every_event_and_goes_on_when_training_does(library: Library, tmp_path: Path) -> None:
-    log = tmp_path / "log.jsonl"
-    everything = list(events.whole_run(30))
-    lengths: list[int] = []
+    log, lengths = tmp_path / "log.jsonl", list[int]()
 
     def run() -> Iterator[Event]:
-        for event in everything:
+        for event in events.whole_run(30):
             yield event
-            lengths.append(len(log.read_text(encoding="utf-8").splitlines()))
+            lengths.append(len(log.read_bytes().splitlines()))
 
     library.run = run
-    assert call(*TYPED, "--quiet", "--log", str(log)).status == 0
-    assert lengths == list(range(1, len(everything) + 1))
-    call(*TYPED, "--quiet", "--log", str(log))
-    kinds = [json.loads(line)["event"] for line in log.read_text(encoding="utf-8").splitlines()]
-    assert len(kinds) == 2 * len(everything) and kinds.count("started") == 2
+    everything = as_json(*events.whole_run(30))
+    for number in (1, 2):
+        assert call(*TYPED, "--quiet", "--log", str(log)).status == 0
+        assert logged(log) == everything * number and lengths == [*range(1, len(everything) * number + 1)]
+    torn = '{"event": "started", "run": 0}\n{"event": "st'
+    for before in (torn, ""):
+        log.write_text(before)
+        assert call(*TYPED, "--log", str(log)).status == 0
+        lines = log.read_text(encoding="utf-8").removeprefix(before).strip().splitlines()
+        assert [json.loads(line) for line in lines] == everything
 
 
 @pytest.mark.parametrize("text", [b"text,label\nthe cat,animal\n", b'{"text": "the", "event": "step"}', b"\n", b"\xff"])
@@ -211,22 +207,9 @@ def test_a_log_is_no_input(option: str, library: Library, tmp_path: Path) -> Non
     path.write_text('{"event": "step", "text": "the cat", "label": 1}\n')
     link.symlink_to(path)
     call(*TYPED, option, str(link), "--log", str(path)).fails(2, "--log", "is also an input", "hint: ")
-    call("pretrain", "x.txt", "--valid", str(path), "--output", str(tmp_path / "out"), "--log", str(link)).fails(
-        2, "is also an input"
-    )
+    pretrained = call("pretrain", "x.txt", "--valid", str(path), "--output", str(tmp_path / "out"), "--log", str(link))
+    pretrained.fails(2, "is also an input")
     assert path.read_text().count("\n") == 1 and not library.given
-
-
-def test_a_log_that_ends_within_a_line_goes_on_in_the_next(library: Library, tmp_path: Path) -> None:
-    log = tmp_path / "log.jsonl"
-    torn = '{"event": "started", "run": 0}\n{"event": "st'
-    log.write_text(torn)
-    assert call(*TYPED, "--log", str(log)).status == 0
-    lines = log.read_text(encoding="utf-8").splitlines()
-    assert "\n".join(lines[:2]) == torn and json.loads(lines[2])["event"] == "started"
-    log.write_bytes(b"")
-    assert call(*TYPED, "--log", str(log)).status == 0
-    assert json.loads(log.read_text(encoding="utf-8").splitlines()[0])["event"] == "started"
 
 
 def interrupted(count: int) -> Iterator[Event]:
@@ -244,7 +227,7 @@ def test_an_interruption_ends_with_the_command_that_resumes(
     monkeypatch.setattr(sys, "argv", ["mlxbert", *typed])
     outcome = call(*typed)
     assert outcome.status == 130 and library.saved
-    assert len(outcome.lines) == 5 == len((tmp_path / "log.jsonl").read_text(encoding="utf-8").splitlines())
+    assert len(outcome.lines) == 5 and outcome.lines == logged(tmp_path / "log.jsonl")
     (hint,) = [line for line in outcome.err.splitlines() if line.startswith("hint: ")]
     assert hint.endswith(f"mlxbert {' '.join(TYPED)} --text-column 'my text' --log {tmp_path}/log.jsonl")
     (hint,) = [line for line in call(*typed, "--train", "-").err.splitlines() if line.startswith("hint: ")]
@@ -262,11 +245,13 @@ def test_an_interruption_tells_where_the_state_was_saved(library: Library, tmp_p
     assert "hint: the same command resumes: " in call(*typed).err
 
 
-def test_a_forgotten_task_is_asked_for() -> None:
+def test_a_forgotten_task_or_model_is_asked_for(tmp_path: Path) -> None:
     call("finetune", "--train", "x.csv").fails(2, "before its options", "classify, multilabel, regress")
     call("evaluate", "--data", "x.csv").fails(2, "before its options", "classify, ")
     call("train", "--train", "x.csv").fails(2, "has no command 'train'", "did you mean mlxbert finetune")
     assert call("finetune", "--help").status == 0
+    (tmp_path / "a.csv").write_text("text,label\na,b\n")
+    call("evaluate", "classify", "--data", str(tmp_path / "a.csv")).fails(2, "--model")
 
 
 def test_an_interruption_of_the_drawing_reaches_the_training(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,11 +283,11 @@ def test_at_a_terminal_the_report_the_live_view_and_the_summary_are_drawn(librar
     assert places == sorted(places)
     assert text.rstrip().endswith(events.COMMAND)
     assert "[bold]What[/bold]" in text and "\x9b" not in shown and "\x1b[5A" not in shown
+    text = "\n".join(plain(terminal(*TYPED, "--quiet", on=["stdout", "stderr"])[1]))
+    assert "this model" in text and not any(piece in text for piece in ("4,911", "fine-tuning", "worst"))
 
 
 def test_a_note_during_training_stands_above_the_live_view(library: Library) -> None:
-    import logging
-
     def run() -> Iterator[Event]:
         for event in events.whole_run(30):
             if event.event == "evaluated":
@@ -316,12 +301,6 @@ def test_a_note_during_training_stands_above_the_live_view(library: Library) -> 
         assert len(before) == 3
         for part in before:  # the picture was erased before: the cursor is where its first line was
             assert re.search(r"(\x1b\[1A\x1b\[2K)+$", part)
-
-
-def test_quiet_at_a_terminal_draws_the_summary_only(library: Library) -> None:
-    _, shown = terminal(*TYPED, "--quiet", on=["stdout", "stderr"])
-    text = "\n".join(plain(shown))
-    assert "this model" in text and "4,911" not in text and "fine-tuning" not in text and "worst" not in text
 
 
 def test_a_dry_run_at_a_terminal_is_the_report(library: Library) -> None:
@@ -347,21 +326,6 @@ def test_where_only_stderr_is_a_terminal_a_few_lines_are_written_there(library: 
     assert "begins: 1 step," in " ".join(plain(terminal(*TYPED, on=["stderr"])[1]))
     assert terminal(*TYPED, "--quiet", on=["stderr"])[1] == ""
     assert "note" not in terminal(*TYPED, "--json", on=["stdout", "stderr"])[1]
-
-
-@pytest.mark.parametrize(("option", "package"), [("--plot=c.png", "matplotlib"), ("--tensorboard=t", "tensorboard")])
-def test_a_missing_package_is_told_before_training(
-    library: Library, monkeypatch: pytest.MonkeyPatch, option: str, package: str
-) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    call(*TYPED, option).fails(2, f"needs the package {package}", " install ")
-    assert library.given == {}
-
-
-def test_a_picture_of_another_kind_is_refused(library: Library, tmp_path: Path) -> None:
-    call(*TYPED, "--plot", "curves.txt").fails(2, "curves.txt", ".png, .svg or .pdf")
-    call(*TYPED, "--plot", str(tmp_path / "no" / "c.png")).fails(2, "folder", "does not exist")
-    assert library.given == {}
 
 
 def test_scalars_for_tensorboard(library: Library, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -422,24 +386,21 @@ def test_data_that_are_not_there_are_refused_before_a_model_is_downloaded(
     assert [*tmp_path.iterdir()] == [tmp_path / "a.csv"]
 
 
-def test_a_model_to_evaluate_must_be_named(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("text,label\na,b\n")
-    call("evaluate", "classify", "--data", str(tmp_path / "a.csv")).fails(2, "--model")
-
-
 def test_an_evaluation_is_one_object(library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("a.csv", "b.csv", "x.txt"):
         (tmp_path / name).touch()
-    outcome = call("evaluate", "classify", "--data", "a.csv", "--data", "b.csv", "--model", "m", "--metric", "macro_f1")
-    assert (outcome.status, outcome.err) == (0, "")
-    (found,) = outcome.lines
-    assert found == json.loads(json.dumps(events.evaluation().to_dict()))
-    assert (library.given["task"], library.given["model"]) == ("classify", "classify of m")
-    assert library.given["data"] == ["a.csv", "b.csv"] and library.given["metric"] == "macro_f1"
-    call("evaluate", "tag", "--data", "x.txt", "--format", "conll", "--model", "m")
-    assert [library.given[name] for name in ("task", "format", "model")] == ["tag", "conll", "tag of m"]
+    given: dict[str, Any]
+    for task, typed, given in (
+        ("classify", "--data a.csv --data b.csv --metric macro_f1", {"data": ["a.csv", "b.csv"], "metric": "macro_f1"}),
+        ("tag", "--data x.txt --format conll", {"format": "conll", "model": "tag of m"}),
+        ("rerank", "--data a.csv --max-score 5", {"model": "classify of m", "max_score": 5.0}),
+    ):
+        outcome = call("evaluate", task, "--model", "m", *typed.split())
+        assert (outcome.status, outcome.err, outcome.lines) == (0, "", as_json(events.evaluation()))
+        assert library.given | given | {"task": task} == library.given and "top_k" not in library.given
     call("evaluate", "regress", "--model", "m").fails(2, "--data")
+    call("evaluate", "rerank", "--model", "m", "--data", str(tmp_path)).fails(2, "--embedder")
 
 
 def test_an_evaluation_at_a_terminal_is_drawn(library: Library, tmp_path: Path) -> None:
@@ -453,37 +414,39 @@ def test_an_evaluation_at_a_terminal_is_drawn(library: Library, tmp_path: Path) 
     )
 
 
-def test_pairs_are_evaluated_with_the_classifier(library: Library, tmp_path: Path) -> None:
-    data = tmp_path / "pairs.csv"
-    data.touch()
-    outcome = call("evaluate", "rerank", "--data", str(data), *MODEL, "--max-score", "5")
-    assert outcome.status == 0 and outcome.lines == json.loads(json.dumps([events.evaluation().to_dict()]))
-    assert (library.given["task"], library.given["model"]) == ("rerank", "classify of some/model")
-    assert library.given["max_score"] == 5.0 and "top_k" not in library.given
-
-
 def test_an_embedder_makes_it_retrieval(library: Library, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    seen: dict[str, Any] = {}
-
-    def evaluate_reranking(model: object, embedder: object, **given: Any) -> object:
-        seen.update(given, model=model, embedder=embedder)
-        return events.evaluation()
-
+    evaluate_reranking = mock.Mock(return_value=events.evaluation())
     module = SimpleNamespace(evaluate_reranking=evaluate_reranking)
     monkeypatch.setitem(sys.modules, "mlxbert.train.scores.search_evaluation", module)
-    typed = (
-        *("evaluate", "rerank", "--data", str(tmp_path), *MODEL, "--embedder", "builtin", "--top-k", "7"),
-        *("--split", "dev"),
-    )
-    assert call(*typed, "--metric", "map").status == 0
-    assert (seen["model"], seen["embedder"]) == ("classify of some/model", "embed of builtin")
-    assert (seen["data"], seen["top_k"], seen["split"], seen["metric"]) == (str(tmp_path), 7, "dev", "map")
+    typed = ("evaluate", "rerank", "--data", str(tmp_path), *MODEL, "--embedder", "builtin", "--top-k", "7")
+    assert call(*typed, "--split", "dev", "--metric", "map").status == 0
+    (call_,) = evaluate_reranking.mock_calls
+    assert call_.args == ("classify of some/model", "embed of builtin")
+    expected = {"data": str(tmp_path), "top_k": 7, "split": "dev", "metric": "map"}
+    assert call_.kwargs | expected == call_.kwargs
     for option in (("--max-score", "5"), ("--query-column", "q"), ("--max-length", "9"), ("--data", "other")):
-        outcome = call(*typed, *option)
-        assert outcome.status == 2 and option[0] in outcome.err
-    assert call("evaluate", "rerank", "--data", "pairs.csv", *MODEL, "--top-k", "0").status == 2
+        call(*typed, *option).fails(2, option[0])
+    call("evaluate", "rerank", "--data", "pairs.csv", *MODEL, "--top-k", "0").fails(2)
 
 
-def test_a_folder_needs_an_embedder(library: Library, tmp_path: Path) -> None:
-    outcome = call("evaluate", "rerank", "--data", str(tmp_path), *MODEL)
-    assert outcome.status == 2 and "--embedder" in outcome.err
+def test_a_file_of_mined_negatives_that_appears_meanwhile_is_kept(tmp_path: Path, unit_folder: Path) -> None:
+    pairs, target, real = tmp_path / "pairs.jsonl", tmp_path / "hard.jsonl", mine.mine
+    related = [("the cat", "a cat"), ("the dog", "a dog"), ("it rains", "rain falls"), ("she runs", "a run")]
+    pairs.write_text("".join(json.dumps({"anchor": a, "positive": b}) + "\n" for a, b in related))
+    typed = ["mine", str(pairs), "--model", str(unit_folder), "--output", str(target), "--margin=-1", "--negatives=1"]
+
+    def slow(*given: Any, **options: Any) -> Any:
+        found = real(*given, **options)
+        target.write_text("of another program")
+        return found
+
+    with mock.patch.object(mine, "mine", slow):
+        call(*typed).fails(2, "exists")
+        assert target.read_text() == "of another program" and names(tmp_path) == ["hard.jsonl", "pairs.jsonl"]
+        assert call(*typed, "--overwrite").status == 0
+    assert len(logged(target)) == 4
+    target.rename(link_target := tmp_path / "real.jsonl")
+    target.symlink_to(link_target)
+    link_target.write_text("old")
+    assert call(*typed, "--overwrite").status == 0
+    assert target.is_symlink() and len(logged(link_target)) == 4
