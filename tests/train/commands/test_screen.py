@@ -10,10 +10,10 @@ import pytest
 
 from tests.helpers.screen import Screen
 
-pytestmark = pytest.mark.slow
 WRITES = "import sys; print('x' * 2000, 'é'); print('to the end', end='')"
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_when_its_users_leave_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on macOS: the last one that closes a terminal drops what is in it."""
     read, close = os.read, os.close
@@ -35,22 +35,3 @@ def test_nothing_is_lost_when_its_users_leave_before_it_is_read(monkeypatch: pyt
         command = [sys.executable, "-c", WRITES]
         subprocess.run(command, stdin=screen.inner, stdout=screen.inner, check=True, env={"PYTHONUTF8": "1"})
         assert screen.shown() == b"x" * 2000 + " é\r\nto the end".encode()
-
-
-def test_a_process_is_waited_for_and_answered() -> None:
-    command = [sys.executable, "-c", "print('asked', input('? '))"]
-    with Screen() as screen:
-        running = subprocess.Popen(command, stdin=screen.inner, stdout=screen.inner, stderr=screen.inner)
-        screen.wait_for(b"? ")
-        screen.type(b"yes\n")
-        assert running.wait(60) == 0
-        assert b"asked yes" in screen.shown()
-
-
-def test_an_error_leaves_no_thread_and_no_descriptor() -> None:
-    with pytest.raises(ZeroDivisionError), Screen() as screen:
-        raise ZeroDivisionError
-    assert not screen._reading.is_alive()
-    for descriptor in (screen._outer, screen.inner):
-        with pytest.raises(OSError):
-            os.fstat(descriptor)

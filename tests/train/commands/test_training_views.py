@@ -5,18 +5,20 @@ import re
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
 from mlxbert.train.data.data_report import DataReport
-from mlxbert.train.loop.events import Estimate, Finished, Started, Step
+from mlxbert.train.loop.events import Estimate, Event, Finished, Started, Step
 from mlxbert.train.scores.evaluation_summary import Evaluation
 from mlxbert.train.views import evaluation, report, summary, value_texts
 from mlxbert.train.views.frame import DrawnRuns, frame
 from mlxbert.train.views.screen import LiveView, SparseLines
 from tests.helpers import events
+from tests.helpers.cases import together
 
 WIDTHS = pytest.mark.parametrize("width", [50, 120])
 
@@ -37,6 +39,10 @@ def told(parts: Iterable[RenderableType], width: int = 80) -> str:
     return " ".join(" ".join(lines(parts, width)).split())
 
 
+def tells(text: str, *pieces: str) -> None:
+    assert [piece for piece in pieces if piece not in text] == []
+
+
 def reported(started: Started, found: DataReport | None = None, width: int = 80) -> str:
     """What is told before training."""
     found = found or started.report
@@ -45,17 +51,34 @@ def reported(started: Started, found: DataReport | None = None, width: int = 80)
 
 
 def evaluated(found: Evaluation, width: int = 80) -> str:
-    """What is told of an evaluation."""
     return told(evaluation.evaluation(found, width), width)
 
 
-def after(steps: int) -> DrawnRuns:
-    """The state of a run after that many steps."""
+def ended(**changes: Any) -> Finished:
+    """The end of a run with another summary."""
+    event = events.finished()
+    assert event.summary is not None
+    return replace(event, summary=replace(event.summary, **changes))
+
+
+def drawn(found: Iterable[Event]) -> DrawnRuns:
     state = DrawnRuns()
-    for event in events.whole_run():
-        if getattr(event, "step", 0) <= steps:
-            state.note(event)
+    for event in found:
+        state.note(event)
     return state
+
+
+def until(step: int) -> list[Event]:
+    """The events of a run after that many steps."""
+    return [event for event in events.whole_run() if getattr(event, "step", 0) <= step]
+
+
+def live(found: Iterable[Event]) -> LiveView:
+    view = LiveView(Console(width=80, height=24, file=io.StringIO(), force_terminal=True), lambda: None)
+    for event in found:
+        if not isinstance(event, Finished):
+            view.write(event)
+    return view
 
 
 @WIDTHS
@@ -64,37 +87,33 @@ def test_the_report_tells_every_number(width: int) -> None:
     text = reported(started, width=width)
     for label, count in events.LABELS.items():
         assert re.search(rf"{label} \W*{count:,} {count // 10} {count / 4911:.1%}", text), label
-    for piece in (
-        *("4,911 491", "duplicates 58 5", "conflicting labels 4 0", "also in train 7", "10% of train.csv"),
-        *("column question (guessed)", "column coarse inputs", "fits: 3.1 of 16.0 GB, 9.0 GB free, about 4 minutes"),
-        *("22,715,526", "462 in 3 epochs of 4,911 examples"),
-    ):
-        assert piece in text, piece
+    tells(text, "4,911 491", "duplicates 58 5", "conflicting labels 4 0", "also in train 7", "10% of train.csv")
+    tells(text, "column question (guessed)", "column coarse inputs", "22,715,526", "462 in 3 epochs of 4,911 examples")
+    tells(text, "fits: 3.1 of 16.0 GB, 9.0 GB free, about 4 minutes")
     assert started.report is not None and started.report.warnings[0] in text
 
 
-def test_reports_on_windows_on_numbers_and_on_very_many_labels() -> None:
+def test_reports_on_windows_on_minutes_on_numbers_and_on_very_many_labels() -> None:
     assert "462 in 3 epochs of 6,200 windows" in reported(events.started(examples=6200))
+    assert "in 6.29 epochs" in reported(replace(events.started(), epochs=44 / 7))  # in a given time
+    assert "in 23 epochs" in reported(replace(events.started(), epochs=23.0))
     whole = events.report({})
     numbers = replace(whole, splits=tuple(replace(split, range=(0.0, 2.61, 5.0)) for split in whole.splits))
     text = reported(events.started(), numbers)
     assert "smallest 0.00 0.00 mean 2.61 2.61 largest 5.00 5.00" in text and "0 labels" not in text
     text = reported(events.started(), events.report({f"intent {number}": 1000 - number for number in range(150)}))
-    assert "150 labels" in text and "… 120 more" in text and "intent 0 " in text and "intent 149 " in text
+    tells(text, "150 labels", "… 120 more", "intent 0 ", "intent 149 ")
 
 
-@pytest.mark.parametrize(("estimate", "said"), [
-    (Estimate(seconds=7300, memory=20_100_000_000, available=16_000_000_000, free=9_000_000_000),
-     "does not fit: 20.1 of 16.0 GB, 9.0 GB free"),
-    (Estimate(seconds=7300, memory=500_000_000, available=16_000_000_000, free=9_000_000_000),
-     "fits: 500.0 MB of 16.0 GB, 9.0 GB free, about 2 h"),
-    (Estimate(seconds=7300, memory=9_100_000_000, available=16_000_000_000, free=9_000_000_000),
-     "fits without other programs: 9.1 of 16.0 GB, 9.0 GB free, about 2 h"),
-    (Estimate(seconds=7300, memory=500_000_000, available=16_000_000_000, free=None),
-     "fits: 500.0 MB of 16.0 GB, about 2 h"),
-    (Estimate(seconds=40, memory=500_000_000, available=None, free=None), "takes 500.0 MB, about 40 seconds"),
+@together("memory,available,free,said", [
+    (20.1e9, 16e9, 9e9, "does not fit: 20.1 of 16.0 GB, 9.0 GB free"),
+    (0.5e9, 16e9, 9e9, "fits: 500.0 MB of 16.0 GB, 9.0 GB free, about 2 h"),
+    (9.1e9, 16e9, 9e9, "fits without other programs: 9.1 of 16.0 GB, 9.0 GB free, about 2 h"),
+    (0.5e9, 16e9, None, "fits: 500.0 MB of 16.0 GB, about 2 h"),
+    (0.5e9, None, None, "takes 500.0 MB, about 2 h"),
 ])  # fmt: skip
-def test_the_estimate_says_whether_training_fits(estimate: Estimate, said: str) -> None:
+def test_the_estimate_says_whether_training_fits(memory: int, available: Any, free: Any, said: str) -> None:
+    estimate = Estimate(seconds=7300, memory=memory, available=available, free=free)
     assert said in reported(events.started(estimate=estimate))
 
 
@@ -118,7 +137,7 @@ def test_a_long_run_on_a_mac_says_what_keeps_it_awake(
 @WIDTHS
 @pytest.mark.parametrize("steps", [0, 1, 200, 462])
 def test_a_picture_of_a_run(width: int, steps: int) -> None:
-    shown = lines([frame(after(steps), width, 24)], width)
+    shown = lines([frame(drawn(until(steps)), width, 24)], width)
     text = "\n".join(shown)
     assert len(shown) <= 24 and shown[0].startswith("fine-tuning classify") and f"step {steps} of 462" in text
     if steps:
@@ -133,11 +152,7 @@ def test_a_picture_of_a_run(width: int, steps: int) -> None:
 
 @WIDTHS
 def test_a_full_bar_says_what_is_done(width: int) -> None:
-    screen = Console(width=width, height=24, file=io.StringIO(), force_terminal=True)
-    view = LiveView(screen, lambda: None)
-    for event in events.whole_run():
-        if not isinstance(event, Finished):
-            view.write(event)
+    view = live(events.whole_run())
     for name in ("evaluating", "comparing with simple methods", "saving"):
         view.phase(name)
         shown = lines([frame(view.state, width, 24)], width)
@@ -147,56 +162,33 @@ def test_a_full_bar_says_what_is_done(width: int) -> None:
     assert "saving" not in told([frame(view.state, width, 24)], width)
 
 
-def test_the_epochs_of_a_given_time_are_rounded() -> None:
-    assert "in 6.29 epochs" in reported(replace(events.started(), epochs=44 / 7))
-    assert "in 23 epochs" in reported(replace(events.started(), epochs=23.0))
-
-
 def test_a_run_that_stops_early_has_no_time_left() -> None:
-    screen = Console(width=80, height=24, file=io.StringIO(), force_terminal=True)
-    view = LiveView(screen, lambda: None)
-    for event in events.whole_run():
-        if getattr(event, "step", 0) <= 200 and not isinstance(event, Finished):
-            view.write(event)
-    assert " left" in told([frame(view.state, 80, 24)], 80)
+    view = live(until(200))
+    assert " left" in told([frame(view.state, 80, 24)])
     view.close()
-    shown = told([frame(view.state, 80, 24)], 80)
+    shown = told([frame(view.state, 80, 24)])
     assert " left" not in shown and "stopped" in shown
 
 
-@WIDTHS
-def test_the_summary_counts_the_phases(width: int) -> None:
-    found = replace(events.finished(), phases={"reading the data": 31.2, "training": 210.1, "saving": 0.04})
-    text = told(summary.finished(found), width)
-    assert "reading the data 31 s, training 3:30" in text and "saving" not in text
-
-
 def test_a_low_terminal_keeps_the_progress_and_the_newest_evaluation() -> None:
-    shown = lines([frame(after(462), 80, 14)], 80)
+    shown = lines([frame(drawn(events.whole_run()), 80, 14)], 80)
     assert len(shown) <= 14 and any("0.958" in line for line in shown) and any("100%" in line for line in shown)
 
 
 @WIDTHS
 def test_a_later_run_says_where_it_resumes_and_how_the_earlier_ones_ended(width: int) -> None:
-    state = DrawnRuns()
-    for event in (
-        events.started(runs=3, varied={"seed": 0}),
-        events.evaluated(462, 0.951),
-        events.started(run=1, runs=3, varied={"seed": 1}, first_step=120, report=None),
-    ):
-        state.note(event)
-    text = told([frame(state, width, 24)], width)
-    for piece in ("run 2 of 3", "seed 1", "resumed after step 120 of 462", "seed 0 accuracy 0.951", "26%"):
-        assert piece in text, piece
+    first = [events.started(runs=3, varied={"seed": 0}), events.evaluated(462, 0.951)]
+    second = events.started(run=1, runs=3, varied={"seed": 1}, first_step=120, report=None)
+    text = told([frame(drawn([*first, second]), width, 24)], width)
+    tells(text, "run 2 of 3", "seed 1", "resumed after step 120 of 462", "seed 0 accuracy 0.951", "26%")
 
 
 @WIDTHS
 def test_the_curve_of_a_resumed_run_starts_at_its_start(width: int) -> None:
-    whole, state = after(300), DrawnRuns()
+    whole = drawn(until(300))
     losses = tuple((number, events.step(number).loss) for number in range(1, 251))
-    state.note(events.started(first_step=250, losses=losses, evaluations=(events.evaluated(154, 0.921),)))
-    for number in range(251, 301):
-        state.note(events.step(number))
+    start = events.started(first_step=250, losses=losses, evaluations=(events.evaluated(154, 0.921),))
+    state = drawn([start, *(events.step(number) for number in range(251, 301))])
     for size in (40, 462):
         assert state.loss.means(size) == pytest.approx(whole.loss.means(size))
     text = told([frame(state, width, 24)], width)
@@ -207,39 +199,36 @@ def test_the_curve_of_a_resumed_run_starts_at_its_start(width: int) -> None:
 def test_only_what_should_be_large_has_a_bar(width: int) -> None:
     runs = tuple({"seed": seed, "score": 0.5 + seed / 4} for seed in (0, 1))
     event = events.finished(runs)
-    assert event.summary is not None and event.evaluation is not None
+    assert event.summary is not None
     for metric, bars in (("accuracy", True), ("mae", False), ("log_loss", False), ("mlm_loss", False)):
-        state = DrawnRuns()
-        for one in (events.started(), *(events.evaluated(number, 0.4, metric=metric) for number in (154, 308))):
-            state.note(one)
+        state = drawn([events.started(), *(events.evaluated(step, 0.4, metric=metric) for step in (154, 308))])
         found = [line for line in lines([frame(state, width, 24)], width) if "0.400" in line]
         assert found and all(("█" in line) == bars for line in found)
-        task = replace(event.evaluation, metric=metric, task="classify" if bars else "regress")
+        task = replace(events.evaluation(), metric=metric, task="classify" if bars else "regress")
         told_at_end = replace(event, metric=metric, evaluation=task, summary=replace(event.summary, metric=metric))
         assert ("█" in told(summary.finished(told_at_end), width)) == bars
 
 
 @WIDTHS
 def test_the_summary(width: int) -> None:
-    text = told(summary.finished(events.finished()), width)
-    assert text.startswith("accuracy 0.964") and "step 308" in text and "4:01" in text
+    event = events.finished()
+    text = told(summary.finished(event), width)
+    assert text.startswith("accuracy 0.964") and text.endswith(events.COMMAND)
     for name, score in {"this model": "0.964", "frozen vectors": "0.902", "largest class": "0.229"}.items():
         assert re.search(rf"{name} \D*{score}", text), name
-    assert width == 50 or "0.946 to 0.980" in text
-    assert "ABBR: recall 0.71" in text and text.endswith(events.COMMAND) and "check" not in text
-    assert "early" not in text
-    assert "step 9 of 462" in told(summary.finished(replace(events.finished(), ended=9)), width)
-    assert "3.1e-07" in told(summary.finished(replace(events.finished(), check=3.14e-7)), width)
-    opens = replace(events.finished(), check=3.14e-7, opens="mlxbert; `few_shot=False` trains another")
-    assert told(summary.finished(opens), width).endswith("mlxbert; --no-few-shot trains another")  # the last line
+    tells(text, "step 308", "4:01", "ABBR: recall 0.71", *(["0.946 to 0.980"] if width > 50 else []))
+    assert "check" not in text and "early" not in text
+    opens = replace(event, ended=9, check=3.14e-7, opens="mlxbert; `few_shot=False` trains another")
+    phases = {"reading the data": 31.2, "training": 210.1, "saving": 0.04}
+    text = told(summary.finished(replace(opens, phases=phases)), width)
+    tells(text, "step 9 of 462", "3.1e-07", "reading the data 31 s, training 3:30")
+    assert "saving" not in text and text.endswith("mlxbert; --no-few-shot trains another")  # the last line
 
 
 @pytest.mark.parametrize("width", [40, 50, 60, 80, 100, 120])
 def test_a_bar_is_on_one_line_however_long_its_name(width: int) -> None:
-    event = events.finished()
-    assert event.summary is not None
     for name in ("n" * 17, "best of the largest class", "best of the largest classes", "n" * 60):
-        found = replace(event, summary=replace(event.summary, baselines={name: 1.0, "other": 0.2}))
+        found = ended(baselines={name: 1.0, "other": 0.2})
         rows = [line for line in lines(summary.finished(found), width) if "█" in line]
         assert len(rows) <= 3 and all(re.search(r"\d", row) for row in rows)
         assert width < 80 or "n" * 28 in name or any(name in row for row in rows)
@@ -258,19 +247,13 @@ def test_seeds_and_values_that_were_tried(width: int) -> None:
 
 
 def test_a_model_that_is_worse_than_a_simple_method_is_told_so() -> None:
-    event = events.finished()
-    assert event.summary is not None and event.evaluation is not None
-    assert "no better than" not in told(summary.finished(event))
-    low = replace(
-        event.summary, score=0.6, interval=(0.5, 0.7), advice="train longer (`epochs=`) or with a higher `lr=`"
-    )
-    worse = replace(event, summary=low)
-    text = told(summary.finished(worse))
-    assert "no better than frozen vectors: train longer (--epochs)" in text  # as options of the command line
-    assert "Wilson" in text and "a logistic regression" in text
-    error = replace(event.evaluation, task="regress", metric="mae")
-    text = told(summary.finished(replace(worse, metric="mae", evaluation=error, summary=replace(low, metric="mae"))))
-    assert "no better than largest class:" in text and "bootstrap" in text and "largest error" in text
+    assert "no better than" not in told(summary.finished(events.finished()))
+    low: dict[str, Any] = {"score": 0.6, "interval": (0.5, 0.7), "advice": "train longer (`epochs=`)"}
+    text = told(summary.finished(ended(**low)))
+    tells(text, "no better than frozen vectors: train longer (--epochs)", "Wilson", "a logistic regression")
+    error = replace(events.evaluation(), task="regress", metric="mae")
+    text = told(summary.finished(replace(ended(**low, metric="mae"), metric="mae", evaluation=error)))
+    tells(text, "no better than largest class:", "bootstrap", "largest error")
 
 
 def test_mistakes_of_several_labels_name_the_labels_in_which_they_differ() -> None:
@@ -303,11 +286,10 @@ def test_an_evaluation_tells_everything_about_every_label(width: int, names: tup
         numbers = re.findall(r"[\d.]+", line)
         assert numbers == [f"{score.precision:.3f}", f"{score.recall:.3f}", f"{score.f1:.3f}", str(score.support)]
     text = " ".join(" ".join(shown).split())
-    for piece in (
-        *("accuracy 0.964", "0.946 to 0.980", "macro_f1", "0.951", "[bold]What[/bold]", "[red]red[/nothing]"),
-        *("line 17", "How long does it take", "…", "until the other text ends?", f"{names[0]} → {names[1]} 9 of 97"),
-    ):
-        assert piece in text, piece
+    tells(text, "accuracy 0.964", "0.946 to 0.980", "macro_f1", "0.951", "[bold]What[/bold]", "[red]red[/nothing]")
+    tells(
+        text, "line 17", "How long does it take", "…", "until the other text ends?", f"{names[0]} → {names[1]} 9 of 97"
+    )
 
 
 def test_a_confusion_matrix_has_its_numbers_where_they_fit() -> None:

@@ -22,7 +22,6 @@ from mlxbert.train.pretraining.electra_pretraining import (
     sampled,
 )
 from mlxbert.train.pretraining.initial_model import find_initial
-from mlxbert.train.pretraining.objective import read_terms
 from mlxbert.weights.build import parameters
 from mlxbert.weights.model_source import ModelRef
 from tests.helpers.tiny import CONFIG, tiny_config
@@ -226,13 +225,6 @@ def test_sizes_by_name(folder: Folder, size: str) -> None:
     assert config is not None and config["model_type"] == "electra"
     found = (config["num_hidden_layers"], config["hidden_size"], config["embedding_size"])
     assert found == {"small": (12, 256, 128), "base": (12, 768, 768)}[size]
-
-
-def test_the_objective_as_it_is_written() -> None:
-    assert read_terms("electra") == {"electra": 50.0} and read_terms("electra:20") == {"electra": 20.0}
-    for wrong in ("electra,nsp", "mlm,electra", "electra:0"):
-        with pytest.raises(ArgumentError):
-            read_terms(wrong)
 
 
 @pytest.mark.parametrize("given", [{"objective": "mlm", "generator": 0.5}, {"generator": 0}, {"generator": 2}])

@@ -1,4 +1,4 @@
-"""From text files to a model folder: what is written, what resumes, what is refused."""
+"""From text files to a model folder, and the commands: what is written, what resumes, what is refused."""
 
 import json
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.train.pretraining.objective import read_terms
+from tests.helpers.program import call
 from tests.train.pretraining.files import model_folder, text_file
 
 OPTIONS: dict[str, Any] = {"length": "24", "batch_size": 8, "steps": 6, "eval_every": 3}
@@ -25,13 +26,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def start(folder: Path, output: Path, **changes: Any) -> Iterator[mlxbert.Event]:
+    given = {**OPTIONS, "corpus": folder / "text.txt", "model": folder / "tiny", **changes}
+    return mlxbert.pretrain(given.pop("corpus"), output=output, **given)
+
+
 def run(folder: Path, output: Path, **changes: Any) -> list[mlxbert.Event]:
     return [*start(folder, output, **changes)]
 
 
-def start(folder: Path, output: Path, **changes: Any) -> Iterator[mlxbert.Event]:
-    given = {**OPTIONS, "corpus": folder / "text.txt", "model": folder / "tiny", **changes}
-    return mlxbert.pretrain(given.pop("corpus"), output=output, **given)
+def config(path: Path, **changes: Any) -> Path:
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    path.write_text(json.dumps(sizes | {"max_position_embeddings": 40, "pad_token_id": 0} | changes))
+    return path
 
 
 def test_a_model_is_continued(folder: Path, tmp_path: Path) -> None:
@@ -60,27 +67,17 @@ def test_a_model_is_continued(folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_new_model_begins_with_a_size_or_a_file(folder: Path, tmp_path: Path) -> None:
-    sizes = {"model_type": "bert", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    sizes |= {"intermediate_size": 32, "max_position_embeddings": 40}
-    (tmp_path / "size.json").write_text(json.dumps(sizes))
-    run(folder, tmp_path / "out", model=None, config=tmp_path / "size.json", vocabulary=folder / "tiny")
+    new: dict[str, Any] = {"model": None, "vocabulary": folder / "tiny"}
+    run(folder, tmp_path / "out", config=config(tmp_path / "size.json", model_type="bert"), **new)
     model = mlxbert.load(tmp_path / "out")
     assert model.config.hidden_size == 16 and {*model.network.heads} == {"masked_lm"}
-    run(folder, tmp_path / "tiny", model=None, config="tiny", vocabulary=folder / "tiny", steps=1)
+    run(folder, tmp_path / "tiny", config="tiny", steps=1, **new)
     assert mlxbert.load(tmp_path / "tiny").config.hidden_size == 128
-
-
-def test_phases_and_albert(folder: Path, tmp_path: Path) -> None:
-    sizes = {"model_type": "albert", "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
-    sizes |= {"intermediate_size": 32, "max_position_embeddings": 40, "embedding_size": 8, "pad_token_id": 0}
-    (tmp_path / "albert.json").write_text(json.dumps(sizes))
-    events = run(
-        folder, tmp_path / "out", model=None, config=tmp_path / "albert.json", vocabulary=folder / "tiny",
-        objective="mlm,sop", length="16:0.5,32:0.5",
-    )  # fmt: skip
-    assert isinstance(events[-1], mlxbert.Finished)
+    # ALBERT in phases.
+    new["config"] = config(tmp_path / "albert.json", model_type="albert", embedding_size=8)
+    events = run(folder, tmp_path / "albert", objective="mlm,sop", length="16:0.5,32:0.5", **new)
     assert "order_accuracy" in next(event for event in events if isinstance(event, mlxbert.Evaluated)).metrics
-    assert {*mlxbert.load(tmp_path / "out").network.heads} == {"masked_lm", "sentence_order"}
+    assert {*mlxbert.load(tmp_path / "albert").network.heads} == {"masked_lm", "sentence_order"}
 
 
 def test_token_ids_are_kept_for_other_runs(folder: Path, tmp_path: Path) -> None:
@@ -153,10 +150,9 @@ def test_corpora_that_cannot_be_used(folder: Path, tmp_path: Path, name: str, co
 
 @pytest.mark.parametrize("objective", ["nsp", "vectors", "hidden"])
 def test_objectives_without_a_masked_word_head(folder: Path, tmp_path: Path, objective: str) -> None:
-    events = run(folder, tmp_path / "out", objective=objective, steps=1)
-    assert isinstance(events[-1], mlxbert.Finished)
-    found = mlxbert.load(tmp_path / "out")
-    assert {*found.network.heads} == ({"next_sentence"} if objective == "nsp" else set())
+    run(folder, tmp_path / "out", objective=objective, steps=1)
+    heads = {*mlxbert.load(tmp_path / "out").network.heads}
+    assert heads == ({"next_sentence"} if objective == "nsp" else set())
 
 
 def test_what_is_held_out_counts_as_other_data(folder: Path, tmp_path: Path) -> None:
@@ -173,5 +169,41 @@ def test_a_text_to_fill_needs_a_blank(folder: Path, tmp_path: Path) -> None:
         start(folder, tmp_path / "out", fill="the cat sat")
 
 
-def test_terms_have_weights() -> None:
-    assert read_terms("mlm, nsp:0.5") == {"mlm": 1.0, "nsp": 0.5}
+def test_the_objective_as_it_is_written() -> None:
+    for text, terms in (
+        ("mlm, nsp:0.5", {"mlm": 1.0, "nsp": 0.5}), ("electra", {"electra": 50.0}), ("electra:20", {"electra": 20.0})
+    ):  # fmt: skip
+        assert read_terms(text) == terms
+    for wrong in ("electra,nsp", "mlm,electra", "electra:0"):
+        with pytest.raises(ArgumentError):
+            read_terms(wrong)
+
+
+SHORT = ("--length", "24", "--steps", "2", "--batch-size", "8")
+
+
+def test_the_commands_train_and_evaluate(folder: Path, tmp_path: Path) -> None:
+    text, model, output = (str(path) for path in (folder / "text.txt", folder / "tiny", tmp_path / "out"))
+    outcome = call("pretrain", text, "--model", model, "--output", output, "--objective", "mlm,nsp", *SHORT)
+    assert outcome.status == 0
+    events = [line["event"] for line in outcome.lines]
+    assert events[0] == "started" and events[-1] == "finished" and events.count("step") == 2
+    outcome = call("evaluate", "mlm", "--data", text, "--model", output, "--length", "24", "--batch-tokens", "100")
+    assert outcome.status == 0
+    assert {"accuracy", "loss", "pseudo_perplexity"} == {*json.loads(outcome.out)["metrics"]}
+    outcome = call("distill", text, "--teacher", model, "--layers", "0", "--output", f"{output}2", *SHORT)
+    step = next(line for line in outcome.lines if line["event"] == "step")
+    assert outcome.status == 0 and {*step["terms"]} == {"mlm", "soft", "hidden"}
+
+
+def test_a_new_model_continues_none(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, model = str(folder / "text.txt"), str(folder / "tiny")
+    new = ("pretrain", text, "--config", "tiny", "--vocabulary", model, "--output", str(tmp_path / "out"), *SHORT)
+    for name in (model, "builtin"):
+        call(*new, "--model", name).fails(2, "model and --config cannot be combined")
+    monkeypatch.setenv("MLXBERT_MODEL", model)  # the usual model, which nobody asked for here
+    assert call(*new).status == 0
+    for more in (("--objective", "mlm,x"), ("--length", "x"), ("--config", "tiny"), ("--generator", "0.5")):
+        outcome = call("pretrain", text, "--model", model, "--output", str(tmp_path / "none"), *more)
+        outcome.fails(2)
+        assert outcome.err.count("error:") == 1
