@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +84,3 @@ def examples(lengths: tuple[int, ...] = (9, 20, 14), seed: int = 0) -> list[Pret
         segments = (np.arange(length) > length // 2).astype(np.int32)
         found.append(PretrainingExample(ids, segments, places, clean, None, rng.random((len(places), 2), np.float32)))
     return found
-
-
-def with_draws(example: PretrainingExample, draws: Any) -> PretrainingExample:
-    """An example with other numbers for its samples."""
-    return replace(example, draws=np.asarray(draws, np.float32))
