@@ -51,6 +51,12 @@ def test_numpy_computes_nothing_of_a_teacher(monkeypatch: pytest.MonkeyPatch) ->
     assert not all(isinstance(stage, mx.array) for stage in of_student)
 
 
+def _far(first: Any, second: Any) -> Any:
+    """The sum of the cosine distances of rows."""
+    first, second = (np.array(array).astype(np.float64) for array in (first, second))
+    return (1 - (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)).sum()
+
+
 def test_each_term_is_its_formula() -> None:
     inputs, objective, some = _inputs()
     found = {term.name: float(np.array(term.loss(inputs))) for term in objective.weighted}
@@ -58,28 +64,16 @@ def test_each_term_is_its_formula() -> None:
     ours, theirs = (np.array(array)[:count].astype(np.float64) / 3 for array in (inputs.words, inputs.teacher_words))
     logs = [array - np.log(np.exp(array).sum(1, keepdims=True)) for array in (ours, theirs)]
     assert found["soft"] == pytest.approx(9 * (np.exp(logs[1]) * (logs[1] - logs[0])).sum(), rel=1e-4)
-    far = 0.0
-    for row, one in enumerate(some):
-        first, second = (
-            np.array(output.last_hidden_state)[row, : len(one)].astype(np.float64)
-            for output in (inputs.output, inputs.teacher_output)
-        )
-        cosines = (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
-        far += (1 - cosines).sum()
+    states = [np.array(one.last_hidden_state) for one in (inputs.output, inputs.teacher_output)]
+    far = sum(_far(*(state[row, : len(one)] for state in states)) for row, one in enumerate(some))
     assert found["hidden"] == pytest.approx(far, rel=1e-4)
-    first, second = (np.array(array).astype(np.float64) for array in (inputs.vectors, inputs.teacher_vectors))
-    cosines = (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
-    assert found["vectors"] == pytest.approx((1 - cosines).sum(), rel=1e-4)
+    assert found["vectors"] == pytest.approx(_far(inputs.vectors, inputs.teacher_vectors), rel=1e-4)
+    # For vectors the teacher sees nothing hidden.
+    clean = np.array(inputs.targets.clean)
+    assert all(clean[row, : len(one)].tolist() == one.clean.tolist() for row, one in enumerate(some))
+    assert (np.array(inputs.batch.input_ids) != clean).any()
     totals = objective.totals(some)
     assert totals == {"soft": count, "hidden": sum(map(len, some)), "vectors": 7, "": 7}
-
-
-def test_the_teacher_sees_nothing_hidden_for_vectors() -> None:
-    inputs, _, some = _inputs()
-    clean = np.array(inputs.targets.clean)
-    for row, one in enumerate(some):
-        assert clean[row, : len(one)].tolist() == one.clean.tolist()
-    assert (np.array(inputs.batch.input_ids) != clean).any()
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +86,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_student_begins_with_layers_of_its_teacher(folder: Path) -> None:
+def test_a_student_begins_with_layers_of_its_teacher(folder: Path, tmp_path: Path) -> None:
     teacher = mlxbert.load(folder / "deep", dtype="float32")
     student = with_layers(teacher, (0, 2, 4))
     assert student.config.num_stored_layers == 3
@@ -101,9 +95,6 @@ def test_a_student_begins_with_layers_of_its_teacher(folder: Path) -> None:
         for new, old in ((0, 0), (1, 2), (2, 4)):
             name = name.replace(f"encoder.layers.{new}.", f"encoder.layers.-{old}.")
         assert mx.array_equal(array, theirs[name.replace("layers.-", "layers.")]), name
-
-
-def test_distillation_writes_a_smaller_model(folder: Path, tmp_path: Path) -> None:
     events = [*mlxbert.distill(folder / "text.txt", teacher=folder / "deep", output=tmp_path / "out", **OPTIONS)]
     [step, *_] = [event for event in events if isinstance(event, mlxbert.Step)]
     assert {*step.terms} == {"mlm", "soft", "hidden"}
