@@ -76,25 +76,6 @@ def test_values_that_are_no_label_are_refused_with_their_place(kind: str, value:
     assert problem.message.startswith("line 2: 'label' ") and said in problem.message
 
 
-def test_hints_of_labels() -> None:
-    assert '["a", "b"]' in str(refused("classes", "['a', 'b']").hint)
-    assert "point" in str(refused("number", "3,5").hint) and refused("number", "1,000,000").hint is None
-
-
-@pytest.mark.parametrize("kind", ["class", "classes", "number"])
-@pytest.mark.parametrize("value", ["", " \t\n", None, float("nan"), np.float32("nan")])
-def test_rows_without_a_label_are_left_out_and_counted(kind: str, value: Any, caplog: pytest.LogCaptureFixture) -> None:
-    is_label = kind == "classes" and isinstance(value, str)
-    without = Record({"text": "no label"}, "line 6")
-    found = read_labelled([*rows("1", value, "2", value, "3"), without], COLUMNS, kind)
-    assert [one.place for one in found] == [f"line {n}" for n in (1, 2, 3, 4, 5) if n % 2 or is_label]
-    assert (f"{1 if is_label else 3} of 6 rows" in caplog.text) and ("line 6" if is_label else "line 2") in caplog.text
-    if not is_label:
-        problem = refused(kind, value, value)
-        assert problem.message.startswith("line 1: 'label' is ")
-        assert kind == "number" or "label_column=" in str(problem.hint)
-
-
 class Missing:
     """`pandas.NA`: a comparison with it is neither true nor false."""
 
@@ -105,8 +86,18 @@ class Missing:
         raise TypeError("boolean value of NA is ambiguous")
 
 
-def test_a_row_with_the_missing_value_of_pandas_has_no_label() -> None:
-    assert [one.label for one in read_labelled(rows("1", Missing(), "2"), COLUMNS, "class")] == ["1", "2"]
+@pytest.mark.parametrize("kind", ["class", "classes", "number"])
+@pytest.mark.parametrize("value", ["", " \t\n", None, float("nan"), np.float32("nan"), Missing()], ids=str)
+def test_rows_without_a_label_are_left_out_and_counted(kind: str, value: Any, caplog: pytest.LogCaptureFixture) -> None:
+    is_label = kind == "classes" and isinstance(value, str)
+    without = Record({"text": "no label"}, "line 6")
+    found = read_labelled([*rows("1", value, "2", value, "3"), without], COLUMNS, kind)
+    assert [one.place for one in found] == [f"line {n}" for n in (1, 2, 3, 4, 5) if n % 2 or is_label]
+    assert (f"{1 if is_label else 3} of 6 rows" in caplog.text) and ("line 6" if is_label else "line 2") in caplog.text
+    if not is_label:
+        problem = refused(kind, value, value)
+        assert problem.message.startswith("line 1: 'label' is ")
+        assert kind == "number" or "label_column=" in str(problem.hint)
 
 
 def test_whole_numbers_of_thousands_of_digits_are_refused() -> None:
@@ -123,30 +114,27 @@ def test_sets_of_classes_are_lists_or_strings() -> None:
     assert labels("classes", "b;a", "c|d") == [("b", "a"), ("c|d",)]
     assert labels("classes", "b|a", "c", 7) == [("b", "a"), ("c",), ("7",)]
     assert labels("classes", '["a, b", 1.0]', "[]", "c,d") == [("a, b", "1"), (), ("c", "d")]
+    assert '["a", "b"]' in str(refused("classes", "['a', 'b']").hint)
 
 
 def test_numbers_are_finite() -> None:
     assert labels("number", "3", " -3.5 ", 4, 2.5, "1e-3", np.float32(0.5)) == [3.0, -3.5, 4.0, 2.5, 0.001, 0.5]
     assert labels("number", 1e15, "-1e15") == [1e15, -1e15]
+    assert "point" in str(refused("number", "3,5").hint) and refused("number", "1,000,000").hint is None
 
 
 @together("text", ["", " \n\t", None, 3, ["a"], "half \ud800"])
 def test_texts_that_are_none_are_refused_with_their_place(text: Any) -> None:
     for columns in (ColumnNames("text", None, "label"), ColumnNames("other", "text", "label")):
-        data = [
-            Record({"text": given, "other": "fine", "label": "a"}, f"line {n}") for n, given in ((1, "fine"), (2, text))
-        ]
+        data = [Record({"text": one, "other": "b", "label": "a"}, f"line {n}") for n, one in ((1, "a"), (2, text))]
         with pytest.raises(InputError, match="line 2: 'text' "):
             read_labelled(data, columns, "class")
 
 
 def test_a_missing_field_is_refused_and_all_such_records_are_counted() -> None:
-    data = [
-        *rows("a"),
-        *(Record({"body": "the", "label": value}, f"b.jsonl, line {n}") for n, value in ((7, "a"), (8, []))),
-    ]
+    wrong = [Record({"body": "a", "label": value}, f"b.jsonl, line {n}") for n, value in ((7, "a"), (8, []))]
     with pytest.raises(InputError) as caught:
-        read_labelled(data, COLUMNS, "class")
+        read_labelled([*rows("a"), *wrong], COLUMNS, "class")
     said = "b.jsonl, line 7: the record has no field 'text' (fields: body, label); 1 more record has an error"
     assert caught.value.message == said
     assert "2 more records have errors" in refused("class", [], "a", [], []).message
@@ -212,6 +200,13 @@ def test_what_is_named_is_not_guessed() -> None:
     assert named == ColumnNames("text", "title", "target", ())
     assert named.to_dict() == {"text": "text", "pair": "title", "label": "target"}
     assert find_columns(two(target=LONG, label="a"), label_column="label").text == "target"
+    for wrong, said in (
+        ({"text_column": "body"}, "no column 'body', expected one of text, "),
+        ({"label_column": "Label"}, "no column 'Label'"),
+        ({"text_column": "text", "pair_column": "text"}, "columns are text, text, expected a different column"),
+    ):
+        with pytest.raises(ArgumentError, match=said):
+            find_columns(data, **wrong)  # type: ignore[arg-type]
     # Labels may be left out.
     assert find_columns(two(text="a", label="b", score=3), labels=False) == ColumnNames("text", None, None, ("text",))
     assert find_columns(two(words="a"), labels=False).label is None
@@ -235,19 +230,6 @@ def test_several_possible_columns_are_refused_with_the_list(columns: dict[str, A
         find_columns(two(**columns))
     assert said in caught.value.message and caught.value.message.endswith(f"(columns: {', '.join(columns)})")
     assert caught.value.hint and hint in caught.value.hint
-
-
-@together(
-    "named,said",
-    [
-        ({"text_column": "body"}, "no column 'body', expected one of text, label"),
-        ({"label_column": "Label"}, "no column 'Label'"),
-        ({"text_column": "text", "pair_column": "text"}, "columns are text, text, expected a different column"),
-    ],
-)
-def test_names_that_do_not_fit_are_refused(named: dict[str, str], said: str) -> None:
-    with pytest.raises(ArgumentError, match=said):
-        find_columns(two(text="a", label="b"), **named)  # type: ignore[arg-type]
 
 
 @together(

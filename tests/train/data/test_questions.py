@@ -85,6 +85,11 @@ def test_tables_and_other_names_are_read(tmp_path: Path) -> None:
     assert [(one.answers, one.start) for one in read_questions(rows, columns)] == [(("cat",), 4), ((), None)]
     named = find_usual_columns(rows, "answer", text_column="passage", pair_column="query")
     assert named == ColumnNames("passage", "query", "answer", ("label",))
+    rows = read_rows([{"q": "a", "context": "b", "answers": []}])
+    with pytest.raises(InputError, match=r"no column.*question.* q, context, answers") as caught:
+        find_usual_columns(rows, "answer")
+    assert caught.value.hint == "choose the column with `text_column=`"
+    assert find_usual_columns(rows, "answer", text_column="q").text == "q"
 
 
 def test_the_nearest_place_is_taken_where_answer_start_is_wrong_and_said(caplog: pytest.LogCaptureFixture) -> None:
@@ -126,14 +131,6 @@ def test_an_answer_that_is_in_no_context_is_refused_and_the_others_counted() -> 
 def test_records_that_cannot_be_used_are_refused_with_their_place(record: dict[str, Any], said: str) -> None:
     problem = refused(asked("Paris"), record)
     assert problem.message.startswith("record 2: ") and said in problem.message
-
-
-def test_columns_that_are_not_there_are_named() -> None:
-    rows = read_rows([{"q": "a", "context": "b", "answers": []}])
-    with pytest.raises(InputError, match=r"no column.*question.* q, context, answers") as caught:
-        find_usual_columns(rows, "answer")
-    assert caught.value.hint == "choose the column with `text_column=`"
-    assert find_usual_columns(rows, "answer", text_column="q").text == "q"
 
 
 @together(

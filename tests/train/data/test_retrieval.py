@@ -83,9 +83,7 @@ def test_records_are_numbered_and_equal_texts_are_one_document(tmp_path: Path) -
         ({"query": "a", "positives": {"x": 1}}, "an object"),
     ],
 )
-def test_records_that_cannot_be_used_are_refused_with_their_line(
-    record: dict[str, Any], said: str, tmp_path: Path
-) -> None:
+def test_unusable_records_are_refused_with_their_line(record: dict[str, Any], said: str, tmp_path: Path) -> None:
     jsonl(tmp_path / "set.jsonl", {"query": "a", "positives": ["x"]}, record)
     message = refused(tmp_path / "set.jsonl")
     assert message.startswith(f"{tmp_path / 'set.jsonl'}, line 2: ") and said in message
@@ -107,9 +105,7 @@ def test_records_that_cannot_be_used_are_refused_with_their_line(
         ({"queries": [{"_id": "q1", "text": ""}]}, "set"),
     ],
 )
-def test_damaged_folders_of_beir_are_refused_with_the_place(
-    changes: dict[str, Any], place: str, tmp_path: Path
-) -> None:
+def test_damaged_folders_of_beir_are_refused(changes: dict[str, Any], place: str, tmp_path: Path) -> None:
     assert f"{place}: " in refused(beir(tmp_path / "set", **changes))
 
 

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import io
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -84,10 +85,6 @@ def test_a_parquet_has_values_of_every_type_and_columns_of_one_name(tmp_path: Pa
         {"text": None, "label": 2, "tags": [], "label_2": float("inf"), "sure": False},
     ]
     assert places(rows, path) == ["row 1", "row 2"]
-
-
-def test_a_string_of_a_parquet_that_is_not_utf8_is_named_with_its_row(tmp_path: Path) -> None:
-    pa = pytest.importorskip("pyarrow")
     raw = pa.array([b"the", b"c\xe9t"])
     path = write_table(tmp_path / "in.parquet", {"text": pa.Array.from_buffers(pa.string(), 2, raw.buffers())})
     with pytest.raises(InputError, match=r"in\.parquet, row 2: column 'text': byte 0xe9 is not UTF-8"):
@@ -95,16 +92,12 @@ def test_a_string_of_a_parquet_that_is_not_utf8_is_named_with_its_row(tmp_path: 
 
 
 def test_a_folder_has_texts_by_label(tmp_path: Path) -> None:
-    for name, content in (
-        ("b/2.txt", b"c\xc3\xa9\r\nd\r\n"),
-        ("a/1.txt", b"\xef\xbb\xbfthe\n"),
-        ("a/.DS_Store", b"\0"),
-        ("a/._1.txt", b"\0\5\x16\7"),
-        ("a/Icon\r", b""),
-    ):
+    for name, content in {
+        "b/2.txt": b"c\xc3\xa9\r\nd\r\n", "a/1.txt": b"\xef\xbb\xbfthe\n", "README": b"about",
+        "a/.DS_Store": b"\0", "a/._1.txt": b"\0\5\x16\7", "a/Icon\r": b"",
+    }.items():  # fmt: skip
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(content)
-    (tmp_path / "README").write_text("about", encoding="utf-8")
     rows = read_rows(tmp_path)
     assert [*rows] == [
         Record({"text": "the", "label": "a"}, str(tmp_path / "a" / "1.txt")),
@@ -135,9 +128,8 @@ def test_a_folder_needs_labels_and_utf8(tmp_path: Path) -> None:
 @together(
     "name,content,begins,said",
     [
-        ("a.csv", b"text,label\na,b\nc\n", ", line 3: ", "the row has 1 column, but the header has 2"),
+        ("a.csv", b"text,label\na,b\nc\n", ", line 3: ", "the row has 1 column, but the header has 2.*quotes"),
         ("a.csv", b'text,label\n"a\nb",c\nd,e,f\n', ", line 4: ", "3 columns"),
-        ("a.csv", b"text,label\na,b\nc\n", ", line 3: ", "quotes"),
         ("a.csv", b'text,label\na,b\nc,"d\ne,f\n', ", line 3: ", "the row is not valid csv"),
         ("a.csv", b'text,label\n"a\nb",c\nd,\xe9\n', ", line 4: ", "byte 0xe9"),
         ("a.csv", b"text,label\nc\xe9,b\n", ", line 2: ", "encoding='latin-1'"),
@@ -159,7 +151,8 @@ def test_damaged_records_are_named_with_their_lines(
     path = write(tmp_path / name, content)
     with pytest.raises(InputError) as caught:
         read_rows(path)
-    assert caught.value.message.startswith(f"{path}{begins}") and said in f"{caught.value.message} {caught.value.hint}"
+    assert caught.value.message.startswith(f"{path}{begins}")
+    assert re.search(said, f"{caught.value.message} {caught.value.hint}")
 
 
 def test_several_files_follow_each_other(tmp_path: Path) -> None:
@@ -170,6 +163,10 @@ def test_several_files_follow_each_other(tmp_path: Path) -> None:
     assert rows.files == (str(a), str(b)) and [*rows.sha256] == [*rows.files]
     with pytest.raises(ArgumentError, match="twice"):
         read_rows([a, a])
+    with pytest.raises(ArgumentError, match="`encoding` is"):
+        read_rows(a, format="txt", encoding="rot13")
+    with pytest.raises(ArgumentError, match="jsonl"):
+        read_rows(b, header=False)
 
 
 def test_stdin_is_json_lines_unless_said_otherwise_and_cannot_resume() -> None:
@@ -223,13 +220,6 @@ def test_sources_that_are_no_data_are_refused(
         read_rows(source)
 
 
-def test_options_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ArgumentError, match="`encoding` is"):
-        read_rows(io.BytesIO(b"the\n"), format="txt", encoding="rot13")
-    with pytest.raises(ArgumentError, match="jsonl"):
-        read_rows(io.BytesIO(b"the\n"), format="jsonl", header=False)
-
-
 class FakeDataset(list[dict[str, Any]]):
     """What `datasets` gives: records, and the names of classes next to them."""
 
@@ -262,9 +252,6 @@ def test_a_data_set_of_the_hub_has_names_instead_of_numbers(monkeypatch: pytest.
     with pytest.raises(HubError, match=r"hub:none: .*doesn't exist\)"):
         read_rows("hub:none")
     assert values(read_rows(FakeDataset(1)))[0]["label"] == "good"
-
-
-def test_without_datasets_the_hub_is_refused_with_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(MlxbertError, match="not installed") as caught:
         read_rows("hub:imdb")

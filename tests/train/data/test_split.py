@@ -81,9 +81,7 @@ def test_too_few_examples_and_other_shares_are_refused() -> None:
     st.floats(0.01, 0.99),
     st.integers(0, 2**64),
 )
-def test_whatever_the_data_nothing_leaks_and_no_label_is_lost(
-    drawn: list[tuple[int, str]], share: float, seed: int
-) -> None:
+def test_nothing_leaks_and_no_label_is_lost(drawn: list[tuple[int, str]], share: float, seed: int) -> None:
     records = labelled([label for _, label in drawn], [text for text, _ in drawn])
     try:
         train, valid = split(records, share, seed)
