@@ -20,9 +20,10 @@ from mlxbert.train.loop.events import Event
 from tests.cli.test_terminal import CODES, plain
 from tests.helpers import events
 from tests.helpers.cases import together
-from tests.helpers.program import call, names, terminal
+from tests.helpers.program import Outcome, call, names, terminal
 
 MODEL = ("--model", "some/model")
+BOTH = ("stdout", "stderr")
 TYPED = ("finetune", "classify", "--train", "train.csv", "--output", "model", *MODEL)
 
 
@@ -92,35 +93,25 @@ def test_advice_in_json_names_options(library: Library, tmp_path: Path) -> None:
     assert lines[1]["opens"] == "mlxbert; train with --no-few-shot"
 
 
-@pytest.mark.parametrize(("task", "more", "expected"), [
-    ("classify", ["--train", "more.csv"], {"train": ["train.csv", "more.csv"], "valid": None, "output": Path("model")}),
-    ("classify", ["--valid", "v.csv", "--lr", "3e-5"], {"valid": ["v.csv"], "lr": 3e-5, "model": "some/model"}),
-    (
-        "classify", ["--sweep", "epochs=2,3", "--sweep", "schedule=cosine,constant"],
-        {"sweep": {"epochs": [2, 3], "schedule": ["cosine", "constant"]}},
-    ),
-    (
-        "classify", ["--class-weights", "balanced", "--few-shot", "--format", "tsv"],
-        {"class_weights": "balanced", "few_shot": True, "format": "tsv"},
-    ),
-    (
-        "classify", ["--teacher", "large", "--teacher-weight", "0.8", "--temperature", "4"],
-        {"teacher": "large", "teacher_weight": 0.8, "temperature": 4.0},
-    ),
-    ("embed", ["--teacher", "large"], {"teacher": "large"}),
-    ("multilabel", [], {"batch_size": 32, "epochs": None}),
-    ("answer", ["--stride", "7"], {"stride": 7}),
-    (
-        "tag", ["--scheme", "bioes", "--crf", "--label-all-pieces", "--format", "conll", "--label-column", "2"],
-        {"scheme": "bioes", "crf": True, "label_all_pieces": True, "format": "conll", "label_column": "2"},
-    ),
-    (
-        "rerank", ["--query-column", "q", "--text-column", "t", "--loss", "mse", "--max-score", "5"],
-        {"query_column": "q", "text_column": "t", "label_column": None, "loss": "mse", "max_score": 5.0},
-    ),
+@together("task,more,expected", [
+    ("classify", "--train more.csv", {"train": ["train.csv", "more.csv"], "valid": None, "output": Path("model")}),
+    ("classify", "--valid v.csv --lr 3e-5", {"valid": ["v.csv"], "lr": 3e-5, "model": "some/model"}),
+    ("classify", "--sweep epochs=2,3 --sweep schedule=cosine,constant",
+     {"sweep": {"epochs": [2, 3], "schedule": ["cosine", "constant"]}}),
+    ("classify", "--class-weights balanced --few-shot --format tsv",
+     {"class_weights": "balanced", "few_shot": True, "format": "tsv"}),
+    ("classify", "--teacher large --teacher-weight 0.8 --temperature 4",
+     {"teacher": "large", "teacher_weight": 0.8, "temperature": 4.0}),
+    ("embed", "--teacher large", {"teacher": "large"}),
+    ("multilabel", "", {"batch_size": 32, "epochs": None}),
+    ("answer", "--stride 7", {"stride": 7}),
+    ("tag", "--scheme bioes --crf --label-all-pieces --format conll --label-column 2",
+     {"scheme": "bioes", "crf": True, "label_all_pieces": True, "format": "conll", "label_column": "2"}),
+    ("rerank", "--query-column q --text-column t --loss mse --max-score 5",
+     {"query_column": "q", "text_column": "t", "label_column": None, "loss": "mse", "max_score": 5.0}),
 ])  # fmt: skip
-def test_options_reach_the_library(library: Library, task: str, more: list[str], expected: dict[str, Any]) -> None:
-    assert call("finetune", task, *TYPED[2:], *more).status == 0
+def test_options_reach_the_library(library: Library, task: str, more: str, expected: dict[str, Any]) -> None:
+    assert call("finetune", task, *TYPED[2:], *more.split()).status == 0
     assert library.given["task"] == task and library.given | expected == library.given
     assert ("class_weights" in library.given) == (task == "classify")
     assert ("teacher_weight" in library.given) == (task != "embed" and "teacher" in library.given)
@@ -132,24 +123,16 @@ def test_values_to_try_have_the_type_of_their_option() -> None:
     assert repr(found) == repr(expected)
 
 
-@together(
-    "given,told",
-    [
-        (["lr"], "'lr', expected NAME=A,B"),
-        (["=1"], "expected NAME=A,B"),
-        (["learning=1"], "'learning', expected an option"),
-        (["output=a,b"], "'output', expected an option"),
-        (["lr=1e-5,x"], "lr has the value 'x', expected a number"),
-        (["lr="], "lr has the value '', expected a number"),
-        (["epochs=1.5"], "epochs has the value '1.5', expected a whole number"),
-        (["checkpointing=maybe"], "expected true or false"),
-        (["schedule=fast"], "expected linear or cosine or constant"),
-        (["lr=1", "lr=2"], "names 'lr' twice"),
-    ],
-)
-def test_values_that_cannot_be_tried_are_refused(given: list[str], told: str) -> None:
+@together("given,told", [
+    ("lr", "'lr', expected NAME=A,B"), ("=1", "expected NAME=A,B"), ("lr=1 lr=2", "names 'lr' twice"),
+    ("learning=1", "'learning', expected an option"), ("output=a,b", "'output', expected an option"),
+    ("lr=1e-5,x", "lr has the value 'x', expected a number"), ("lr=", "lr has the value '', expected a number"),
+    ("epochs=1.5", "epochs has the value '1.5', expected a whole number"),
+    ("checkpointing=maybe", "expected true or false"), ("schedule=fast", "expected linear or cosine or constant"),
+])  # fmt: skip
+def test_values_that_cannot_be_tried_are_refused(given: str, told: str) -> None:
     with pytest.raises(ArgumentError, match=re.escape(told)):
-        parse_sweep(given)
+        parse_sweep(given.split())
 
 
 def test_wrong_usage_is_told_before_anything_else(library: Library, tmp_path: Path) -> None:
@@ -164,11 +147,6 @@ def test_wrong_usage_is_told_before_anything_else(library: Library, tmp_path: Pa
         call(*TYPED, "--plot=c.png").fails(2, "needs the package matplotlib", " install ")
         call(*TYPED, "--tensorboard=t").fails(2, "needs the package tensorboard", " install ")
     assert library.given == {}
-
-
-def test_stdin_must_be_piped_in_again_and_says_so(library: Library) -> None:
-    outcome = call(*TYPED, "--train", "-")
-    assert outcome.status == 0 and outcome.err.startswith("note: ") and "same data" in outcome.err
 
 
 def test_the_log_has_every_event_and_goes_on_when_training_does(library: Library, tmp_path: Path) -> None:
@@ -192,24 +170,20 @@ def test_the_log_has_every_event_and_goes_on_when_training_does(library: Library
         assert [json.loads(line) for line in lines] == everything
 
 
-@pytest.mark.parametrize("text", [b"text,label\nthe cat,animal\n", b'{"text": "the", "event": "step"}', b"\n", b"\xff"])
-def test_a_log_is_appended_only_to_a_log(text: bytes, library: Library, tmp_path: Path) -> None:
-    path = tmp_path / "train.csv"
-    path.write_bytes(text)
-    call(*TYPED, "--log", str(path)).fails(2, "--log", "expected events", "hint: ")
-    call("pretrain", "x.txt", "--output", str(tmp_path / "out"), "--log", str(path)).fails(2, "--log", "hint: ")
-    assert path.read_bytes() == text and not library.given
-
-
-@pytest.mark.parametrize("option", ["--train", "--valid"])
-def test_a_log_is_no_input(option: str, library: Library, tmp_path: Path) -> None:
+def test_a_log_is_appended_only_to_a_log_and_to_no_input(library: Library, tmp_path: Path) -> None:
     path, link = tmp_path / "train.jsonl", tmp_path / "link.jsonl"
-    path.write_text('{"event": "step", "text": "the cat", "label": 1}\n')
     link.symlink_to(path)
-    call(*TYPED, option, str(link), "--log", str(path)).fails(2, "--log", "is also an input", "hint: ")
-    pretrained = call("pretrain", "x.txt", "--valid", str(path), "--output", str(tmp_path / "out"), "--log", str(link))
-    pretrained.fails(2, "is also an input")
-    assert path.read_text().count("\n") == 1 and not library.given
+    pretrain = ("pretrain", "x.txt", "--output", str(tmp_path / "out"), "--log")
+    for text in (b"text,label\nthe cat,animal\n", b'{"text": "the", "event": "step"}', b"\n", b"\xff"):
+        path.write_bytes(text)
+        call(*TYPED, "--log", str(path)).fails(2, "--log", "expected events", "hint: ")
+        call(*pretrain, str(path)).fails(2, "--log", "hint: ")
+        assert path.read_bytes() == text and not library.given
+    path.write_bytes(text := b'{"event": "step", "text": "the cat", "label": 1}\n')
+    for option in ("--train", "--valid"):
+        call(*TYPED, option, str(link), "--log", str(path)).fails(2, "--log", "is also an input", "hint: ")
+    call(*pretrain, str(link), "--valid", str(path)).fails(2, "is also an input")
+    assert path.read_bytes() == text and not library.given
 
 
 def interrupted(count: int) -> Iterator[Event]:
@@ -219,19 +193,28 @@ def interrupted(count: int) -> Iterator[Event]:
         yield event
 
 
-def test_an_interruption_ends_with_the_command_that_resumes(
-    library: Library, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def hint_of(outcome: Outcome) -> str:
+    (hint,) = [line for line in outcome.err.splitlines() if line.startswith("hint: ")]
+    return hint
+
+
+def test_an_interruption_ends_with_the_command_that_resumes(library: Library, tmp_path: Path) -> None:
     library.run = lambda: interrupted(5)
     typed = [*TYPED, "--text-column", "my text", "--log", str(tmp_path / "log.jsonl")]
-    monkeypatch.setattr(sys, "argv", ["mlxbert", *typed])
-    outcome = call(*typed)
-    assert outcome.status == 130 and library.saved
-    assert len(outcome.lines) == 5 and outcome.lines == logged(tmp_path / "log.jsonl")
-    (hint,) = [line for line in outcome.err.splitlines() if line.startswith("hint: ")]
-    assert hint.endswith(f"mlxbert {' '.join(TYPED)} --text-column 'my text' --log {tmp_path}/log.jsonl")
-    (hint,) = [line for line in call(*typed, "--train", "-").err.splitlines() if line.startswith("hint: ")]
-    assert "stdin" in hint and hint.endswith(f"{tmp_path}/log.jsonl")
+    with mock.patch.object(sys, "argv", ["mlxbert", *typed]):
+        outcome = call(*typed)
+        assert outcome.status == 130 and library.saved
+        assert len(outcome.lines) == 5 and outcome.lines == logged(tmp_path / "log.jsonl")
+        resumes = f"mlxbert {' '.join(TYPED)} --text-column 'my text' --log {tmp_path}/log.jsonl"
+        assert hint_of(outcome).endswith(resumes)
+        hint = hint_of(call(*typed, "--train", "-"))
+        assert "stdin" in hint and hint.endswith(resumes)
+    library.run = lambda: events.whole_run(30)
+    library.saved = False
+    with mock.patch("mlxbert.cli.views.json_lines.put_line", side_effect=KeyboardInterrupt):
+        assert call(*TYPED).status == 130 and library.saved  # of the drawing, too
+    said = call(*TYPED, "--train", "-").err  # that it must be piped in again
+    assert said.startswith("note: ") and "same data" in said
 
 
 def test_an_interruption_tells_where_the_state_was_saved(library: Library, tmp_path: Path) -> None:
@@ -254,15 +237,6 @@ def test_a_forgotten_task_or_model_is_asked_for(tmp_path: Path) -> None:
     call("evaluate", "classify", "--data", str(tmp_path / "a.csv")).fails(2, "--model")
 
 
-def test_an_interruption_of_the_drawing_reaches_the_training(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(text: str) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("mlxbert.cli.views.json_lines.put_line", interrupt)
-    assert call(*TYPED).status == 130
-    assert library.saved
-
-
 def test_an_error_of_training_is_told_after_what_went_well(library: Library) -> None:
     def run() -> Iterator[Event]:
         yield events.started()
@@ -275,7 +249,7 @@ def test_an_error_of_training_is_told_after_what_went_well(library: Library) -> 
 
 
 def test_at_a_terminal_the_report_the_live_view_and_the_summary_are_drawn(library: Library) -> None:
-    outcome, shown = terminal(*TYPED, on=["stdout", "stderr"])
+    outcome, shown = terminal(*TYPED, on=BOTH)
     assert outcome.status == 0
     text = "\n".join(plain(shown))
     order = ["4,911", "fits: 3.1 of 16.0 GB", "fine-tuning classify", "step 30 of 30", "worst mistakes", "this model"]
@@ -283,7 +257,7 @@ def test_at_a_terminal_the_report_the_live_view_and_the_summary_are_drawn(librar
     assert places == sorted(places)
     assert text.rstrip().endswith(events.COMMAND)
     assert "[bold]What[/bold]" in text and "\x9b" not in shown and "\x1b[5A" not in shown
-    text = "\n".join(plain(terminal(*TYPED, "--quiet", on=["stdout", "stderr"])[1]))
+    text = "\n".join(plain(terminal(*TYPED, "--quiet", on=BOTH)[1]))
     assert "this model" in text and not any(piece in text for piece in ("4,911", "fine-tuning", "worst"))
 
 
@@ -296,7 +270,7 @@ def test_a_note_during_training_stands_above_the_live_view(library: Library) -> 
 
     library.run = run
     for variables in ({}, {"NO_COLOR": "1"}):
-        _, shown = terminal(*TYPED, on=["stdout", "stderr"], **variables)
+        _, shown = terminal(*TYPED, on=BOTH, **variables)
         before = CODES.sub("", shown).split("hint: the gradient vanished")[:-1]
         assert len(before) == 3
         for part in before:  # the picture was erased before: the cursor is where its first line was
@@ -310,7 +284,7 @@ def test_a_dry_run_at_a_terminal_is_the_report(library: Library) -> None:
 
     library.run = run
     for quiet in ([], ["--quiet"]):
-        _, shown = terminal(*TYPED, "--dry-run", *quiet, on=["stdout", "stderr"])
+        _, shown = terminal(*TYPED, "--dry-run", *quiet, on=BOTH)
         assert "4,911" in shown and "fine-tuning" not in shown and shown.rfind("\x1b[?25") < shown.index("4,911")
         assert ("estimating the time" in shown) == (not quiet)
 
@@ -325,36 +299,25 @@ def test_where_only_stderr_is_a_terminal_a_few_lines_are_written_there(library: 
     library.run = lambda: iter([replace(events.started(), steps=1), *list(events.whole_run(30))[1:]])
     assert "begins: 1 step," in " ".join(plain(terminal(*TYPED, on=["stderr"])[1]))
     assert terminal(*TYPED, "--quiet", on=["stderr"])[1] == ""
-    assert "note" not in terminal(*TYPED, "--json", on=["stdout", "stderr"])[1]
+    assert "note" not in terminal(*TYPED, "--json", on=BOTH)[1]
 
 
 def test_scalars_for_tensorboard(library: Library, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    written: dict[str, dict[str, list[tuple[int, float]]]] = {}
-
-    class Writer:
-        def __init__(self, folder: str) -> None:
-            self.scalars: dict[str, list[tuple[int, float]]] = written.setdefault(folder, {})
-
-        def add_scalar(self, name: str, value: float, step: int) -> None:
-            self.scalars.setdefault(name, []).append((step, value))
-
-        def flush(self) -> None: ...
-
-        def close(self) -> None:
-            self.scalars["closed"] = []
-
-    module = ModuleType("tensorboard.summary")
-    module.Writer = Writer  # type: ignore[attr-defined]
+    summary = mock.MagicMock()
     monkeypatch.setitem(sys.modules, "tensorboard", ModuleType("tensorboard"))
-    monkeypatch.setitem(sys.modules, "tensorboard.summary", module)
+    monkeypatch.setitem(sys.modules, "tensorboard.summary", summary)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     assert call(*TYPED, "--tensorboard", str(tmp_path / "t")).status == 0
-    (scalars,) = written.values()
-    assert scalars["train/loss"] == [(number, events.step(number, of=30).loss) for number in range(1, 31)]
-    assert scalars["valid/accuracy"] == [(10, 0.921), (20, 0.964), (30, 0.958)] and "closed" in scalars
+    scalars = [given.args for given in summary.Writer.return_value.add_scalar.mock_calls]
+    losses = [("train/loss", events.step(number, of=30).loss, number) for number in range(1, 31)]
+    assert [scalar for scalar in scalars if scalar[0] == "train/loss"] == losses
+    found = [scalar[1:] for scalar in scalars if scalar[0] == "valid/accuracy"]
+    assert found == [(0.921, 10), (0.964, 20), (0.958, 30)] and summary.Writer.return_value.close.called
     library.run = lambda: iter([events.started(runs=2), events.started(runs=2, run=1)])
     call(*TYPED, "--tensorboard", str(tmp_path / "two"))
-    assert [folder for folder in written if "two" in folder] == [str(tmp_path / "two" / f"run-{n}") for n in (1, 2)]
+    assert [given.args[0] for given in summary.Writer.call_args_list[1:]] == [
+        str(tmp_path / "two" / f"run-{number}") for number in (1, 2)
+    ]
 
 
 @pytest.mark.slow
@@ -406,7 +369,7 @@ def test_an_evaluation_is_one_object(library: Library, tmp_path: Path, monkeypat
 def test_an_evaluation_at_a_terminal_is_drawn(library: Library, tmp_path: Path) -> None:
     (tmp_path / "a.csv").touch()
     arguments = ("evaluate", "multilabel", "--data", str(tmp_path / "a.csv"), "--model", "m")
-    outcome, shown = terminal(*arguments, on=["stdout", "stderr"])
+    outcome, shown = terminal(*arguments, on=BOTH)
     text = "\n".join(plain(shown))
     assert outcome.status == 0 and "worst mistakes" in text and "250/500" in text
     assert (
