@@ -137,16 +137,16 @@ def test_a_file_without_a_usable_line_is_refused(tmp_path: Path, name: str, cont
 
 
 def test_arguments_are_checked_before_anything_is_read(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.txt", TEXT)
-    for wrong in ([tmp_path], [tmp_path / "missing.txt"], ["/dev/null"]):
-        with pytest.raises(InputError, match=str(wrong[0])):
-            check_files([path, *wrong], "text", "blank")
-    write(tmp_path / "a.csv", TEXT)
-    for files, field, documents in (([], "text", "blank"), ([path], "", "blank"), ([path], "text", "page")):
-        with pytest.raises(ArgumentError):
+    path, table = write(tmp_path / "a.txt", TEXT), write(tmp_path / "a.csv", TEXT)
+    for wrong in (tmp_path, tmp_path / "missing.txt", "/dev/null"):
+        with pytest.raises(InputError, match=str(wrong)):
+            check_files([path, wrong], "text", "blank")
+    for files, field, documents, said in (
+        ([], "text", "blank", "file"), ([path], "", "blank", "field"), ([path], "text", "page", "page"),
+        ([table], "text", "blank", r"a\.csv"),
+    ):  # fmt: skip
+        with pytest.raises(ArgumentError, match=said):
             check_files(files, field, documents)
-    with pytest.raises(ArgumentError, match=r"a\.csv"):
-        check_files([tmp_path / "a.csv"], "text", "blank")
 
 
 def ends_of(corpus: Corpus) -> list[tuple[int, int]]:
@@ -186,21 +186,21 @@ def content(folder: Path) -> list[bytes]:
     return [(folder / name).read_bytes() for name in FILES]
 
 
-def many(folder: Path) -> list[Path]:
-    """Files whose reading takes several blocks: documents of several lines and parts, with lines that are skipped."""
+@pytest.fixture
+def paths(tmp_path: Path, few_words: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Files of long documents and skipped lines, which were read as a whole, and now take several blocks and parts."""
     text = "\n\n".join("\n".join(f"Sentence {n} of {d}, here." for n in range(d % 7 + 1)) for d in range(20))
     lines = b"bad \xe9\n" + b'{"text": "A record. Of two."}\n' * 20
-    return [write(folder / "a.txt", text), write(folder / "b.jsonl.gz", lines), write(folder / "c.txt.xz", text)]
-
-
-def test_an_interrupted_run_ends_with_the_same_bytes(
-    tmp_path: Path, few_words: Tokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    paths = many(tmp_path)
-    whole = read_corpus(paths, tmp_path / "whole", few_words)
+    contents: dict[str, str | bytes] = {"a.txt": text, "b.jsonl.gz": lines, "c.txt.xz": text}
+    found = [write(tmp_path / name, content) for name, content in contents.items()]
+    read_corpus(found, tmp_path / "whole", few_words)
     monkeypatch.setattr(token_writer, "BLOCK", 50)
     monkeypatch.setattr(token_writer, "BATCH_SENTENCES", 3)
     monkeypatch.setattr(reading, "MAX_PART", 60)
+    return found
+
+
+def test_an_interrupted_run_ends_with_the_same_bytes(tmp_path: Path, few_words: Tokenizer, paths: list[Path]) -> None:
     append, calls, found, interruptions = token_writer.TokenWriter._append, itertools.count(1), None, 0
 
     def interrupted(self: Any, parts: Any) -> None:
@@ -214,10 +214,21 @@ def test_an_interrupted_run_ends_with_the_same_bytes(
                 found = read_corpus(paths, tmp_path / "c", few_words)
             except KeyboardInterrupt:
                 interruptions += 1
-    assert interruptions > 2
-    assert content(tmp_path / "c") == content(tmp_path / "whole")
+    assert interruptions > 2 and content(tmp_path / "c") == content(tmp_path / "whole")
+    whole = read_corpus(paths, tmp_path / "whole", few_words)
     assert replace(found.report, seconds=0) == replace(whole.report, seconds=0)
     assert found.report.skipped == 1
+
+
+def test_a_full_disk_keeps_what_is_committed(tmp_path: Path, few_words: Tokenizer, paths: list[Path]) -> None:
+    full = [None] * 12 + [OSError(28, "No space left on device")] * 9
+    with mock.patch.object(os, "fsync", side_effect=full), pytest.raises(MlxbertError, match="No space") as caught:
+        read_corpus(paths, tmp_path / "c", few_words)
+    assert caught.value.hint
+    committed = json.loads((tmp_path / "c" / "corpus.json").read_bytes())
+    assert committed["tokens"] > 50 and not committed["complete"]
+    read_corpus(paths, tmp_path / "c", few_words)
+    assert content(tmp_path / "c") == content(tmp_path / "whole")
 
 
 def test_a_finished_corpus_is_opened_and_a_changed_one_read_again(tmp_path: Path, few_words: Tokenizer) -> None:
@@ -240,34 +251,10 @@ def test_a_corpus_of_single_tokens_is_refused(tmp_path: Path, tokenizer: Tokeniz
         assert caught.value.hint
 
 
-def test_a_full_disk_keeps_what_is_committed(
-    tmp_path: Path, few_words: Tokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    paths = many(tmp_path)
-    monkeypatch.setattr(token_writer, "BLOCK", 50)
-    monkeypatch.setattr(token_writer, "BATCH_SENTENCES", 30)
-    sync, calls = os.fsync, itertools.count(1)
-
-    def full(descriptor: int) -> None:
-        if next(calls) > 12:
-            raise OSError(28, "No space left on device")
-        sync(descriptor)
-
-    with mock.patch.object(os, "fsync", full), pytest.raises(MlxbertError, match="No space") as caught:
-        read_corpus(paths, tmp_path / "c", few_words)
-    assert caught.value.hint
-    committed = json.loads((tmp_path / "c" / "corpus.json").read_bytes())
-    assert committed["tokens"] > 50 and not committed["complete"]
-    read_corpus(paths, tmp_path / "c", few_words)
-    read_corpus(paths, tmp_path / "whole", few_words)
-    assert content(tmp_path / "c") == content(tmp_path / "whole")
-
-
 def test_sentences_within_a_document_follow_a_space(tmp_path: Path) -> None:
     """In a byte-level vocabulary the first word of a text is another token than the same word after a space."""
-    files = vocabulary(
-        [write(tmp_path / "text.txt", "the cat sat. The dog sat. " * 40)], tmp_path / "bpe", kind="bpe", size=300
-    )
+    text = write(tmp_path / "text.txt", "the cat sat. The dog sat. " * 40)
+    files = vocabulary([text], tmp_path / "bpe", kind="bpe", size=300)
     tokenizer = new_model({"model_type": "roberta", "vocab_size": files.size, **SIZES}, files.folder).tokenizer
     path = write(tmp_path / "two.txt", "the cat sat. The dog.\nThe end.\n\nThe cat.\n")
     found = read_corpus([path], tmp_path / "corpus", tokenizer)

@@ -20,6 +20,7 @@ from mlxbert.train.pretraining.objective import Pretraining, make_terms, read_te
 from mlxbert.weights.build import parameters
 from mlxbert.weights.model_folder import open_folder
 from mlxbert.weights.model_source import ModelRef
+from tests.helpers.cases import together
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
 from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config
 from tests.train.pretraining.corpora import WORDS, examples, random_corpus
@@ -119,7 +120,7 @@ def test_a_model_that_is_its_own_teacher_has_nothing_to_learn(folder: Path, tmp_
     assert step.terms == pytest.approx({"soft": 0, "hidden": 0}, abs=1e-5)
 
 
-@pytest.mark.parametrize(
+@together(
     "changes",
     [
         {"objective": "mlm", "teacher": "builtin"},
@@ -128,7 +129,6 @@ def test_a_model_that_is_its_own_teacher_has_nothing_to_learn(folder: Path, tmp_
         {"objective": "mlm,soft", "temperature": 0}, {"objective": "mlm,hidden", "temperature": 3},
         {"layers": [0, 7]}, {"layers": [2, 0]}, {"layers": []}, {"layers": "0,x"}, {"layers": 3},
     ],
-    ids=str,
 )  # fmt: skip
 def test_teachers_and_layers_that_are_refused(folder: Path, tmp_path: Path, changes: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError):
