@@ -56,21 +56,18 @@ def test_one_number_written_in_two_ways_is_refused(values: tuple[Any, ...]) -> N
     assert problem.message.startswith(f"line {len(values)}: 'label' is ") and "the same number" in problem.message
 
 
-@together(
-    "kind,value,said",
-    [
-        *(("class", float("inf"), "is inf"), ("class", ["a"], "is a list"), ("class", {}, "is an object")),
-        *(("class", "\ud800", "surrogate"), ("class", 10**5000, "a number of more than 60 digits")),
-        *(("classes", "a,,b", "is empty"), ("classes", "a,", "is empty"), ("classes", [None], "is null")),
-        *(("classes", [["a"]], "is a list"), ("classes", "['a', 'b']", "not valid JSON")),
-        *(("classes", f"[{'1' * 5000}]", "not valid JSON"), ("classes", -(10**5000), "more than 60 digits")),
-        *(("number", value, "expected a number") for value in ("three", True, [3], "1_000", "3,5", 10**400)),
-        ("number", 10**5000, "more than 60 digits"),
-        *(("number", value, "finite") for value in ("nan", "-inf", float("inf"), "1e999")),
-        # The squares of larger numbers are not in the range of float32.
-        *(("number", value, "from -1e+15 to 1e+15") for value in (1e308, "-1e308", 10**16, -(10**300))),
-    ],
-)
+@together("kind,value,said", [
+    *(("class", float("inf"), "is inf"), ("class", ["a"], "is a list"), ("class", {}, "is an object")),
+    *(("class", "\ud800", "surrogate"), ("class", 10**5000, "a number of more than 60 digits")),
+    *(("classes", "a,,b", "is empty"), ("classes", "a,", "is empty"), ("classes", [None], "is null")),
+    *(("classes", [["a"]], "is a list"), ("classes", "['a', 'b']", "not valid JSON")),
+    *(("classes", f"[{'1' * 5000}]", "not valid JSON"), ("classes", -(10**5000), "more than 60 digits")),
+    *(("number", value, "expected a number") for value in ("three", True, [3], "1_000", "3,5", 10**400)),
+    ("number", 10**5000, "more than 60 digits"),
+    *(("number", value, "finite") for value in ("nan", "-inf", float("inf"), "1e999")),
+    # The squares of larger numbers are not in the range of float32.
+    *(("number", value, "from -1e+15 to 1e+15") for value in (1e308, "-1e308", 10**16, -(10**300))),
+])  # fmt: skip
 def test_values_that_are_no_label_are_refused_with_their_place(kind: str, value: Any, said: str) -> None:
     problem = refused(kind, "1", value)
     assert problem.message.startswith("line 2: 'label' ") and said in problem.message
@@ -145,25 +142,22 @@ def two(**columns: Any) -> LabelledRows:
     return read_rows([columns, columns])
 
 
-@together(
-    "columns,found",
-    [
-        ({"text": "a", "label": "b"}, ("text", None, "label")),
-        ({"id": "1", "Sentence": "a", "CLASS": "b", "note": "c"}, ("Sentence", None, "CLASS")),
-        ({"premise": "a", "hypothesis": "b", "gold label": "c", "genre": "d"}, ("premise", "hypothesis", "gold label")),
-        ({"idx": 1, "sentence1": "a", "sentence2": "b", "score": 1.5}, ("sentence1", "sentence2", "score")),
-        ({"Class Index": 1, "Title": "a", "Description": "b", "text": "c"}, ("text", None, "Class Index")),
-        ({"label": "x", "query": "a", "passage": "b"}, ("query", "passage", "label")),
-        ({"A": "a", "b": "b", "y": "1"}, ("A", "b", "y")),
-        ({"id": 1, "pair": LONG, "text": "a", "label": "b"}, ("text", "pair", "label")),
-        ({"text_2": "a", "Text": "b", "label": "b"}, ("Text", "text_2", "label")),
-        ({"label": 1, "labels": 2, "score": 3, "review": LONG}, ("review", None, "label")),
-        ({"spam": LONG, "ham": "yes"}, ("spam", None, "ham")),
-        ({"ham": 1, "spam": "short", "id": LONG}, ("spam", None, "ham")),
-        ({"n": "3", "words": "short"}, ("words", None, "n")),
-        ({"what": LONG, "title": "x", "y": 3}, ("title", None, "y")),
-    ],
-)
+@together("columns,found", [
+    ({"text": "a", "label": "b"}, ("text", None, "label")),
+    ({"id": "1", "Sentence": "a", "CLASS": "b", "note": "c"}, ("Sentence", None, "CLASS")),
+    ({"premise": "a", "hypothesis": "b", "gold label": "c", "genre": "d"}, ("premise", "hypothesis", "gold label")),
+    ({"idx": 1, "sentence1": "a", "sentence2": "b", "score": 1.5}, ("sentence1", "sentence2", "score")),
+    ({"Class Index": 1, "Title": "a", "Description": "b", "text": "c"}, ("text", None, "Class Index")),
+    ({"label": "x", "query": "a", "passage": "b"}, ("query", "passage", "label")),
+    ({"A": "a", "b": "b", "y": "1"}, ("A", "b", "y")),
+    ({"id": 1, "pair": LONG, "text": "a", "label": "b"}, ("text", "pair", "label")),
+    ({"text_2": "a", "Text": "b", "label": "b"}, ("Text", "text_2", "label")),
+    ({"label": 1, "labels": 2, "score": 3, "review": LONG}, ("review", None, "label")),
+    ({"spam": LONG, "ham": "yes"}, ("spam", None, "ham")),
+    ({"ham": 1, "spam": "short", "id": LONG}, ("spam", None, "ham")),
+    ({"n": "3", "words": "short"}, ("words", None, "n")),
+    ({"what": LONG, "title": "x", "y": 3}, ("title", None, "y")),
+])  # fmt: skip
 def test_columns_are_guessed(columns: dict[str, Any], found: tuple[str, str | None, str]) -> None:
     guessed = ("text", "label") if found[1] is None else ("text", "pair", "label")
     assert find_columns(two(**columns)) == ColumnNames(*found, guessed)
@@ -173,14 +167,11 @@ def table(labels: str) -> str:
     return "".join(f"{label}\ta text of some length, number {n}\n" for n, label in enumerate(labels))
 
 
-@together(
-    "other",
-    [
-        [f"2026-01-{number:02} 10:00" for number in range(1, 31)],
-        ["3.12.2025", *["31/12/2025"] * 29],
-        [f"customer {number}" for number in range(30)],
-    ],
-)
+@together("other", [
+    [f"2026-01-{number:02} 10:00" for number in range(1, 31)],
+    ["3.12.2025", *["31/12/2025"] * 29],
+    [f"customer {number}" for number in range(30)],
+])  # fmt: skip
 def test_dates_and_names_of_their_own_are_no_labels(other: list[str]) -> None:
     labels = ["late", "lost"] * 15
     records = [{"text": LONG, "what": label, "when": value} for label, value in zip(labels, other, strict=True)]
@@ -213,18 +204,15 @@ def test_what_is_named_is_not_guessed() -> None:
     assert find_columns(two(words="a", label="b", score="c", y="d"), labels=False).text == "words"
 
 
-@together(
-    "columns,said,hint",
-    [
-        ({"review": "a", "comment": "b", "label": "c"}, "text column may be review or comment (", "text_column="),
-        ({"one": LONG, "two": LONG, "label": "c"}, "text column may be one or two (", "text_column="),
-        ({"one": 1, "label": "c"}, "no column is known to contain the texts", "text_column="),
-        ({"text": "a", "class": "b", "score": 3}, "label column may be class or score (", "label_column="),
-        ({"text": "a", "b": 1, "c": 2}, "label column may be b or c (", "label_column="),
-        ({"text": "a", "id": 1}, "no column has labels", "label_column="),
-        ({"text": "a"}, "no column has labels", "a column called label"),
-    ],
-)
+@together("columns,said,hint", [
+    ({"review": "a", "comment": "b", "label": "c"}, "text column may be review or comment (", "text_column="),
+    ({"one": LONG, "two": LONG, "label": "c"}, "text column may be one or two (", "text_column="),
+    ({"one": 1, "label": "c"}, "no column is known to contain the texts", "text_column="),
+    ({"text": "a", "class": "b", "score": 3}, "label column may be class or score (", "label_column="),
+    ({"text": "a", "b": 1, "c": 2}, "label column may be b or c (", "label_column="),
+    ({"text": "a", "id": 1}, "no column has labels", "label_column="),
+    ({"text": "a"}, "no column has labels", "a column called label"),
+])  # fmt: skip
 def test_several_possible_columns_are_refused_with_the_list(columns: dict[str, Any], said: str, hint: str) -> None:
     with pytest.raises(InputError) as caught:
         find_columns(two(**columns))
@@ -232,15 +220,12 @@ def test_several_possible_columns_are_refused_with_the_list(columns: dict[str, A
     assert caught.value.hint and hint in caught.value.hint
 
 
-@together(
-    "name,content,said",
-    [
-        ("a.csv", "great film,good\nbad film,bad\nfine film,good\n", "'good'.*line 1"),
-        ("a.csv", "great film,y\nbad film,n\nfine film,y\n", "'y'.*line 1"),
-        ("a.csv", f"I have never seen {'so ' * 20}long a film,bad\nfine film,good\n", "'I have never.*line 1"),
-        *(("a.tsv", table(labels), "no_header=True") for labels in ("1221", "0101")),
-    ],
-)
+@together("name,content,said", [
+    ("a.csv", "great film,good\nbad film,bad\nfine film,good\n", "'good'.*line 1"),
+    ("a.csv", "great film,y\nbad film,n\nfine film,y\n", "'y'.*line 1"),
+    ("a.csv", f"I have never seen {'so ' * 20}long a film,bad\nfine film,good\n", "'I have never.*line 1"),
+    *(("a.tsv", table(labels), "no_header=True") for labels in ("1221", "0101")),
+])  # fmt: skip
 def test_a_table_without_a_header_is_refused(tmp_path: Path, name: str, content: str, said: str) -> None:
     path = tmp_path / name
     path.write_text(content)

@@ -56,15 +56,12 @@ def test_a_file_of_squad_becomes_questions(tmp_path: Path) -> None:
     assert found[0].key == ("Who sat?", CONTEXT) and rows.resumable and [*rows.sha256] == [str(path)]
 
 
-@together(
-    "answers",
-    [
-        {"text": ["Paris"], "answer_start": [27]},
-        {"text": np.array(["Paris"]), "answer_start": np.array([27], np.int32)},
-        *({"text": "Paris", "answer_start": 27}, [{"text": "Paris", "answer_start": 27}], [{"text": "Paris"}]),
-        *(["Paris"], "Paris", {"text": ["Paris"]}, {"text": ["", "Paris"], "answer_start": [0, 27]}),
-    ],
-)
+@together("answers", [
+    {"text": ["Paris"], "answer_start": [27]},
+    {"text": np.array(["Paris"]), "answer_start": np.array([27], np.int32)},
+    *({"text": "Paris", "answer_start": 27}, [{"text": "Paris", "answer_start": 27}], [{"text": "Paris"}]),
+    *(["Paris"], "Paris", {"text": ["Paris"]}, {"text": ["", "Paris"], "answer_start": [0, 27]}),
+])  # fmt: skip
 def test_answers_are_read_in_every_usual_form(answers: Any) -> None:
     (found,) = read(asked(answers))
     assert (found.answers, found.start, found.end) == (("Paris",), 27, 32)
@@ -111,42 +108,36 @@ def test_an_answer_that_is_in_no_context_is_refused_and_the_others_counted() -> 
     assert kept.answers == ("dog", "Paris") and kept.start == 27
 
 
-@together(
-    "record,said",
-    [
-        ({"context": "a", "answers": []}, "no field 'question'"),
-        ({"question": " ", "context": "a", "answers": []}, "'question' is empty"),
-        ({"question": "a", "context": "", "answers": []}, "'context' is empty"),
-        ({"question": "a", "context": "\n ", "answers": []}, "'context' is empty"),
-        ({"question": "a", "context": None, "answers": []}, "'context' is null"),
-        ({"question": "a", "context": "a"}, "no field 'answers'"),
-        ({"question": "a", "context": "a", "answers": 3}, "a number as an answer"),
-        ({"question": "a", "context": "a", "answers": [["a"]]}, "a list as an answer"),
-        ({"question": "a", "context": "a", "answers": [{"answer_start": 0}]}, "null as an answer"),
-        ({"question": "a", "context": "a", "answers": [{"text": "a", "answer_start": 0.5}]}, "answer_start is 0.5"),
-        ({"question": "a", "context": "a", "answers": {"text": ["a"], "answer_start": [0, 1]}}, "1 texts and 2"),
-        ({"question": "\ud800", "context": "a", "answers": []}, "surrogate"),
-    ],
-)
+@together("record,said", [
+    ({"context": "a", "answers": []}, "no field 'question'"),
+    ({"question": " ", "context": "a", "answers": []}, "'question' is empty"),
+    ({"question": "a", "context": "", "answers": []}, "'context' is empty"),
+    ({"question": "a", "context": "\n ", "answers": []}, "'context' is empty"),
+    ({"question": "a", "context": None, "answers": []}, "'context' is null"),
+    ({"question": "a", "context": "a"}, "no field 'answers'"),
+    ({"question": "a", "context": "a", "answers": 3}, "a number as an answer"),
+    ({"question": "a", "context": "a", "answers": [["a"]]}, "a list as an answer"),
+    ({"question": "a", "context": "a", "answers": [{"answer_start": 0}]}, "null as an answer"),
+    ({"question": "a", "context": "a", "answers": [{"text": "a", "answer_start": 0.5}]}, "answer_start is 0.5"),
+    ({"question": "a", "context": "a", "answers": {"text": ["a"], "answer_start": [0, 1]}}, "1 texts and 2"),
+    ({"question": "\ud800", "context": "a", "answers": []}, "surrogate"),
+])  # fmt: skip
 def test_records_that_cannot_be_used_are_refused_with_their_place(record: dict[str, Any], said: str) -> None:
     problem = refused(asked("Paris"), record)
     assert problem.message.startswith("record 2: ") and said in problem.message
 
 
-@together(
-    "content,said",
-    [
-        ("{", "not valid JSON"),
-        ('{"question": 1}\n{"question": 2}', "not valid JSON"),
-        ("[]", "the input has no records"),
-        ('{"rows": []}', "'data' is missing"),
-        ('{"data": {}}', "'data' is an object, expected a list"),
-        ('{"data": [3]}', "data[0] is a number, expected an object with 'paragraphs'"),
-        ('{"data": [{"paragraphs": [{"context": "x"}]}]}', "data[0].paragraphs[0]: 'qas' is missing"),
-        ('{"data": [{"paragraphs": [{"context": "x", "qas": ["q"]}]}]}', "data[0].paragraphs[0].qas[0] is a string"),
-        ('{"data": []}', "the input has no records"),
-    ],
-)
+@together("content,said", [
+    ("{", "not valid JSON"),
+    ('{"question": 1}\n{"question": 2}', "not valid JSON"),
+    ("[]", "the input has no records"),
+    ('{"rows": []}', "'data' is missing"),
+    ('{"data": {}}', "'data' is an object, expected a list"),
+    ('{"data": [3]}', "data[0] is a number, expected an object with 'paragraphs'"),
+    ('{"data": [{"paragraphs": [{"context": "x"}]}]}', "data[0].paragraphs[0]: 'qas' is missing"),
+    ('{"data": [{"paragraphs": [{"context": "x", "qas": ["q"]}]}]}', "data[0].paragraphs[0].qas[0] is a string"),
+    ('{"data": []}', "the input has no records"),
+])  # fmt: skip
 def test_files_with_another_layout_are_refused(content: str, said: str, tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(content, encoding="utf-8")

@@ -70,41 +70,35 @@ def test_records_are_numbered_and_equal_texts_are_one_document(tmp_path: Path) -
         assert found.judgements == {"1": {"1": 1.0, "2": 1.0, "3": 1.0}, "2": {"3": 1.0}, "3": {"1": 0.0}}
 
 
-@together(
-    "record,said",
-    [
-        ({"positives": ["x"]}, "'query'"),
-        ({"query": " ", "positives": ["x"]}, "'query'"),
-        ({"query": "a"}, "'positives'"),
-        ({"query": "a", "positives": [], "negatives": []}, "'positives'"),
-        ({"query": "a", "positives": ["x", 3]}, "a number"),
-        ({"query": "a", "positives": [""]}, "'positives'"),
-        ({"query": "a", "positives": ["x"], "negatives": ["x"]}, "'x'"),
-        ({"query": "a", "positives": {"x": 1}}, "an object"),
-    ],
-)
+@together("record,said", [
+    ({"positives": ["x"]}, "'query'"),
+    ({"query": " ", "positives": ["x"]}, "'query'"),
+    ({"query": "a"}, "'positives'"),
+    ({"query": "a", "positives": [], "negatives": []}, "'positives'"),
+    ({"query": "a", "positives": ["x", 3]}, "a number"),
+    ({"query": "a", "positives": [""]}, "'positives'"),
+    ({"query": "a", "positives": ["x"], "negatives": ["x"]}, "'x'"),
+    ({"query": "a", "positives": {"x": 1}}, "an object"),
+])  # fmt: skip
 def test_unusable_records_are_refused_with_their_line(record: dict[str, Any], said: str, tmp_path: Path) -> None:
     jsonl(tmp_path / "set.jsonl", {"query": "a", "positives": ["x"]}, record)
     message = refused(tmp_path / "set.jsonl")
     assert message.startswith(f"{tmp_path / 'set.jsonl'}, line 2: ") and said in message
 
 
-@pytest.mark.parametrize(
-    ("changes", "place"),
-    [
-        ({"documents": [{"_id": "d1", "text": "a"}, {"_id": "d1", "text": "b"}]}, "corpus.jsonl, line 2"),
-        ({"documents": [{"_id": "d1"}]}, "corpus.jsonl, line 1"),
-        ({"documents": [{"_id": None, "text": "a"}]}, "corpus.jsonl, line 1"),
-        ({"documents": [{"_id": "d1", "text": ["a"]}]}, "corpus.jsonl, line 1"),
-        ({"queries": [{"text": "a"}]}, "queries.jsonl, line 1"),
-        ({"qrels": "q1\td1\thigh\n"}, "test.tsv, line 2"),
-        ({"qrels": "q1\td1\tnan\n"}, "test.tsv, line 2"),
-        ({"qrels": "q1\td1\n"}, "test.tsv, line 2"),
-        ({"qrels": "q1\td1\t0\n"}, "set"),
-        ({"qrels": "q9\td1\t1\n"}, "set"),
-        ({"queries": [{"_id": "q1", "text": ""}]}, "set"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "place"), [
+    ({"documents": [{"_id": "d1", "text": "a"}, {"_id": "d1", "text": "b"}]}, "corpus.jsonl, line 2"),
+    ({"documents": [{"_id": "d1"}]}, "corpus.jsonl, line 1"),
+    ({"documents": [{"_id": None, "text": "a"}]}, "corpus.jsonl, line 1"),
+    ({"documents": [{"_id": "d1", "text": ["a"]}]}, "corpus.jsonl, line 1"),
+    ({"queries": [{"text": "a"}]}, "queries.jsonl, line 1"),
+    ({"qrels": "q1\td1\thigh\n"}, "test.tsv, line 2"),
+    ({"qrels": "q1\td1\tnan\n"}, "test.tsv, line 2"),
+    ({"qrels": "q1\td1\n"}, "test.tsv, line 2"),
+    ({"qrels": "q1\td1\t0\n"}, "set"),
+    ({"qrels": "q9\td1\t1\n"}, "set"),
+    ({"queries": [{"_id": "q1", "text": ""}]}, "set"),
+])  # fmt: skip
 def test_damaged_folders_of_beir_are_refused(changes: dict[str, Any], place: str, tmp_path: Path) -> None:
     assert f"{place}: " in refused(beir(tmp_path / "set", **changes))
 
@@ -119,21 +113,18 @@ def test_a_folder_of_another_layout_is_refused(tmp_path: Path) -> None:
 GROUP = {"query": "a", "positives": ["x", "y"], "negatives": "z"}
 
 
-@together(
-    "names,given",
-    [
-        (("query", "text", "label"), {}),
-        (("Query", "Passage", "Score"), {}),
-        (("question", "answer", "label"), {}),
-        (("sentence1", "sentence2", "score"), {}),
-        (("s1", "s2", "similarity"), {}),
-        (("asked", "text", "grade"), {"query_column": "asked"}),
-        (("query", "found", "grade"), {"text_column": "found", "query_column": "query"}),
-        (("query", "found", "grade"), {"text_column": "found"}),
-        (("asked", "answer", "query"), {"query_column": "asked", "label_column": "query"}),
-        (("q", "t", "l"), {"query_column": "q", "text_column": "t", "label_column": "l"}),
-    ],
-)
+@together("names,given", [
+    (("query", "text", "label"), {}),
+    (("Query", "Passage", "Score"), {}),
+    (("question", "answer", "label"), {}),
+    (("sentence1", "sentence2", "score"), {}),
+    (("s1", "s2", "similarity"), {}),
+    (("asked", "text", "grade"), {"query_column": "asked"}),
+    (("query", "found", "grade"), {"text_column": "found", "query_column": "query"}),
+    (("query", "found", "grade"), {"text_column": "found"}),
+    (("asked", "answer", "query"), {"query_column": "asked", "label_column": "query"}),
+    (("q", "t", "l"), {"query_column": "q", "text_column": "t", "label_column": "l"}),
+])  # fmt: skip
 def test_columns_are_found_by_usual_names(names: tuple[str, str, str], given: dict[str, str]) -> None:
     query, text, label = names
     rows = read_rows([{text: "x", label: 1, query: "a", "id": 7}])

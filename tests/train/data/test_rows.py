@@ -46,25 +46,22 @@ def test_a_csv_has_fields_and_the_lines_where_records_begin(tmp_path: Path, endi
     assert rows[1] == rows[-1] == [*rows][1] and list(rows[:1]) == [rows[0]] and len(rows) == 2
 
 
-@together(
-    "name,content,expected,lines",
-    [
-        ("a.csv", b'text;price\n"a; b";3,5\nc, d;4\n',
-         [{"text": "a; b", "price": "3,5"}, {"text": "c, d", "price": "4"}], [2, 3]),
-        ("a.tsv", b"text;price\na, b;3,5\n", [{"text": "a, b", "price": "3,5"}], [2]),
-        ("a.tsv", b'text\tlabel\nsay "x\ta\n', [{"text": 'say "x', "label": "a"}], [2]),
-        ("a.txt", b"the, cat\n\n \n\tsat\r\n", [{"text": "the, cat"}, {"text": "\tsat"}], [1, 4]),
-        ("a.jsonl", b'{"text": "the", "label": [1, true, null, 1.5]}\n\n{"more": "\\n"}\n',
-         [{"text": "the", "label": [1, True, None, 1.5]}, {"more": "\n"}], [1, 3]),
-        # Each column with a name is read by a name of its own; the first one here is the index of pandas.
-        ("a.csv", b",text,label,\n0,a,b,\n", [{"text": "a", "label": "b"}], [2]),
-        ("a.csv", b"text,label,,\na,b\n", [{"text": "a", "label": "b"}], [2]),
-        ("a.csv", b"text,label\na,b,,\n", [{"text": "a", "label": "b"}], [2]),
-        ("a.csv", b"id, text ,id,id_2,id\n1,a,2,3,4\n",
-         [{"id": "1", "text": "a", "id_3": "2", "id_2": "3", "id_4": "4"}], [2]),
-        ("a.tsv", b"text\tid\tid\na\t1\t2\n", [{"text": "a", "id": "1", "id_2": "2"}], [2]),
-    ],
-)  # fmt: skip
+@together("name,content,expected,lines", [
+    ("a.csv", b'text;price\n"a; b";3,5\nc, d;4\n',
+     [{"text": "a; b", "price": "3,5"}, {"text": "c, d", "price": "4"}], [2, 3]),
+    ("a.tsv", b"text;price\na, b;3,5\n", [{"text": "a, b", "price": "3,5"}], [2]),
+    ("a.tsv", b'text\tlabel\nsay "x\ta\n', [{"text": 'say "x', "label": "a"}], [2]),
+    ("a.txt", b"the, cat\n\n \n\tsat\r\n", [{"text": "the, cat"}, {"text": "\tsat"}], [1, 4]),
+    ("a.jsonl", b'{"text": "the", "label": [1, true, null, 1.5]}\n\n{"more": "\\n"}\n',
+     [{"text": "the", "label": [1, True, None, 1.5]}, {"more": "\n"}], [1, 3]),
+    # Each column with a name is read by a name of its own; the first one here is the index of pandas.
+    ("a.csv", b",text,label,\n0,a,b,\n", [{"text": "a", "label": "b"}], [2]),
+    ("a.csv", b"text,label,,\na,b\n", [{"text": "a", "label": "b"}], [2]),
+    ("a.csv", b"text,label\na,b,,\n", [{"text": "a", "label": "b"}], [2]),
+    ("a.csv", b"id, text ,id,id_2,id\n1,a,2,3,4\n",
+     [{"id": "1", "text": "a", "id_3": "2", "id_2": "3", "id_4": "4"}], [2]),
+    ("a.tsv", b"text\tid\tid\na\t1\t2\n", [{"text": "a", "id": "1", "id_2": "2"}], [2]),
+])  # fmt: skip
 def test_lines_become_rows(
     tmp_path: Path, name: str, content: bytes, expected: list[dict[str, Any]], lines: list[int]
 ) -> None:
@@ -125,26 +122,23 @@ def test_a_folder_needs_labels_and_utf8(tmp_path: Path) -> None:
     assert values(read_rows(tmp_path, encoding="latin-1")) == [{"text": "the\ncét", "label": "a"}]
 
 
-@together(
-    "name,content,begins,said",
-    [
-        ("a.csv", b"text,label\na,b\nc\n", ", line 3: ", "the row has 1 column, but the header has 2.*quotes"),
-        ("a.csv", b'text,label\n"a\nb",c\nd,e,f\n', ", line 4: ", "3 columns"),
-        ("a.csv", b'text,label\na,b\nc,"d\ne,f\n', ", line 3: ", "the row is not valid csv"),
-        ("a.csv", b'text,label\n"a\nb",c\nd,\xe9\n', ", line 4: ", "byte 0xe9"),
-        ("a.csv", b"text,label\nc\xe9,b\n", ", line 2: ", "encoding='latin-1'"),
-        ("a.jsonl", b'[{"text": "a"}]\n', ", line 1: ", "format='json'"),
-        ("a.csv", b"", ": ", "empty"),
-        ("a.csv", b"\ntext,label\n", ", line 1: ", "no column has a name"),
-        ("a.csv", b"text,label\n", ": ", "no records"),
-        ("a.csv", "text,label\na,b\n".encode("utf-16"), ", line 1: ", "UTF-16"),
-        ("a.jsonl", b"\n", ": ", "no records"),
-        ("a.jsonl", b'{"a": 1}\n\n[{"a": 1}]\n', ", line 3: ", "the line is a list"),
-        ("a.jsonl", b'{"a": 1}\n{"a": 1\n', ", line 2: ", "not valid JSON"),
-        ("a.jsonl", b'{"a": 1}\n{"a": "\xff"}\n', ", line 2: ", "not UTF-8"),
-        ("a.jsonl", b"[" * 10**5, ", line 1: ", "not valid JSON"),
-    ],
-)
+@together("name,content,begins,said", [
+    ("a.csv", b"text,label\na,b\nc\n", ", line 3: ", "the row has 1 column, but the header has 2.*quotes"),
+    ("a.csv", b'text,label\n"a\nb",c\nd,e,f\n', ", line 4: ", "3 columns"),
+    ("a.csv", b'text,label\na,b\nc,"d\ne,f\n', ", line 3: ", "the row is not valid csv"),
+    ("a.csv", b'text,label\n"a\nb",c\nd,\xe9\n', ", line 4: ", "byte 0xe9"),
+    ("a.csv", b"text,label\nc\xe9,b\n", ", line 2: ", "encoding='latin-1'"),
+    ("a.jsonl", b'[{"text": "a"}]\n', ", line 1: ", "format='json'"),
+    ("a.csv", b"", ": ", "empty"),
+    ("a.csv", b"\ntext,label\n", ", line 1: ", "no column has a name"),
+    ("a.csv", b"text,label\n", ": ", "no records"),
+    ("a.csv", "text,label\na,b\n".encode("utf-16"), ", line 1: ", "UTF-16"),
+    ("a.jsonl", b"\n", ": ", "no records"),
+    ("a.jsonl", b'{"a": 1}\n\n[{"a": 1}]\n', ", line 3: ", "the line is a list"),
+    ("a.jsonl", b'{"a": 1}\n{"a": 1\n', ", line 2: ", "not valid JSON"),
+    ("a.jsonl", b'{"a": 1}\n{"a": "\xff"}\n', ", line 2: ", "not UTF-8"),
+    ("a.jsonl", b"[" * 10**5, ", line 1: ", "not valid JSON"),
+])  # fmt: skip
 def test_damaged_records_are_named_with_their_lines(
     tmp_path: Path, name: str, content: bytes, begins: str, said: str
 ) -> None:
@@ -194,22 +188,19 @@ def test_records_are_hashed_if_they_can_be_read_again() -> None:
     assert values(again) == records and (again.sha256, again.resumable) == ({}, False)
 
 
-@pytest.mark.parametrize(
-    ("source", "error", "said"),
-    [
-        ("a.xlsx", ArgumentError, "'.xlsx'"),
-        ("none", InputError, r"none.*\(No such file"),
-        ("none.data", InputError, r"none\.data.*\(No such file"),
-        ([], InputError, "no records"),
-        ([{"a": 1}, "b"], InputError, "record 2: the record is 'b', expected a mapping"),
-        ([{1: 1}], InputError, "record 1: "),
-        (["a.csv", 3], ArgumentError, "one of the paths is 3"),
-        ({"text": ["a"]}, ArgumentError, "dict"),
-        (3, ArgumentError, "int"),
-        ("hub:", ArgumentError, "hub:NAME"),
-        ("hub:a:b:c:d", ArgumentError, "hub:NAME"),
-    ],
-)
+@pytest.mark.parametrize(("source", "error", "said"), [
+    ("a.xlsx", ArgumentError, "'.xlsx'"),
+    ("none", InputError, r"none.*\(No such file"),
+    ("none.data", InputError, r"none\.data.*\(No such file"),
+    ([], InputError, "no records"),
+    ([{"a": 1}, "b"], InputError, "record 2: the record is 'b', expected a mapping"),
+    ([{1: 1}], InputError, "record 1: "),
+    (["a.csv", 3], ArgumentError, "one of the paths is 3"),
+    ({"text": ["a"]}, ArgumentError, "dict"),
+    (3, ArgumentError, "int"),
+    ("hub:", ArgumentError, "hub:NAME"),
+    ("hub:a:b:c:d", ArgumentError, "hub:NAME"),
+])  # fmt: skip
 def test_sources_that_are_no_data_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: Any, error: type[MlxbertError], said: str
 ) -> None:

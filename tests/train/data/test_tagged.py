@@ -60,18 +60,15 @@ def entities(record: TaggedSentence) -> list[tuple[str, str]]:
     return [(kind, record.text[record.offsets[a][0] : record.offsets[b - 1][1]]) for kind, a, b in found]
 
 
-@together(
-    "columns,text,label",
-    [
-        ("1 2 3 4", "1", "4"),
-        ("1 2", "1", "2"),
-        ("id form lemma upos xpos feats head deprel deps misc text", "form", "upos"),
-        ("id tokens pos_tags chunk_tags ner_tags", "tokens", "ner_tags"),
-        ("words tags", "words", "tags"),
-        ("text entities", "text", "entities"),
-        ("Sentence Labels", "Sentence", "Labels"),
-    ],
-)
+@together("columns,text,label", [
+    ("1 2 3 4", "1", "4"),
+    ("1 2", "1", "2"),
+    ("id form lemma upos xpos feats head deprel deps misc text", "form", "upos"),
+    ("id tokens pos_tags chunk_tags ner_tags", "tokens", "ner_tags"),
+    ("words tags", "words", "tags"),
+    ("text entities", "text", "entities"),
+    ("Sentence Labels", "Sentence", "Labels"),
+])  # fmt: skip
 def test_columns_are_known_by_their_names(columns: str, text: str, label: str) -> None:
     rows = rows_of({name: ["a"] for name in columns.split()})
     assert find_usual_columns(rows, "tag") == ColumnNames(text, None, label, ("text", "label"))
@@ -130,29 +127,23 @@ def test_spans_that_cut_a_word_are_counted_as_offsets_of_utf_16_do(caplog: pytes
     assert "1 span begins or ends in the middle of a word (the first in in, line 2)" in caplog.text
 
 
-@together(
-    "record",
-    [
-        *({"words": ["a", "b"], "tags": ["O"]}, {"words": [], "tags": []}),
-        *({"words": ["a", ""], "tags": ["O", "O"]}, {"words": ["a", None], "tags": ["O", "O"]}),
-        *({"words": ["a"], "tags": [None]}, {"words": ["a"]}, {"words": ["a"], "tags": None}),
-        *({"words": ["\ud83d"], "tags": ["O"]}, {"words": 3, "tags": ["O"]}),
-    ],
-)
+@together("record", [
+    *({"words": ["a", "b"], "tags": ["O"]}, {"words": [], "tags": []}),
+    *({"words": ["a", ""], "tags": ["O", "O"]}, {"words": ["a", None], "tags": ["O", "O"]}),
+    *({"words": ["a"], "tags": [None]}, {"words": ["a"]}, {"words": ["a"], "tags": None}),
+    *({"words": ["\ud83d"], "tags": ["O"]}, {"words": 3, "tags": ["O"]}),
+])  # fmt: skip
 def test_hostile_words_are_refused_with_their_place(record: dict[str, Any]) -> None:
     good = {"words": ["a"], "tags": ["O"]}
     with pytest.raises(InputError, match=r"^in, line 2: .*; 1 more record"):
         read(good, record, record)
 
 
-@together(
-    "spans",
-    [
-        *([[0, 2, "X"], [1, 3, "X"]], [[1, 1, "X"]], [[1, 2, "X"]], [[-1, 2, "X"]], [[0, 9, "X"]], [[3, 2, "X"]]),
-        *([[0, 1]], [[0, 1, 7]], [[0.0, 1, "X"]], [[True, 1, "X"]], [{"start": 0, "end": 1}]),
-        [{"start": 0, "end": 1, "label": "X", "text": "b"}],
-    ],
-)
+@together("spans", [
+    *([[0, 2, "X"], [1, 3, "X"]], [[1, 1, "X"]], [[1, 2, "X"]], [[-1, 2, "X"]], [[0, 9, "X"]], [[3, 2, "X"]]),
+    *([[0, 1]], [[0, 1, 7]], [[0.0, 1, "X"]], [[True, 1, "X"]], [{"start": 0, "end": 1}]),
+    [{"start": 0, "end": 1, "label": "X", "text": "b"}],
+])  # fmt: skip
 def test_hostile_spans_are_refused_with_their_place(spans: list[Any]) -> None:
     with pytest.raises(InputError, match=r"^in, line 2: "):
         read({"text": "a 😀 b", "spans": [[0, 1, "X"]]}, {"text": "a 😀 b", "spans": spans})
@@ -185,23 +176,20 @@ def test_columns_of_conllu_have_names_and_ranges_are_left_out(tmp_path: Path) ->
     assert [row.where for row in (first, second)] == [f"{path}, line 4", f"{path}, line 10"]
 
 
-@together(
-    "name,content,said",
-    [
-        ("in.conll", b"a O\nb X O\n", "line 2: "),
-        ("in.conll", b"a X O\n\nb O\n", "line 3: "),
-        ("in.conll", b"a O\nb\n", "line 2: "),
-        ("in.conll", b"a\tO\n\tO\n", "line 2: "),
-        ("in.conll", b"a\tO\nb\t\n", "line 2: "),
-        ("in.conllu", CONLLU + b"2\tcolumns\n", "line 11: "),
-        ("in.conllu", CONLLU.replace(b"2.1", b"two"), "line 6: "),
-        ("in.conll", b"a O\n\xff O\n", "line 2: "),
-        ("in.conll", b"# id 1\na O\n", "; .*#"),  # which has no comments
-        ("in.conll", b"a O\n\n# id 1\nb O\n", "; .*#"),
-        *(("in.conll", nothing, "no records") for nothing in (b"", b"\n\n", b"-DOCSTART- O\n\n")),
-        ("in.conll", b"Paris\nis\n", "the only column is 1.*; .*separate the columns"),
-    ],
-)
+@together("name,content,said", [
+    ("in.conll", b"a O\nb X O\n", "line 2: "),
+    ("in.conll", b"a X O\n\nb O\n", "line 3: "),
+    ("in.conll", b"a O\nb\n", "line 2: "),
+    ("in.conll", b"a\tO\n\tO\n", "line 2: "),
+    ("in.conll", b"a\tO\nb\t\n", "line 2: "),
+    ("in.conllu", CONLLU + b"2\tcolumns\n", "line 11: "),
+    ("in.conllu", CONLLU.replace(b"2.1", b"two"), "line 6: "),
+    ("in.conll", b"a O\n\xff O\n", "line 2: "),
+    ("in.conll", b"# id 1\na O\n", "; .*#"),  # which has no comments
+    ("in.conll", b"a O\n\n# id 1\nb O\n", "; .*#"),
+    *(("in.conll", nothing, "no records") for nothing in (b"", b"\n\n", b"-DOCSTART- O\n\n")),
+    ("in.conll", b"Paris\nis\n", "the only column is 1.*; .*separate the columns"),
+])  # fmt: skip
 def test_damaged_sentences_are_refused(tmp_path: Path, name: str, content: bytes, said: str) -> None:
     with pytest.raises(InputError) as caught:
         find_usual_columns(read_rows(write(tmp_path / name, content)), "tag")
@@ -213,24 +201,21 @@ def test_sentences_are_no_texts(tmp_path: Path) -> None:
         read_records(write(tmp_path / "in.conll", CONLL))
 
 
-@together(
-    "name,content,columns",
-    [
-        # Sentences are known by their look.
-        ("eng.train", CONLL, "1 2 3 4"),
-        ("train.txt", b"EU\tB-ORG\nrejects\tO\n\t\nPeter\tB-PER\n", "1 2"),
-        ("train.tsv", b"EU\tB-ORG\nrejects\tO\n\nPeter\tB-PER\n", "1 2"),
-        ("train.txt.gz", b"EU ORG\nrejects O\n\n", "1 2"),
-        ("ewt", CONLLU, "id form lemma upos xpos feats head deprel deps misc text"),
-        # Other data are read as their names say.
-        ("a.tsv", b"words\ttags\nthe cat\tO O\ndogs\tO\n\n", "words tags"),
-        ("b.tsv", b'words\ttags\n["the","cat"]\t["O","O"]\n\n', "words tags"),
-        ("a.csv", b"words,tags\nthe cat,O O\n\nthe dog,O O\n", "words tags"),
-        ("a.txt", b"the cat\nsat on the mat\n\n", "text"),
-        ("a.jsonl", b'{"words": ["a"], "tags": ["O"]}\n\n{"words": ["b"], "tags": ["O"]}\n', "words tags"),
-        ("a.conll", CONLLU.split(b"\n", 2)[2].split(b"\n\n")[0], "1 2 3 4 5 6 7 8 9 10"),
-    ],
-)
+@together("name,content,columns", [
+    # Sentences are known by their look.
+    ("eng.train", CONLL, "1 2 3 4"),
+    ("train.txt", b"EU\tB-ORG\nrejects\tO\n\t\nPeter\tB-PER\n", "1 2"),
+    ("train.tsv", b"EU\tB-ORG\nrejects\tO\n\nPeter\tB-PER\n", "1 2"),
+    ("train.txt.gz", b"EU ORG\nrejects O\n\n", "1 2"),
+    ("ewt", CONLLU, "id form lemma upos xpos feats head deprel deps misc text"),
+    # Other data are read as their names say.
+    ("a.tsv", b"words\ttags\nthe cat\tO O\ndogs\tO\n\n", "words tags"),
+    ("b.tsv", b'words\ttags\n["the","cat"]\t["O","O"]\n\n', "words tags"),
+    ("a.csv", b"words,tags\nthe cat,O O\n\nthe dog,O O\n", "words tags"),
+    ("a.txt", b"the cat\nsat on the mat\n\n", "text"),
+    ("a.jsonl", b'{"words": ["a"], "tags": ["O"]}\n\n{"words": ["b"], "tags": ["O"]}\n', "words tags"),
+    ("a.conll", CONLLU.split(b"\n", 2)[2].split(b"\n\n")[0], "1 2 3 4 5 6 7 8 9 10"),
+])  # fmt: skip
 def test_where_words_are_expected_sentences_are_known(tmp_path: Path, name: str, content: bytes, columns: str) -> None:
     path = write(tmp_path / name, content)
     assert " ".join(read_rows(path, words=True).columns) == columns

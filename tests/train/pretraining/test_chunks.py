@@ -115,14 +115,11 @@ def test_documents_are_held_out_whole_if_there_are_many() -> None:
         held_out(in_memory(full_sentences(corpus([[5]]), ROOM)), 0.01, 10, 0)
 
 
-@pytest.mark.parametrize(
-    "chunks",
-    [
-        lambda: full_sentences(corpus([[5]] * 6_000), 200, across=True),  # most documents have no chunk of their own
-        lambda: full_sentences(corpus([[20] * 300] * 10 + [[20]]), ROOM),  # one document is short enough
-        lambda: full_sentences(corpus([[20] * 1000, *([[20]] * 10)]), ROOM),  # one is most of all
-    ],
-)
+@pytest.mark.parametrize("chunks", [
+    lambda: full_sentences(corpus([[5]] * 6_000), 200, across=True),  # most documents have no chunk of their own
+    lambda: full_sentences(corpus([[20] * 300] * 10 + [[20]]), ROOM),  # one document is short enough
+    lambda: full_sentences(corpus([[20] * 1000, *([[20]] * 10)]), ROOM),  # one is most of all
+])  # fmt: skip
 def test_about_as_many_are_held_out_as_asked_for(chunks: Callable[[], Iterable[CorpusChunk]]) -> None:
     found = in_memory(chunks())
     for seed in range(3):

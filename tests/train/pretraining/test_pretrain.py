@@ -90,24 +90,21 @@ def test_token_ids_are_kept_for_other_runs(folder: Path, tmp_path: Path) -> None
     assert not read
 
 
-@together(
-    "changes",
-    [
-        {"objective": "mlm,other"}, {"objective": "mlm,mlm"}, {"objective": "mlm:0"}, {"objective": "nsp,sop"},
-        {"objective": "mlm,sop"},  # BERT has no such head
-        {"steps": 0}, {"steps": None, "epochs": -1}, {"steps": None, "epochs": True}, {"steps": 3, "epochs": 2},
-        {"valid": "other.txt", "validation_fraction": 0.1}, {"length": "1000"}, {"mask_probability": 1.5},
-        {"masks": 0}, {"documents": "page"}, {"config": "tiny"}, {"vocabulary": "builtin"},
-        {"model": None, "config": "huge", "vocabulary": "builtin"}, {"model": None, "config": "tiny"},
-        {"corpus": []}, {"freeze": 5}, {"model": None, "config": "tiny", "vocabulary": "builtin", "layers": [0]},
-        {"model": None, "config": "tiny", "vocabulary": "builtin", "adapter": "x"}, {"corpus": [3]}, {"lora": 0},
-        {"lora": 8, "model": None, "config": "tiny", "vocabulary": "builtin"}, {"lora": 8, "layers": [0]},
-        {"lora": 8, "lora_layers": "keys"}, {"lora": 8, "objective": "electra"}, {"lora": 8, "freeze": 1},
-        {"dora": True}, {"patience": 3}, {"objective": "electra", "freeze": 1},
-        {"objective": "electra", "layer_decay": 0.9}, {"unknown": 1},
-        {"across_documents": True, "objective": "mlm,nsp"}, {"fill": "the cat sat"},
-    ],
-)  # fmt: skip
+@together("changes", [
+    {"objective": "mlm,other"}, {"objective": "mlm,mlm"}, {"objective": "mlm:0"}, {"objective": "nsp,sop"},
+    {"objective": "mlm,sop"},  # BERT has no such head
+    {"steps": 0}, {"steps": None, "epochs": -1}, {"steps": None, "epochs": True}, {"steps": 3, "epochs": 2},
+    {"valid": "other.txt", "validation_fraction": 0.1}, {"length": "1000"}, {"mask_probability": 1.5},
+    {"masks": 0}, {"documents": "page"}, {"config": "tiny"}, {"vocabulary": "builtin"},
+    {"model": None, "config": "huge", "vocabulary": "builtin"}, {"model": None, "config": "tiny"},
+    {"corpus": []}, {"freeze": 5}, {"model": None, "config": "tiny", "vocabulary": "builtin", "layers": [0]},
+    {"model": None, "config": "tiny", "vocabulary": "builtin", "adapter": "x"}, {"corpus": [3]}, {"lora": 0},
+    {"lora": 8, "model": None, "config": "tiny", "vocabulary": "builtin"}, {"lora": 8, "layers": [0]},
+    {"lora": 8, "lora_layers": "keys"}, {"lora": 8, "objective": "electra"}, {"lora": 8, "freeze": 1},
+    {"dora": True}, {"patience": 3}, {"objective": "electra", "freeze": 1},
+    {"objective": "electra", "layer_decay": 0.9}, {"unknown": 1},
+    {"across_documents": True, "objective": "mlm,nsp"}, {"fill": "the cat sat"},
+])  # fmt: skip
 def test_arguments_that_are_refused(folder: Path, tmp_path: Path, changes: dict[str, Any]) -> None:
     with pytest.raises(InputError if "fill" in changes else ArgumentError):
         start(folder, tmp_path / "out", **changes)

@@ -120,16 +120,13 @@ def test_a_model_that_is_its_own_teacher_has_nothing_to_learn(folder: Path, tmp_
     assert step.terms == pytest.approx({"soft": 0, "hidden": 0}, abs=1e-5)
 
 
-@together(
-    "changes",
-    [
-        {"objective": "mlm", "teacher": "builtin"},
-        {"objective": "mlm,soft", "teacher": "builtin"},  # another vocabulary
-        {"objective": "mlm,soft", "model": None, "config": "tiny", "vocabulary": "builtin"},
-        {"objective": "mlm,soft", "temperature": 0}, {"objective": "mlm,hidden", "temperature": 3},
-        {"layers": [0, 7]}, {"layers": [2, 0]}, {"layers": []}, {"layers": "0,x"}, {"layers": 3},
-    ],
-)  # fmt: skip
+@together("changes", [
+    {"objective": "mlm", "teacher": "builtin"},
+    {"objective": "mlm,soft", "teacher": "builtin"},  # another vocabulary
+    {"objective": "mlm,soft", "model": None, "config": "tiny", "vocabulary": "builtin"},
+    {"objective": "mlm,soft", "temperature": 0}, {"objective": "mlm,hidden", "temperature": 3},
+    {"layers": [0, 7]}, {"layers": [2, 0]}, {"layers": []}, {"layers": "0,x"}, {"layers": 3},
+])  # fmt: skip
 def test_teachers_and_layers_that_are_refused(folder: Path, tmp_path: Path, changes: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError):
         mlxbert.pretrain(folder / "text.txt", output=tmp_path / "out", **{"model": folder / "deep", **changes})
