@@ -10,8 +10,6 @@ import pytest
 
 from tests.helpers.screen import Screen
 
-WRITES = "import sys; print('x' * 2000, 'é'); print('to the end', end='')"
-
 
 @pytest.mark.slow
 def test_nothing_is_lost_when_its_users_leave_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,6 +30,6 @@ def test_nothing_is_lost_when_its_users_leave_before_it_is_read(monkeypatch: pyt
     with Screen() as screen:
         monkeypatch.setattr(os, "read", late)
         monkeypatch.setattr(os, "close", drops)
-        command = [sys.executable, "-c", WRITES]
+        command = [sys.executable, "-c", "print('x' * 2000, 'é'); print('to the end', end='')"]
         subprocess.run(command, stdin=screen.inner, stdout=screen.inner, check=True, env={"PYTHONUTF8": "1"})
         assert screen.shown() == b"x" * 2000 + " é\r\nto the end".encode()

@@ -50,8 +50,8 @@ def reported(started: Started, found: DataReport | None = None, width: int = 80)
     return told(report.before(started, found), width)
 
 
-def evaluated(found: Evaluation, width: int = 80) -> str:
-    return told(evaluation.evaluation(found, width), width)
+def evaluated(found: Evaluation) -> str:
+    return told(evaluation.evaluation(found, 80))
 
 
 def ended(**changes: Any) -> Finished:
@@ -162,17 +162,14 @@ def test_a_full_bar_says_what_is_done(width: int) -> None:
     assert "saving" not in told([frame(view.state, width, 24)], width)
 
 
-def test_a_run_that_stops_early_has_no_time_left() -> None:
+def test_a_low_terminal_keeps_what_is_newest_and_a_run_that_stops_early_has_no_time_left() -> None:
+    low = lines([frame(drawn(events.whole_run()), 80, 14)], 80)
+    assert len(low) <= 14 and any("0.958" in line for line in low) and any("100%" in line for line in low)
     view = live(until(200))
     assert " left" in told([frame(view.state, 80, 24)])
     view.close()
     shown = told([frame(view.state, 80, 24)])
     assert " left" not in shown and "stopped" in shown
-
-
-def test_a_low_terminal_keeps_the_progress_and_the_newest_evaluation() -> None:
-    shown = lines([frame(drawn(events.whole_run()), 80, 14)], 80)
-    assert len(shown) <= 14 and any("0.958" in line for line in shown) and any("100%" in line for line in shown)
 
 
 @WIDTHS

@@ -99,15 +99,11 @@ def test_what_is_allowed_is_what_encode_writes(scheme: str) -> None:
     assert allowed("plain", ("A", "B")) == ([True, True], [[True, True], [True, True]], [True, True])
 
 
-def test_names_have_every_letter_of_every_type() -> None:
+def test_names_have_every_letter_of_every_type_and_later_pieces_are_inside() -> None:
     assert names_of(["O", "B-b", "I-a"], "iob2") == ("O", "B-a", "I-a", "B-b", "I-b")
     assert names_of(["VERB", "NOUN"], "plain") == ("NOUN", "VERB")
     assert names_of(["U"], "bilou") == ("O", "B", "I", "L", "U")
-
-
-def test_later_pieces_are_inside() -> None:
-    for scheme, tag in (("iob2", "B-PER"), ("bioes", "S-PER")):
-        assert inside(tag, scheme) == "I-PER"
+    assert inside("B-PER", "iob2") == inside("S-PER", "bioes") == "I-PER"
     assert inside("B", "bioes") == "I" and inside("NOUN", "plain") == "NOUN"
 
 

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -46,11 +47,6 @@ FRAME = Frame(
 )
 
 
-def masking(**options: object) -> Masking:
-    """BERT's masking over the words of these corpora."""
-    return Masking(MASK, np.arange(5, WORDS, dtype=np.int32), **options)  # type: ignore[arg-type]
-
-
 def examples(
     found: Corpus,
     given: Iterable[CorpusChunk],
@@ -58,13 +54,10 @@ def examples(
     pairs: Pairs | None = None,
     copies: int | None = None,
     seed: int = 0,
-    steps: int = 100,
-    batch_size: int = 4,
-    **options: object,
+    **masking: Any,
 ) -> tuple[Examples, Phases]:
-    """Examples of one phase, and their order."""
+    """Examples of one phase with BERT's masking over the words of these corpora, and their order."""
     chunks = in_memory(given)
-    order = Phases(
-        [Phase(chunks, 64, 1.0, batch_size, chunks)], steps=steps, epochs=1, gradient_accumulation=1, seed=seed
-    )  # fmt: skip
-    return Examples(found, order, FRAME, masking(**options), pairs=pairs, copies=copies, seed=seed), order
+    order = Phases([Phase(chunks, 64, 1.0, 4, chunks)], steps=100, epochs=1, gradient_accumulation=1, seed=seed)
+    hidden = Masking(MASK, np.arange(5, WORDS, dtype=np.int32), **masking)
+    return Examples(found, order, FRAME, hidden, pairs=pairs, copies=copies, seed=seed), order

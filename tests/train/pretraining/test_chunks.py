@@ -60,9 +60,7 @@ def test_full_sentences_cover_every_token_once_and_end_with_sentences() -> None:
     following = np.searchsorted(found.sentences[:], stops, "right")
     open_ended = ~np.isin(stops, borders)
     assert (found.sentences[:][following[open_ended]] - starts[open_ended] > ROOM).all()
-
-
-def test_a_long_sentence_is_divided_before_a_word() -> None:
+    # A long sentence is divided before a word.
     found = corpus([[500]])
     starts, stops, _ = _columns(full_sentences(found, ROOM))
     assert len(starts) > 8 and (stops - starts).max() <= ROOM

@@ -67,17 +67,25 @@ def test_words_of_wordpiece_are_cased_on_request_and_a_new_model_has_them(corpus
     assert train(corpus, folder="w").frequent[0] == "the"
 
 
-def test_a_size_that_is_too_small_is_refused_and_one_that_is_not_reached_is_said(
-    corpus: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_bad_arguments_and_files_leave_nothing_behind(corpus: Path, tmp_path: Path) -> None:
     for kind in KINDS:
         with pytest.raises(ArgumentError, match="`size` is 20, expected at least"):
             train(corpus, kind, size=20)
+    with pytest.raises(ArgumentError, match="bpx"):
+        mlxbert.vocabulary([corpus], tmp_path / "v", kind="bpx")
+    with pytest.raises(InputError, match="missing"):
+        train(tmp_path / "missing.txt")
+    with pytest.raises(ArgumentError, match="contains"):
+        mlxbert.vocabulary([corpus], tmp_path)
+    assert names(tmp_path) == ["corpus.txt"]
+
+
+def test_a_size_that_is_not_reached_is_said(corpus: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for kind in KINDS:
         found = train(corpus, kind, kind, size=5000)
         assert found.size < found.wanted == 5000
         assert f"{found.size:,}" in caplog.text
         assert json.loads((found.folder / "config.json").read_bytes())["vocab_size"] == found.size
-    assert not corpus.with_name("v").exists()
 
 
 def test_the_same_corpus_gives_the_same_files_and_a_folder_is_replaced_on_request(corpus: Path) -> None:
@@ -90,17 +98,6 @@ def test_the_same_corpus_gives_the_same_files_and_a_folder_is_replaced_on_reques
     (again.folder / "mine.txt").write_text("x", encoding="utf-8")
     with pytest.raises(ArgumentError, match="mine"):
         train(corpus, overwrite=True)
-
-
-def test_bad_arguments_and_files_leave_nothing_behind(corpus: Path, tmp_path: Path) -> None:
-    before = names(tmp_path)
-    with pytest.raises(ArgumentError, match="bpx"):
-        mlxbert.vocabulary([corpus], tmp_path / "v", kind="bpx")
-    with pytest.raises(InputError, match="missing"):
-        mlxbert.vocabulary([tmp_path / "missing.txt"], tmp_path / "v")
-    with pytest.raises(ArgumentError, match="contains"):
-        mlxbert.vocabulary([corpus], tmp_path)
-    assert names(tmp_path) == before
 
 
 def test_the_command_trains_and_tokenize_opens_the_result(corpus: Path) -> None:
