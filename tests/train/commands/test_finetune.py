@@ -380,7 +380,7 @@ def test_an_embedder_makes_it_retrieval(library: Library, monkeypatch: pytest.Mo
     (call_,) = evaluate_reranking.mock_calls
     assert call_.args == ("classify of some/model", "embed of builtin")
     expected = {"data": str(tmp_path), "top_k": 7, "split": "dev", "metric": "map"}
-    assert call_.kwargs | expected == call_.kwargs
+    assert {**call_.kwargs, **expected} == call_.kwargs
     for option in (("--max-score", "5"), ("--query-column", "q"), ("--max-length", "9"), ("--data", "other")):
         call(*typed, *option).fails(2, option[0])
     call("evaluate", "rerank", "--data", "pairs.csv", *MODEL, "--top-k", "0").fails(2)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.train.data.labelled_texts import Label, LabelledText
+from mlxbert.train.data.labelled_texts import LabelledText
 from mlxbert.train.data.validation_split import split
 from tests.helpers.cells import quick
 
@@ -63,7 +63,7 @@ def test_pairs_are_told_apart_by_both_texts_and_other_records_by_functions() -> 
 
 
 def test_too_few_examples_and_other_shares_are_refused() -> None:
-    labels: list[Label]
+    labels: Any
     for labels in (["a"], [], ["a", "b"], [("a",), ("b",)], [1.0]):
         with pytest.raises(InputError, match=f"from {len(labels)} example") as caught:
             split(labelled(labels), 0.1, 0)

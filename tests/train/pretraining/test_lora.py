@@ -15,7 +15,7 @@ from tests.helpers.cases import fast
 from tests.helpers.tiny import CONFIG
 from tests.train.pretraining.files import model_folder, text_file
 
-OPTIONS: dict[str, Any] = {"length": "24", "batch_size": 8, "steps": 6, "eval_every": 3, "lora": 4, "lr": 1e-2}
+OPTIONS: dict[str, Any] = {"length": "24", "batch_size": 8, "steps": 4, "eval_every": 2, "lora": 4, "lr": 1e-2}
 TEXT = "the [MASK] sat on the mat"
 
 
@@ -73,7 +73,7 @@ def test_what_is_trained_and_what_is_not(case: str, options: dict[str, Any], fol
 @pytest.mark.parametrize("base", fast(["words", "bare"], "bare"))
 def test_the_numbers_of_training_are_those_of_the_folder(base: str, folder: Path, tmp_path: Path) -> None:
     given: dict[str, Any] = {"objective": "mlm,nsp", "valid": text_file(tmp_path / "other.txt", 9, seed=9)}
-    events = [*start(folder, base, tmp_path / "out", fill=TEXT, steps=4, **given)]
+    events = [*start(folder, base, tmp_path / "out", fill=TEXT, **given)]
     finished = events[-1]
     assert isinstance(finished, mlxbert.Finished)
     [best] = [event for event in events if isinstance(event, mlxbert.Evaluated) and event.step == finished.step]

@@ -119,9 +119,10 @@ def test_arguments_that_are_refused_before_a_model_is_downloaded(
     (tmp_path / "mine/thesis.txt").write_text("years of work")
     Path("text.txt").write_text("the cat\n")
     with mock.patch("mlxbert.train.pretraining.pretrain.find_initial", side_effect=AssertionError):
+        given: dict[str, Any] = {"corpus": "text.txt", "model": "org/none", "output": "out"}
         for changes in ({"corpus": "none.txt"}, {"valid": "none.txt"}, {"encoding": "none"}, {"output": "mine"}):
             with pytest.raises(MlxbertError):
-                mlxbert.pretrain(**{"corpus": "text.txt", "model": "org/none", "output": "out"} | changes)
+                mlxbert.pretrain(**given | changes)
 
 
 @together("name,content,objective", [
@@ -181,7 +182,8 @@ def test_the_commands_train_and_evaluate(folder: Path, tmp_path: Path) -> None:
 
 def test_a_new_model_continues_none(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text, model = str(folder / "text.txt"), str(folder / "tiny")
-    new = ("pretrain", text, "--config", "tiny", "--vocabulary", model, "--output", str(tmp_path / "out"), *SHORT)
+    size = str(config(tmp_path / "size.json", model_type="bert"))
+    new = ("pretrain", text, "--config", size, "--vocabulary", model, "--output", str(tmp_path / "out"), *SHORT)
     for name in (model, "builtin"):
         call(*new, "--model", name).fails(2, "model and --config cannot be combined")
     monkeypatch.setenv("MLXBERT_MODEL", model)  # the usual model, which nobody asked for here

@@ -26,7 +26,7 @@ from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_co
 from tests.train.pretraining.corpora import WORDS, examples, random_corpus
 from tests.train.pretraining.files import model_folder, text_file
 
-OPTIONS: dict[str, Any] = {"length": "24", "batch_size": 8, "steps": 3}
+OPTIONS: dict[str, Any] = {"length": "24", "batch_size": 8, "steps": 2}
 
 
 def _inputs() -> tuple[TermInputs, Pretraining, Any]:
