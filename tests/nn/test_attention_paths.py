@@ -1,6 +1,5 @@
 """The ways to compute attention agree: the fused kernel of GPUs, plain arithmetic, near tokens only; and gradients."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,10 +61,9 @@ def test_a_row_of_padding_alone_gives_numbers_on_gpus_too(
     assert mx.isfinite(network(mx.full((2, 4), 5), mask).last_hidden_state).all().item()
 
 
-@pytest.mark.parametrize("other", ["gpu", "mac"])
 @pytest.mark.parametrize("family", ["bert", "mpnet", "modernbert", "deberta-v2"])
 def test_training_with_dropout_is_the_same_on_other_backends(
-    family: str, other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the same masks; the lengths are too short for blocks, whose masks have another shape."""
     network = load_network(write_model(family, "Model", tmp_path))
@@ -74,7 +72,6 @@ def test_training_with_dropout_is_the_same_on_other_backends(
         if isinstance(module, SelfAttention):
             module.dropout.rate = 0.3
     case = FROZEN[family].cases["padding"]
-    assert case.mask is not None
     ids, mask = mx.array(case.input_ids), mx.array(case.mask)
 
     def loss(encoder: Encoder) -> mx.array:
@@ -82,77 +79,75 @@ def test_training_with_dropout_is_the_same_on_other_backends(
             return (encoder(ids, mask).last_hidden_state * mask[:, :, None]).square().sum()
 
     found = []
-    for way in ("cpu", other):
-        compute_as(way, monkeypatch)
-        value, gradients = nn.value_and_grad(network.encoder, loss)(network.encoder)
-        arrays: dict[str, mx.array] = dict(nn.utils.tree_flatten(gradients))
-        found.append((float(value), {name: np.array(array) for name, array in arrays.items()}))
-    (value, ours), (other_value, others) = found
-    assert value == pytest.approx(other_value, rel=1e-5)
+    for way in ("cpu", "gpu", "mac"):
+        with monkeypatch.context() as patch:
+            compute_as(way, patch)
+            value, gradients = nn.value_and_grad(network.encoder, loss)(network.encoder)
+            arrays: dict[str, mx.array] = dict(nn.utils.tree_flatten(gradients))
+            found.append((float(value), {name: np.array(array) for name, array in arrays.items()}))
+    (value, ours), *others = found
     largest = max(np.abs(array).max() for array in ours.values())
-    assert all(np.abs(ours[name] - others[name]).max() < 2e-5 * largest for name in ours)
+    for other_value, theirs in others:
+        assert value == pytest.approx(other_value, rel=1e-5)
+        assert all(np.abs(ours[name] - theirs[name]).max() < 2e-5 * largest for name in ours)
 
 
-def near_encoder() -> Encoder:
-    """An encoder with layers that see all, three and five tokens on each side."""
+@pytest.fixture(params=["cpu", "gpu"])
+def near(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Encoder:
+    """An encoder with layers that see all, three and five tokens on each side.
+
+    It computes in the ways of CPUs and of GPUs, each in blocks where there is more than one of 4 tokens.
+    """
+    monkeypatch.setattr(gpu_attention, "_SMALLEST_BLOCK", 4)
+    monkeypatch.setattr(gpu_attention, "BLOCKS_FROM", 1)
+    monkeypatch.setattr(ops, "on_gpu", lambda: request.param == "gpu")
     facts = tiny_config(layer_schedule=(0, 1, 2), type_vocab_size=0)
     config = replace(facts, positions=Rotary(70, NEAR), block=PreNorm(), gated=True, biases=Biases(norm=False))
     return random_network(config, heads=()).encoder
 
 
-@pytest.fixture(params=["cpu", "gpu"])
-def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ways of CPUs and of GPUs, each in blocks where there is more than one of 4 tokens."""
-    monkeypatch.setattr(gpu_attention, "_SMALLEST_BLOCK", 4)
-    monkeypatch.setattr(gpu_attention, "BLOCKS_FROM", 1)
-    monkeypatch.setattr(ops, "on_gpu", lambda: request.param == "gpu")
-
-
-@pytest.mark.usefixtures("either")
 @pytest.mark.parametrize("length", fast([13, 16, 17, 40, 61], 13, 40))
 def test_blocks_of_near_tokens_give_what_all_tokens_under_a_mask_give(
-    length: int, monkeypatch: pytest.MonkeyPatch
+    length: int, near: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encoder = near_encoder()
     mx.random.seed(length)
     ids = mx.random.randint(0, 40, (4, length))
     mask = mx.arange(length) < mx.array([[length], [length - 6], [1], [length // 2]])
     up = mx.random.normal((4, length, 24))
     used = [gpu_attention.blocks(length, rotation.window, None) for rotation in NEAR if rotation.window]
     assert any(blocks is not None for blocks in used) and (length > 15 or used[1] is None)
-    for given in (None, mask):
-        real = (mx.ones_like(mask) if given is None else given)[:, :, None]
 
-        def loss(encoder: Encoder, given: mx.array | None = given, weight: mx.array = real * up) -> mx.array:
+    def found(given: mx.array | None, weight: mx.array) -> list[mx.array]:
+        """The hidden states, and the gradient of each parameter."""
+
+        def loss(encoder: Encoder) -> mx.array:
             return (encoder(ids, given).last_hidden_state * weight).sum()
 
-        def found(given: mx.array | None = given, loss: Callable[[Encoder], mx.array] = loss) -> list[mx.array]:
-            """The hidden states, and the gradient of each parameter."""
-            gradients = nn.value_and_grad(encoder, loss)(encoder)[1]
-            arrays: dict[str, mx.array] = dict(nn.utils.tree_flatten(gradients))
-            return [encoder(ids, given).last_hidden_state, *arrays.values()]
+        gradients = nn.value_and_grad(near, loss)(near)[1]
+        arrays: dict[str, mx.array] = dict(nn.utils.tree_flatten(gradients))
+        return [near(ids, given).last_hidden_state, *arrays.values()]
 
-        near, *slopes = found()
+    for given in (None, mask):
+        real = (mx.ones_like(mask) if given is None else given)[:, :, None]
+        states, *slopes = found(given, real * up)
         with monkeypatch.context() as patch:
             patch.setattr(gpu_attention, "blocks", lambda *facts: None)
-            whole, *expected = found()
-        assert np.abs(np.array((near - whole) * real)).max() < 2e-5
-        assert mx.isfinite(near).all().item()
+            whole, *expected = found(given, real * up)
+        assert np.abs(np.array((states - whole) * real)).max() < 2e-5
+        assert mx.isfinite(states).all().item()
         largest = max(np.abs(np.array(slope)).max() for slope in expected)
         for slope, other in zip(slopes, expected, strict=True):
             assert np.abs(np.array(slope - other)).max() < 2e-5 * largest
 
 
-@pytest.mark.usefixtures("either")
-def test_blocks_of_near_tokens_drop_at_the_rate() -> None:
-    encoder = near_encoder()
-    encoder.train()
-    layer = encoder.layers[1].attention
+def test_blocks_of_near_tokens_drop_at_the_rate(near: Encoder) -> None:
+    near.train()
+    layer = near.layers[1].attention
     layer.dropout.rate = 0.25
     layer.value.weight, layer.output.weight = mx.eye(24) * 0, mx.eye(24)
     layer.value.bias = mx.ones(24)  # every value is 1: the output is the sum of the weights that are kept
     layer.output.bias = mx.zeros(24)
-    context = encoder.positions(positions.Context(None), 40, mx.float32)
+    context = near.positions(positions.Context(None), 40, mx.float32)
     assert context.rotated[layer.rotation].blocks is not None
     x = mx.random.normal((64, 40, 24), key=mx.random.key(1))
     with dropout.seeded(mx.random.key(2)):
@@ -164,32 +159,27 @@ def test_blocks_of_near_tokens_drop_at_the_rate() -> None:
 @pytest.mark.parametrize("family", walked(FROZEN))
 def test_gradients_are_those_of_small_steps(family: str, tmp_path: Path) -> None:
     """Along a random direction through all parameters, near enough in single precision to find a wrong rule."""
-    network = load_network(write_model(family, "Model", tmp_path))
+    encoder = load_network(write_model(family, "Model", tmp_path)).encoder
     case = FROZEN[family].cases["padding"]
-    assert case.mask is not None
     ids, mask = mx.array(case.input_ids), mx.array(case.mask)
     mx.random.seed(3)
-    weight = mx.random.normal((*ids.shape, network.encoder.config.hidden_size)) * mask[:, :, None]
+    weight = mx.random.normal((*ids.shape, encoder.config.hidden_size)) * mask[:, :, None]
 
     def loss(encoder: Encoder) -> mx.array:
         return (encoder(ids, mask).last_hidden_state * weight).sum()
 
-    _, gradients = nn.value_and_grad(network.encoder, loss)(network.encoder)
-    flat: dict[str, mx.array] = dict(nn.utils.tree_flatten(gradients))
+    flat: dict[str, mx.array] = dict(nn.utils.tree_flatten(nn.value_and_grad(encoder, loss)(encoder)[1]))
     unused = ("pooler.", "attention.key.bias")  # of no influence on the hidden states
-    still = [
-        name for name, array in flat.items() if not mx.any(array).item() and not any(part in name for part in unused)
-    ]
-    assert still == []
-    start: dict[str, mx.array] = dict(nn.utils.tree_flatten(network.encoder.parameters()))
+    still = {name for name, array in flat.items() if not mx.any(array).item()}
+    assert not {name for name in still if not any(part in name for part in unused)}
+    start: dict[str, mx.array] = dict(nn.utils.tree_flatten(encoder.parameters()))
     direction = {name: mx.random.normal(array.shape) for name, array in start.items()}
     slope = sum(float((flat[name] * direction[name]).sum()) for name in flat)
-    step = 2e-4
-    values = []
+    step, values = 2e-4, []
     for sign in (1, -1):
         moved = [(name, array + sign * step * direction[name]) for name, array in start.items()]
-        network.encoder.update(nn.utils.tree_unflatten(moved))
-        values.append(float(loss(network.encoder)))
+        encoder.update(nn.utils.tree_unflatten(moved))
+        values.append(float(loss(encoder)))
     assert (values[0] - values[1]) / (2 * step) == pytest.approx(slope, rel=0.03, abs=0.5)
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mlxbert.errors import ArgumentError
 from mlxbert.labels.labels import Labels
-from mlxbert.labels.schemes import SCHEMES, allowed, scheme_of
+from mlxbert.labels.schemes import allowed, scheme_of
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.crf import CRF, FORBIDDEN, SCALE
 from tests.helpers.tiny import random_network, tiny_config
@@ -51,18 +51,13 @@ def shares_of(scores: Array) -> Array:
     return shares / shares.sum()
 
 
-def expected_loss(crf: CRF, emissions: NDArray[Any], tags: Sequence[int]) -> float:
-    paths, scores = all_paths(crf, emissions)
-    top = scores.max()
-    return float(top + np.log(np.exp(scores - top).sum()) - scores[paths.index(tuple(tags))])
-
-
 @pytest.mark.parametrize("names", NAMES, ids=lambda names: scheme_of(names))
 @pytest.mark.parametrize("words", [1, 2, 4])
 def test_loss_and_gradients_are_those_over_all_paths(names: tuple[str, ...], words: int) -> None:
     crf, emissions = random_crf(names), emissions_of(words, len(names))
     paths, scores = all_paths(crf, emissions)
-    gold = paths[int(np.argsort(scores)[-2])]  # allowed, and not the best
+    best = int(np.argsort(scores)[-2])  # allowed, and not the best
+    gold, top = paths[best], scores.max()
     tags, mask = mx.array([gold]), mx.ones((1, words))
 
     def loss(parameters: dict[str, mx.array], given: mx.array) -> mx.array:
@@ -70,15 +65,11 @@ def test_loss_and_gradients_are_those_over_all_paths(names: tuple[str, ...], wor
         return crf.loss(given, tags, mask)
 
     value, (own, of_emissions) = mx.value_and_grad(loss, (0, 1))(crf.parameters(), mx.array(emissions[None]))
-    assert float(value) == pytest.approx(expected_loss(crf, emissions, gold), rel=1e-5, abs=1e-5)
-    shares = shares_of(scores)
-    wanted: dict[str, Array] = {
-        "emissions": np.zeros((words, len(names))),
-        "start": np.zeros(len(names)),
-        "end": np.zeros(len(names)),
-        "transitions": np.zeros((len(names),) * 2),
-    }
-    for path, share in [*zip(paths, shares, strict=True), (gold, -1.0)]:  # expected minus observed counts
+    expected = top + np.log(np.exp(scores - top).sum()) - scores[best]
+    assert float(value) == pytest.approx(float(expected), rel=1e-5, abs=1e-5)
+    shapes = {"emissions": emissions.shape, "start": len(names), "end": len(names), "transitions": (len(names),) * 2}
+    wanted: dict[str, Array] = {name: np.zeros(shape) for name, shape in shapes.items()}
+    for path, share in [*zip(paths, shares_of(scores), strict=True), (gold, -1.0)]:  # expected minus observed counts
         np.add.at(wanted["emissions"], (range(words), path), share)
         wanted["start"][path[0]] += share
         wanted["end"][path[-1]] += share
@@ -97,14 +88,13 @@ def fits(tags: Any, names: Sequence[str]) -> bool:
 
 
 @pytest.mark.parametrize("names", NAMES, ids=lambda names: scheme_of(names))
-@pytest.mark.parametrize("words", [1, 2, 3, 5])
+@pytest.mark.parametrize("words", [1, 2, 4])
 def test_viterbi_and_marginals_are_those_over_all_paths(names: tuple[str, ...], words: int) -> None:
     for seed in range(5):
         crf, emissions = random_crf(names, seed), emissions_of(words, len(names), seed=seed + 10)
         paths, scores = all_paths(crf, emissions)
         found = crf.decode(emissions)
-        assert tuple(found) == paths[int(scores.argmax())]
-        assert fits(found, names)
+        assert tuple(found) == paths[int(scores.argmax())] and fits(found, names)
         wanted = np.zeros((words, len(names)))
         for path, share in zip(paths, shares_of(scores), strict=True):
             np.add.at(wanted, (range(words), path), share)
@@ -192,21 +182,19 @@ def test_it_learns_a_pattern_that_words_do_not_show() -> None:
 
     parameters: Any = crf.parameters()
     first = float(loss(parameters))
-    for _ in range(300):
+    for _ in range(100):
         gradients = mx.grad(loss)(parameters)
-        parameters = {name: array - 5e-5 * mx.sign(gradients[name]) for name, array in parameters.items()}
+        parameters = {name: array - 1.5e-4 * mx.sign(gradients[name]) for name, array in parameters.items()}
     assert float(loss(parameters)) < first / 4
     assert crf.decode(np.zeros((8, 3))) == tags[0].tolist()
 
 
-def test_only_a_network_whose_labels_say_so_has_one() -> None:
-    for crf in (False, True):
-        config = tiny_config(labels=Labels(IOB2, crf=crf))
-        network = random_network(config, ("token_classifier", "masked_lm"))
-        arrays: dict[str, mx.array] = dict(nn.utils.tree_flatten(network.parameters()))
-        names = [name for name in arrays if ".crf." in name]
-        stem = "heads.token_classifier.crf."
-        assert sorted(names) == [stem + name for name in ("end", "start", "transitions") if crf]
+@pytest.mark.parametrize("crf", [False, True])
+def test_only_a_network_whose_labels_say_so_has_one(crf: bool) -> None:
+    network = random_network(tiny_config(labels=Labels(IOB2, crf=crf)), ("token_classifier", "masked_lm"))
+    arrays: dict[str, mx.array] = dict(nn.utils.tree_flatten(network.parameters()))
+    wanted = [f"heads.token_classifier.crf.{name}" for name in ("end", "start", "transitions") if crf]
+    assert sorted(name for name in arrays if ".crf." in name) == wanted
 
 
 def test_labels_that_a_crf_cannot_have() -> None:
@@ -214,10 +202,3 @@ def test_labels_that_a_crf_cannot_have() -> None:
     for labels in (Labels(("O", "B-A", "I-A", "X"), crf=True), Labels(IOB2, crf=1)):  # type: ignore[arg-type]
         with pytest.raises(ArgumentError, match="`crf` is"):
             labels.check()
-
-
-def test_every_scheme_leaves_a_way_through() -> None:
-    for scheme in SCHEMES:
-        names = {"plain": PLAIN, "bioes": BIOES, "bilou": NAMES[3]}.get(scheme, IOB2)
-        start, steps, end = (np.array(may) for may in allowed(scheme, names))
-        assert start.any() and end.any() and steps.any(axis=0).all() and steps.any(axis=1).all()
