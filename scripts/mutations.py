@@ -72,7 +72,7 @@ MUTATIONS = tuple(Mutation(*row) for row in (
     ("EuroBERT classifies the first token", "weights/families/eurobert.py", 'late=pooling == "late"',
      "late=False", f"{_GOLDENS}[eurobert ForSequenceClassification-float32]"),
     ("float16 is taken to hold Gemma's values", "weights/families/gemma3.py", "wide_range=True", "wide_range=False",
-     "tests/weights/test_families.py::test_which_families_are_such_models"),
+     "tests/weights/test_families.py::test_models_whose_values_float16_cannot_hold_have_another_dtype"),
     ("a classifier pools the token that pads", "weights/families/llama.py", "skipped=pad)", "skipped=None)",
      "tests/weights/test_families.py::test_a_classifier_does_not_pool_the_token_that_pads_not_even_within_a_text"),
     ("language models are mean-pooled", "weights/families/config_reader.py",
