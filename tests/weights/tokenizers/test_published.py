@@ -4,8 +4,10 @@ A slow test compares them with transformers: ids, offsets and segments, whole an
 """
 
 import functools
+import itertools
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,6 +20,7 @@ from mlxbert.config import Absolute
 from mlxbert.errors import InputError, TokenizerError
 from mlxbert.text.batch import make_batch
 from mlxbert.text.tokenizer import Tokenizer, load_tokenizer
+from tests.helpers.cases import together
 from tests.helpers.cells import quick
 from tests.helpers.published import (
     GEMMA_SETTINGS,
@@ -42,7 +45,6 @@ ENDS: dict[str, tuple[Callable[..., Path], list[str], list[str]]] = {
     "EmbeddingGemma": (gemma, ["<bos>"], ["<eos>"]),
     "EmbeddingGemma, tokenizer.model": (gemma_model, ["<bos>"], ["<eos>"]),
 }
-FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
 
 
 def opened(folder: Path, longest: int = 32) -> Tokenizer:
@@ -64,21 +66,14 @@ def tokens(found: Tokenizer, text: str, pair: str | None = None) -> list[str]:
 def test_the_ends_are_there_however_long_a_text_is(name: str, tmp_path: Path) -> None:
     make, before, after = ENDS[name]
     found = opened(make(tmp_path))
-    for text in ("the cat", "the cat sat on the mat " * 50, "x" * 60_000):
+    for text in ("the cat", "the cat sat on the mat " * 50, "x" * 6_000):
         got = tokens(found, text)
         assert got[: len(before)] == before and got[len(got) - len(after) :] == after
         assert len(got) == (32 if len(text) > 99 else 2 + len(before + after) + (got[len(before)] == "t"))
-        one, other = tokens(found, text, "Paris"), tokens(found, "Paris", text)
-        for pair in (one, other):
+        for pair in (tokens(found, text, "Paris"), tokens(found, "Paris", text)):
             assert [token for token in pair if token in before + after] == (before + after) * 2
     for window in found.windows("the cat sat on the mat " * 50, stride=4):
         assert [found.token(number) for number in window.ids][len(window) - len(after) :] == after
-
-
-@pytest.mark.parametrize("name", ENDS)
-def test_an_empty_text_has_its_ends_alone(name: str, tmp_path: Path) -> None:
-    make, before, after = ENDS[name]
-    found = opened(make(tmp_path))
     if before + after:
         assert tokens(found, "") == before + after
     else:
@@ -94,13 +89,9 @@ def test_ends_in_the_settings_count_only_without_a_tokenizer_json(wanted: bool, 
         if make is gemma_model:
             before, after = (before, after) if wanted else ([], [])
         assert tokens(found, "\u00e9")[: len(before)] == before and tokens(found, "the")[-1:] == (after or ["the"])
-
-
-@pytest.mark.parametrize(("bos", "eos"), [(True, False), (False, True)])
-def test_one_end_alone_is_that_of_the_settings(bos: bool, eos: bool, tmp_path: Path) -> None:
-    found = opened(gemma_model(tmp_path, **GEMMA_SETTINGS | {"add_bos_token": bos, "add_eos_token": eos}))
-    ends = [token for token in tokens(found, "the", "cat") if token in ("<bos>", "<eos>")]
-    assert ends == ["<bos>" if bos else "<eos>"] * 2
+    one = {"add_bos_token": wanted, "add_eos_token": not wanted}
+    alone = tokens(opened(gemma_model(tmp_path / "one", **GEMMA_SETTINGS | one)), "the", "cat")
+    assert [token for token in alone if token in ("<bos>", "<eos>")] == ["<bos>" if wanted else "<eos>"] * 2
 
 
 def test_padding_is_what_the_mask_says_not_an_id(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -109,14 +100,12 @@ def test_padding_is_what_the_mask_says_not_an_id(tmp_path: Path, caplog: pytest.
     end, pad = found.token_id("<|end_of_text|>"), found.token_id("<|pad|>")
     assert end is not None and found.special["pad"] == "<|pad|>"
     config = tiny_config(vocab_size=found.vocab_size, pad_token_id=end, type_vocab_size=0)
-    batch = make_batch([found.encode("the cat sat on the mat"), found.encode("the<|end_of_text|>")], config)
-    assert batch.attention_mask is not None
-    ids: Any = batch.input_ids.tolist()
-    mask: Any = batch.attention_mask.tolist()
+    batch: Any = make_batch([found.encode("the cat sat on the mat"), found.encode("the<|end_of_text|>")], config)
+    ids, mask = batch.input_ids.tolist(), batch.attention_mask.tolist()
     assert ids[1][-1] == ids[1][2] == end and mask[1] == [number < 4 for number in range(len(ids[1]))]
-    loading._warn_about_tokenizer("here", found, config)
-    assert not caplog.records
-    loading._warn_about_tokenizer("here", found, tiny_config(vocab_size=found.vocab_size, pad_token_id=7))
+    for number, warned in ((end, False), (7, True)):
+        loading._warn_about_tokenizer("here", found, replace(config, pad_token_id=number))
+        assert bool(caplog.records) == warned
     assert f"pads with token {pad}, but pad_token_id in config.json is 7" in caplog.text
 
 
@@ -134,21 +123,20 @@ def test_special_tokens_in_a_text_are_those_of_the_files(tmp_path: Path) -> None
 def test_a_placeholder_of_gemma_without_an_embedding_is_refused_in_a_text_alone(tmp_path: Path) -> None:
     """The tokenizer of EmbeddingGemma has one token more than the model."""
     saved = json.loads((gemma(tmp_path) / "tokenizer.json").read_text(encoding="utf-8"))
-    rows = len(saved["model"]["vocab"])
-    for name in ("<image_soft_token>", "<other>"):
-        token = dict(saved["added_tokens"][0], id=rows, content=name)
+    rows, name = len(saved["model"]["vocab"]), "<image_soft_token>"
+    for added in ("<other>", name):
+        token = dict(saved["added_tokens"][0], id=rows, content=added)
         put(tmp_path, {"tokenizer.json": saved | {"added_tokens": [*saved["added_tokens"], token]}})
-        if name == "<other>":
+        if added != name:
             with pytest.raises(TokenizerError, match="word embeddings"):
                 load_tokenizer(tmp_path, tiny_config(vocab_size=rows))
-            continue
-        found = load_tokenizer(tmp_path, tiny_config(vocab_size=rows))
-        assert found.vocab_size == rows and found.token_id(name) is None and found.known_ids() is None
-        assert max(found.encode("the <image_soft_token ").ids) < rows
-        assert max(found.encode_many([name])[0].ids) < rows and found.adapted(lower_case=True).pieces("THE")
-        with pytest.raises(InputError, match="the text has <image_soft_token>, for which"):
-            found.encode("the <image_soft_token>")
-        assert load_tokenizer(tmp_path, tiny_config(vocab_size=rows + 64)).token_id(name) == rows
+    found = load_tokenizer(tmp_path, tiny_config(vocab_size=rows))
+    assert found.vocab_size == rows and found.token_id(name) is None and found.known_ids() is None
+    assert max(found.encode("the <image_soft_token ").ids) < rows
+    assert max(found.encode_many([name])[0].ids) < rows and found.adapted(lower_case=True).pieces("THE")
+    with pytest.raises(InputError, match="the text has <image_soft_token>, for which"):
+        found.encode("the <image_soft_token>")
+    assert load_tokenizer(tmp_path, tiny_config(vocab_size=rows + 64)).token_id(name) == rows
 
 
 def test_roles_are_those_of_the_settings_whatever_the_vocabulary_has(tmp_path: Path) -> None:
@@ -163,16 +151,13 @@ def test_roles_are_those_of_the_settings_whatever_the_vocabulary_has(tmp_path: P
 
 @pytest.mark.parametrize("make", [gemma, gemma_model])
 def test_a_character_that_no_piece_covers_is_bytes_with_its_place(make: Callable[..., Path]) -> None:
-    found = made(make)
-    split = found.split(f"a\U0001f642b {FAMILY}\u4e2d")
+    found, behind = made(make), "\U0001f468\u200d\U0001f469\u200d\U0001f467\u4e2d"
+    split = found.split(f"a\U0001f642b {behind}")
     shown = [found.token(number) for number in split.ids]
-    assert shown[1:5] == ["<0xF0>", "<0x9F>", "<0x99>", "<0x82>"]
+    assert shown[1:5] == ["<0xF0>", "<0x9F>", "<0x99>", "<0x82>"] and "<unk>" not in shown
     assert split.offsets[:6] == [(0, 1), *[(1, 2)] * 4, (2, 3)]
-    bytes_of = [len(letter.encode()) for letter in f"{FAMILY}\u4e2d"]
-    assert split.offsets[-sum(bytes_of) :] == [
-        (place, place + 1) for place, size in enumerate(bytes_of, start=4) for _ in range(size)
-    ]
-    assert "<unk>" not in shown
+    places = [(place, place + 1) for place, letter in enumerate(behind, start=4) for _ in letter.encode()]
+    assert split.offsets[-len(places) :] == places
 
 
 @quick(60)
@@ -196,41 +181,44 @@ def test_offsets_of_composed_characters_lie_in_the_text_as_written(text: str) ->
     assert split.offsets == sorted(split.offsets)
 
 
-def test_a_model_that_is_not_like_gemmas_is_refused(tmp_path: Path) -> None:
-    entries = [*HEAD, *plain("\u2581", "a")]
-    for number, changes in enumerate(({}, {3: 1}, {3: 0, 4: 1}, {3: 0, 4: 0, 2: b"\0" * 8})):
-        settings: dict[str, Any] = {"normalizer": changes, "trainer": {3: 2}}
-        folder = put(tmp_path / str(number), {"tokenizer.model": pieces_file(entries, **settings)})
-        with pytest.raises(TokenizerError, match="Gemma"):
-            opened(folder)
-    unigram = pieces_file(entries, normalizer={3: 0, 4: 0})
-    with pytest.raises(TokenizerError, match="a unigram model"):
-        opened(put(tmp_path / "unigram", {"tokenizer.model": unigram}))
-    bare = pieces_file(entries, normalizer={3: 0, 4: 0}, trainer={3: 2})
-    with pytest.raises(TokenizerError, match="the bos token '<bos>' is not in the vocabulary"):
-        opened(put(tmp_path / "bare", {"tokenizer.model": bare}))
+@together(
+    ("settings", "said"),
+    [
+        *(
+            ({"normalizer": changes, "trainer": {3: 2}}, "Gemma")
+            for changes in ({}, {3: 1}, {3: 0, 4: 1}, {3: 0, 4: 0, 2: b"\0" * 8})
+        ),
+        ({"normalizer": {3: 0, 4: 0}}, "a unigram model"),
+        ({"normalizer": {3: 0, 4: 0}, "trainer": {3: 2}}, "the bos token '<bos>' is not in the vocabulary"),
+    ],
+)
+def test_a_model_that_is_not_like_gemmas_is_refused(settings: dict[str, Any], said: str, tmp_path: Path) -> None:
+    content = pieces_file([*HEAD, *plain("\u2581", "a")], **settings)
+    with pytest.raises(TokenizerError, match=said):
+        opened(put(tmp_path, {"tokenizer.model": content}))
 
 
 MODELS: dict[str, Callable[[Path], Path]] = {
-    "EuroBERT": eurobert,
-    "EuroBERT, other settings": functools.partial(eurobert, after=[], add_eos_token=True),
-    "EuroBERT as Llama": functools.partial(eurobert, tokenizer_class="LlamaTokenizer", add_bos_token=False),
-    "NeoBERT": neobert,
-    "Qwen3-Embedding": functools.partial(qwen3, add_eos_token=False),
-    "Qwen3-Embedding, first files": functools.partial(qwen3, after=[], add_eos_token=True),
-    "EmbeddingGemma": functools.partial(gemma, add_eos_token=False),
-    "EmbeddingGemma as a generic class": functools.partial(gemma, tokenizer_class="PreTrainedTokenizerFast"),
-    "EmbeddingGemma, tokenizer.model": functools.partial(gemma_model, **GEMMA_SETTINGS),
-    "EmbeddingGemma, tokenizer.model without <eos>": functools.partial(
-        gemma_model, **GEMMA_SETTINGS | {"add_eos_token": False}
-    ),
-    "jina-embeddings-v3": functools.partial(xlm_roberta, model_type=None),
-    "jina-embeddings-v3-hf": functools.partial(xlm_roberta, model_type="jina_embeddings_v3"),
-    "nomic-embed-text-v2-moe": functools.partial(xlm_roberta, model_type="nomic_bert"),
-    "jina-embeddings-v2-base-code": jina_code,
-    "LaBSE": functools.partial(bert, lower=False),
-    "ModernBERT": modernbert,
-    "mmBERT": functools.partial(gemma, tokenizer_class="GemmaTokenizerFast"),
+    name: functools.partial(make, **settings)
+    for name, (make, settings) in {
+        "EuroBERT": (eurobert, {}),
+        "EuroBERT, other settings": (eurobert, {"after": [], "add_eos_token": True}),
+        "EuroBERT as Llama": (eurobert, {"tokenizer_class": "LlamaTokenizer", "add_bos_token": False}),
+        "NeoBERT": (neobert, {}),
+        "Qwen3-Embedding": (qwen3, {"add_eos_token": False}),
+        "Qwen3-Embedding, first files": (qwen3, {"after": [], "add_eos_token": True}),
+        "EmbeddingGemma": (gemma, {"add_eos_token": False}),
+        "EmbeddingGemma as a generic class": (gemma, {"tokenizer_class": "PreTrainedTokenizerFast"}),
+        "EmbeddingGemma, tokenizer.model": (gemma_model, GEMMA_SETTINGS),
+        "EmbeddingGemma, tokenizer.model without <eos>": (gemma_model, GEMMA_SETTINGS | {"add_eos_token": False}),
+        "jina-embeddings-v3": (xlm_roberta, {"model_type": None}),
+        "jina-embeddings-v3-hf": (xlm_roberta, {"model_type": "jina_embeddings_v3"}),
+        "nomic-embed-text-v2-moe": (xlm_roberta, {"model_type": "nomic_bert"}),
+        "jina-embeddings-v2-base-code": (jina_code, {}),
+        "LaBSE": (bert, {"lower": False}),
+        "ModernBERT": (modernbert, {}),
+        "mmBERT": (gemma, {"tokenizer_class": "GemmaTokenizerFast"}),
+    }.items()
 }
 _TEXTS = (
     *("the cat sat on the mat in Paris", "", " ", "the " * 60, "x" * 300, "a  b   c\n\n\nd\t e", "\r\n \r\n"),
@@ -251,13 +239,12 @@ def test_inputs_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     inputs = theirs.init_kwargs.get("model_input_names")
     segments = "token_type_ids" in inputs if inputs else type(theirs).__name__ != "GemmaTokenizer"
     for longest in (32, 2048):
-        ours = load_tokenizer(folder, tiny_config(vocab_size=1000, positions=Absolute(longest)))
-        for text in _TEXTS:
-            for pair in PAIRS:
-                expected = theirs(text, pair, truncation=True, max_length=longest)._encodings[0]
-                if expected.ids:
-                    found = ours.encode(text, pair, overflow="truncate")
-                    assert (found.ids, found.offsets) == (expected.ids, expected.offsets), (text, pair)
-                    assert found.token_type_ids == (expected.type_ids if segments else [0] * len(found))
-                else:
-                    assert not ours.pieces(text)
+        ours = opened(folder, longest)
+        for text, pair in itertools.product(_TEXTS, PAIRS):
+            expected = theirs(text, pair, truncation=True, max_length=longest)._encodings[0]
+            if not expected.ids:
+                assert not ours.pieces(text)
+                continue
+            found = ours.encode(text, pair, overflow="truncate")
+            assert (found.ids, found.offsets) == (expected.ids, expected.offsets), (text, pair)
+            assert found.token_type_ids == (expected.type_ids if segments else [0] * len(found))
