@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "scripts"))
 import fuzz
 
 SCRIPTS = Path(fuzz.__file__).parent
-MUTANTS = 100
+MUTANTS = 60
 PLANTED = """
 import os, sys, time
 sys.path.insert(0, {scripts!r})

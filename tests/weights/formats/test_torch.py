@@ -21,6 +21,7 @@ from mlxbert.errors import CheckpointError
 from mlxbert.goldens.golden_outputs import GOLDENS
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats.torch import reader
+from tests.helpers.cases import together
 from tests.helpers.torch_files import (
     DATA,
     PROTOCOL,
@@ -101,36 +102,117 @@ def _inside() -> bytes:
     return content[: entry - 4] + struct.pack("<I", start) + content[entry:]
 
 
-def _twice() -> bytes:
-    return archive(data_1=DATA).replace(b"archive/data/1", b"archive/data/0")
-
-
 def _tables(depth: int) -> bytes:
-    """Returns the arguments of `depth` nested ordered dicts, each the value of the one before."""
+    """The arguments of `depth` nested ordered dicts, each the value of the one before."""
     start, end = b"]]" + text("k") + b"a", b"aa\x85R"
     return start + (b"h\x00" + start) * (depth - 1) + b"N" + end * depth
 
 
 def _again(function: bytes, arguments: bytes) -> bytes:
-    """Returns an archive with thousands of calls whose arguments are the same and stored only once."""
+    """Thousands of calls whose arguments are the same and stored only once."""
     return _with(group(function + b"q\x00" + arguments + b"q\x01" + b"h\x00h\x01R" * 5000))
 
 
-def _colliding() -> bytes:
-    """Returns a dict whose keys are numbers with the same hash."""
-    return table(*(number(index * (2**61 - 1)) + b"N" for index in range(100_000)))
-
-
+_REFERENCE = "a reference to something"
+_V2 = named("torch._utils", "_rebuild_tensor_v2")
+_ORDERED = named("collections", "OrderedDict")
+# Values beside a valid tensor.
+_BESIDE: dict[str, tuple[bytes, str]] = {
+    "INST": (b"(" + text(COMMAND) + b"ios\nsystem\n", "the instruction INST"),
+    "OBJ": (b"(" + named("torch", "FloatStorage") + b"o", "the instruction OBJ"),
+    "NEWOBJ": (_ORDERED + b")\x81", "the instruction NEWOBJ"),
+    "EXT1": (b"\x82\x01", "the instruction EXT1"),
+    "PERSID": (b"P0\n", "the instruction PERSID"),
+    "LONG4": (b"\x8b\xff\xff\xff\x7f", "the instruction LONG4"),
+    "LONG": (b"L" + b"9" * 100_000 + b"L\n", "the instruction LONG"),
+    "BINUNICODE8": (b"\x8d" + b"\xff" * 7 + b"\x7f", "the instruction BINUNICODE8"),
+    "long text": (b"X\xff\xff\xff\xff", "the pickle is damaged (BINUNICODE"),
+    "negative length": (b"T\xff\xff\xff\xff", "the pickle is damaged (BINSTRING"),
+    "no text": (b"X\x02\x00\x00\x00\xff\xff", "the pickle is damaged (BINUNICODE"),
+    "no instruction": (b"\xff", "is unknown"),
+    "entry 2^32-1 of the memo": (b"Nr\xff\xff\xff\xffh\x07", "entry 7 of the memo is missing"),
+    "entries of a list": (b"](NNu", "entries are added to a list"),
+    "items of a table": (b"}(Ne", "items are added to a dict"),
+    "deep lists": (b"]" * 100_000 + b"a" * 99_999, "'x' is a list"),
+    "deep tuples": (b")" + b"\x85" * 200_000, "'x' is a tuple"),
+    "deep tables": (_ORDERED + b"q\x00" + _tables(20_000), "'x' is a OrderedDict"),
+    "list in itself": (b"]q\x00h\x00a", "'x' is a list"),
+    "doubling": (group(b"]q\x00" + b"](h\x00h\x00eq\x00" * 10_000), "'x' is a tuple"),
+    "call of a table": (b"})R", "not a function"),
+    "parameter of nothing": (named("torch._utils", "_rebuild_parameter") + group(b"NNN") + b"R", "calls"),
+    "table of no pairs": (_ORDERED + b"](K\x01e\x85R", "not pairs"),
+    "BUILD on a tensor": (tensor() + b"}b", "sets attributes"),
+    "reference to a text": (text("0") + b"Q", _REFERENCE),
+    "reference to a module": (group(text("module"), b"NNNN") + b"Q", _REFERENCE),
+    "view": (tensor(of=storage(None, "FloatStorage", 6, group(b"NNN"))), _REFERENCE),
+    "storage of no kind": (group(text("storage"), _ORDERED, text("0"), b"NK\x06") + b"Q", "unknown type"),
+    "negative storage": (storage(None, "FloatStorage", -1), "unknown type or invalid size"),
+    "storage of two kinds": (tensor(of=storage(None, "IntStorage")), "two storages with the key 0"),
+    "key upwards": (tensor(of=storage(text("../../etc/passwd"))), "the key '../../etc/passwd'"),
+    "key of a missing member": (tensor(of=storage(text("7"))), "storage 7 with the data of"),
+}
+# Pickles, without the two bytes that they begin with.
+_PICKLES: dict[str, tuple[bytes, str]] = {
+    "module": (named("torch.nn.modules.linear", "Linear") + b")\x81.", "modules.linear.Linear"),
+    "name without end": (b"c" + b"a" * 1_000_000, "the pickle is damaged (GLOBAL"),
+    "memo of nothing": (b"q\x00.", "a value is missing"),
+    "mark missing": (b"t.", "a mark is missing"),
+    "below the mark": (b"}(s.", "a value is missing"),
+    "key without value": (b"}(Nu.", "a key has no value"),
+    "two values": (b"}}.", "exactly one value"),
+    "open mark": (b"}(}.", "exactly one value"),
+    "no end": (b"}", "does not end within 3 bytes"),
+    "deep key": (b"})" + b"\x85" * 200_000 + b"Ns.", "a key of type tuple"),
+    "list as key": (b"}]Ns.", "a key of type list"),
+    "many instructions": (b"N" * 2_000_000, "more than 300000 instructions"),
+    "a list": (b"].", "holds a list"),
+    "no tensors": (b"}.", "holds no tensor"),
+}
+# Tensors by shape, strides and offset.
+_TENSORS: dict[str, tuple[bytes, str]] = {
+    "storage larger than the file": (tensor(of=storage(count=2**40)), "24 bytes of data"),
+    "storage smaller": (tensor((2,), (1,), of=storage(count=2)), "24 bytes of data"),
+    "negated": (tensor(more=[table(text("neg"), b"\x88")]), "calls torch._utils._rebuild_tensor_v2 with arguments"),
+    "huge shape": (tensor((2**31, 2**31)), "invalid shape"),
+    "huge axes": (tensor((2**30, 2**30)), "extends past its data of 6 numbers"),
+    "many axes": (tensor((1,) * 50, (1,) * 50), "invalid shape"),
+    "fewer strides": (tensor((2, 3), (1,)), "invalid shape"),
+    "expansion": (tensor((2**30, 1), (0, 1)), "expected at most 100 times"),
+    "negative offset": (tensor(offset=-1), "extends past"),
+    "offset beyond": (tensor(offset=1), "extends past"),
+    "negative stride": (tensor((2, 3), (-3, 1), 3), "extends past"),
+    "huge stride": (tensor((2, 3), (2**62, 1)), "extends past"),
+    "empty beyond": (tensor((0,), (1,), 2**40), "extends past"),
+}
+# One field of a member's entry in the directory: its place and its new value.
+_FIELDS: dict[str, tuple[int, str, int, str]] = {
+    "encrypted": (8, "<H", 1, "compressed or encrypted"),
+    "size of a member": (20, "<L", 25, "compressed or encrypted"),
+    "size of 4 GiB": (24, "<L", 2**32 - 1, "compressed or encrypted"),
+    "offset of a member": (42, "<L", 3, "is not at the offset"),
+    "offset past the end": (42, "<L", 2**31, "is not at the offset"),
+    "length of a name": (28, "<H", 60_000, "expected a plain relative path"),
+    "another checksum": (16, "<L", 1, "does not match its checksum"),
+}
 HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
-    "os.system": (lambda: _run("os", "system"), "names 'os.system'"),
+    **{name: (lambda value=value: _with(value), said) for name, (value, said) in _BESIDE.items()},
+    **{name: (lambda value=value: archive(PROTOCOL + value), said) for name, (value, said) in _PICKLES.items()},
+    **{name: (lambda value=value: archive(state(text("w"), value)), said) for name, (value, said) in _TENSORS.items()},
+    **{name: (lambda field=field: _directory_field(*field), said) for name, (*field, said) in _FIELDS.items()},
+    **{
+        f"{module}.{name}": (lambda module=module, name=name: _run(module, name), f"names '{module}.{name}'")
+        for module, name in (
+            ("os", "system"),
+            ("builtins", "eval"),
+            ("builtins", "getattr"),
+            ("torch._utils", "_import_dotted_name"),
+        )
+    },
     "os.system in a stream": (
         lambda: stream(state(text("w"), named("os", "system") + text(COMMAND) + b"\x85R")),
         "os.",
     ),
     "os.system first": (lambda: PROTOCOL + named("os", "system") + text(COMMAND) + b"\x85R.", "names 'os.system'"),
-    "eval": (lambda: _run("builtins", "eval", f"open({CANARY!r}, 'w')"), "names 'builtins.eval'"),
-    "getattr": (lambda: _run("builtins", "getattr"), "names 'builtins.getattr'"),
-    "torch._utils": (lambda: _run("torch._utils", "_import_dotted_name"), "names 'torch._utils._import_dotted_name'"),
     "dotted": (lambda: _two_names("torch._utils", "_rebuild_tensor_v2.__globals__"), "__globals__'"),
     "dotted module": (lambda: _two_names("os", "path.os.system"), "names 'os.path.os.system'"),
     "name of numbers": (lambda: archive(b"\x80\x04K\x01K\x02\x93."), "a name is not a string"),
@@ -138,65 +220,19 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: archive(b"\x80\x04\x8c\x02os\x94\x8c\x06system\x94h\x00h\x01\x93" + text(COMMAND) + b"\x85R."),
         "names 'os.system'",
     ),
-    "module": (
-        lambda: archive(PROTOCOL + named("torch.nn.modules.linear", "Linear") + b")\x81."),
-        "modules.linear.Linear",
-    ),
-    "INST": (lambda: _with(b"(" + text(COMMAND) + b"ios\nsystem\n"), "the instruction INST"),
-    "OBJ": (lambda: _with(b"(" + named("torch", "FloatStorage") + b"o"), "the instruction OBJ"),
-    "NEWOBJ": (lambda: _with(named("collections", "OrderedDict") + b")\x81"), "the instruction NEWOBJ"),
-    "EXT1": (lambda: _with(b"\x82\x01"), "the instruction EXT1"),
-    "PERSID": (lambda: _with(b"P0\n"), "the instruction PERSID"),
-    "LONG4": (lambda: _with(b"\x8b\xff\xff\xff\x7f"), "the instruction LONG4"),
-    "LONG": (lambda: _with(b"L" + b"9" * 100_000 + b"L\n"), "the instruction LONG"),
-    "BINUNICODE8": (lambda: _with(b"\x8d" + b"\xff" * 7 + b"\x7f"), "the instruction BINUNICODE8"),
-    "long text": (lambda: _with(b"X\xff\xff\xff\xff"), "the pickle is damaged (BINUNICODE"),
     "long text in a stream": (lambda: stream(PROTOCOL + b"X\xff\xff\xff\xff"), "the pickle is damaged (BINUNICODE"),
-    "negative length": (lambda: _with(b"T\xff\xff\xff\xff"), "the pickle is damaged (BINSTRING"),
-    "no text": (lambda: _with(b"X\x02\x00\x00\x00\xff\xff"), "the pickle is damaged (BINUNICODE"),
-    "no instruction": (lambda: _with(b"\xff"), "is unknown"),
-    "name without end": (lambda: archive(PROTOCOL + b"c" + b"a" * 1_000_000), "the pickle is damaged (GLOBAL"),
-    "entry 2^32-1 of the memo": (lambda: _with(b"Nr\xff\xff\xff\xffh\x07"), "entry 7 of the memo is missing"),
-    "memo of nothing": (lambda: archive(PROTOCOL + b"q\x00."), "a value is missing"),
-    "mark missing": (lambda: archive(PROTOCOL + b"t."), "a mark is missing"),
-    "below the mark": (lambda: archive(PROTOCOL + b"}(s."), "a value is missing"),
-    "key without value": (lambda: archive(PROTOCOL + b"}(Nu."), "a key has no value"),
-    "two values": (lambda: archive(PROTOCOL + b"}}."), "exactly one value"),
-    "open mark": (lambda: archive(PROTOCOL + b"}(}."), "exactly one value"),
-    "no end": (lambda: archive(PROTOCOL + b"}"), "does not end within 3 bytes"),
-    "entries of a list": (lambda: _with(b"](NNu"), "entries are added to a list"),
-    "items of a table": (lambda: _with(b"}(Ne"), "items are added to a dict"),
-    "deep key": (lambda: archive(PROTOCOL + b"})" + b"\x85" * 200_000 + b"Ns."), "a key of type tuple"),
-    "list as key": (lambda: archive(PROTOCOL + b"}]Ns."), "a key of type list"),
     "tensor as key": (lambda: archive(state(tensor(), tensor())), "a key of type TorchTensor"),
     "number as name": (lambda: archive(state(number(5), tensor())), "5 is a tensor"),
-    "deep lists": (lambda: _with(b"]" * 100_000 + b"a" * 99_999), "'x' is a list"),
-    "deep tuples": (lambda: _with(b")" + b"\x85" * 200_000), "'x' is a tuple"),
-    "deep tables": (
-        lambda: _with(named("collections", "OrderedDict") + b"q\x00" + _tables(20_000)),
-        "'x' is a OrderedDict",
-    ),
-    "list in itself": (lambda: _with(b"]q\x00h\x00a"), "'x' is a list"),
-    "doubling": (
-        lambda: _with(group(b"]q\x00" + b"](h\x00h\x00eq\x00" * 10_000)),
-        "'x' is a tuple",
-    ),
     "one list as many tables": (
-        lambda: _again(named("collections", "OrderedDict"), b"](" + b"K\x01N\x86" * 60_000 + b"e\x85"),
+        lambda: _again(_ORDERED, b"](" + b"K\x01N\x86" * 60_000 + b"e\x85"),
         "passes more than 300000 items to calls",
     ),
     "one long shape of many tensors": (
-        lambda: _again(
-            named("torch._utils", "_rebuild_tensor_v2"),
-            group(storage(), b"K\x00", b"(" + b"K\x01" * 90_000 + b"tq\x02h\x02\x89}"),
-        ),
+        lambda: _again(_V2, group(storage(), b"K\x00", b"(" + b"K\x01" * 90_000 + b"tq\x02h\x02\x89}")),
         "passes more than 300000 items to calls",
     ),
     "arguments without end": (
-        lambda: _again(
-            named("torch._utils", "_rebuild_tensor_v2"),
-            group(storage(), b"K\x00", numbers((2, 3)), numbers((3, 1)), b"N" * 200_000),
-        ),
+        lambda: _again(_V2, group(storage(), b"K\x00", numbers((2, 3)), numbers((3, 1)), b"N" * 200_000)),
         "arguments that it does not take",
     ),
     "one table under many names": (
@@ -208,87 +244,39 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
         ),
         "'a' is a dict",
     ),
-    "keys with one hash": (lambda: _with(_colliding()), "a key of more than 60 bits"),
-    "many instructions": (lambda: archive(PROTOCOL + b"N" * 2_000_000), "more than 300000 instructions"),
+    "keys with one hash": (
+        lambda: _with(table(*(number(index * (2**61 - 1)) + b"N" for index in range(100_000)))),
+        "a key of more than 60 bits",
+    ),
     "long pickle": (lambda: archive(PROTOCOL + bytes(17 * 2**20)), "expected at most 16777216"),
     "long pickle in a stream": (lambda: stream(PROTOCOL + b"X\0\0\0\1" + b"a" * 2**24), "damaged (BINUNICODE"),
-    "call of a table": (lambda: _with(b"})R"), "not a function"),
-    "parameter of nothing": (
-        lambda: _with(named("torch._utils", "_rebuild_parameter") + group(b"NNN") + b"R"),
-        "calls",
-    ),
-    "table of no pairs": (lambda: _with(named("collections", "OrderedDict") + b"](K\x01e\x85R"), "not pairs"),
-    "BUILD on a tensor": (lambda: _with(tensor() + b"}b"), "sets attributes"),
-    "a list": (lambda: archive(PROTOCOL + b"]."), "holds a list"),
-    "no tensors": (lambda: archive(PROTOCOL + b"}."), "holds no tensor"),
     "training": (
         lambda: archive(
             state(text("epoch"), b"K\x03", text("optimizer"), b"}", text("model"), table(text("w"), tensor()))
         ),
         "'optimizer' is a dict",
     ),
-    "reference to a text": (lambda: _with(text("0") + b"Q"), "a reference to something"),
-    "reference to a module": (lambda: _with(group(text("module"), b"NNNN") + b"Q"), "a reference to something"),
-    "view": (
-        lambda: _with(tensor(of=storage(None, "FloatStorage", 6, group(b"NNN")))),
-        "a reference to something",
-    ),
-    "storage of no kind": (
-        lambda: _with(group(text("storage"), named("collections", "OrderedDict"), text("0"), b"NK\x06") + b"Q"),
-        "unknown type",
-    ),
-    "negative storage": (lambda: _with(storage(None, "FloatStorage", -1)), "unknown type or invalid size"),
-    "storage of two kinds": (
-        lambda: _with(tensor(of=storage(None, "IntStorage"))),
-        "two storages with the key 0",
-    ),
-    "key upwards": (lambda: _with(tensor(of=storage(text("../../etc/passwd")))), "the key '../../etc/passwd'"),
-    "key of a missing member": (lambda: _with(tensor(of=storage(text("7")))), "storage 7 with the data of"),
-    "storage larger than the file": (
-        lambda: archive(state(text("w"), tensor(of=storage(count=2**40)))),
-        "24 bytes of data",
-    ),
-    "storage smaller": (lambda: archive(state(text("w"), tensor((2,), (1,), of=storage(count=2)))), "24 bytes of data"),
-    "negated": (
-        lambda: archive(state(text("w"), tensor(more=[table(text("neg"), b"\x88")]))),
-        "calls torch._utils._rebuild_tensor_v2 with arguments that it does not take",
-    ),
-    "huge shape": (lambda: archive(state(text("w"), tensor((2**31, 2**31)))), "invalid shape"),
-    "huge axes": (lambda: archive(state(text("w"), tensor((2**30, 2**30)))), "extends past its data of 6 numbers"),
-    "many axes": (lambda: archive(state(text("w"), tensor((1,) * 50, (1,) * 50))), "invalid shape"),
-    "fewer strides": (lambda: archive(state(text("w"), tensor((2, 3), (1,)))), "invalid shape"),
-    "expansion": (lambda: archive(state(text("w"), tensor((2**30, 1), (0, 1)))), "expected at most 100 times"),
     "one expansion under many names": (
         lambda: archive(
             state(text("w"), tensor((1000,), (0,)) + b"q\x00", *(text(f"{i}") + b"h\x00" for i in range(1000)))
         ),
         "expected at most 100 times",
     ),
-    "negative offset": (lambda: archive(state(text("w"), tensor(offset=-1))), "extends past"),
-    "offset beyond": (lambda: archive(state(text("w"), tensor(offset=1))), "extends past"),
-    "negative stride": (lambda: archive(state(text("w"), tensor((2, 3), (-3, 1), 3))), "extends past"),
-    "huge stride": (lambda: archive(state(text("w"), tensor((2, 3), (2**62, 1)))), "extends past"),
-    "empty beyond": (lambda: archive(state(text("w"), tensor((0,), (1,), 2**40))), "extends past"),
-    "member upwards": (
-        lambda: archive().replace(b"archive/data/0", b"archive/../xy0"),
-        "expected a plain relative path",
-    ),
-    "absolute member": (
-        lambda: archive().replace(b"archive/data/0", b"/rchive/data/0"),
-        "expected a plain relative path",
-    ),
-    "two folders": (lambda: archive().replace(b"archive/data/0", b"brchive/data/0"), "in 2 folders"),
+    **{
+        name: (lambda to=to: archive().replace(b"archive/data/0", to), said)
+        for name, to, said in (
+            ("member upwards", b"archive/../xy0", "expected a plain relative path"),
+            ("absolute member", b"/rchive/data/0", "expected a plain relative path"),
+            ("two folders", b"brchive/data/0", "in 2 folders"),
+        )
+    },
     "members that overlap": (_overlap, "it has 'archive/data/0' twice"),
     "member in another": (_inside, "the archive is damaged or truncated ('archive/data"),
-    "member twice": (_twice, "it has 'archive/data/0' twice"),
+    "member twice": (
+        lambda: archive(data_1=DATA).replace(b"archive/data/1", b"archive/data/0"),
+        "it has 'archive/data/0' twice",
+    ),
     "compressed": (lambda: archive(method=zipfile.ZIP_DEFLATED, data_0=bytes(2**22)), "compressed or encrypted"),
-    "encrypted": (lambda: _directory_field(8, "<H", 1), "compressed or encrypted"),
-    "size of a member": (lambda: _directory_field(20, "<L", 25), "compressed or encrypted"),
-    "size of 4 GiB": (lambda: _directory_field(24, "<L", 2**32 - 1), "compressed or encrypted"),
-    "offset of a member": (lambda: _directory_field(42, "<L", 3), "is not at the offset"),
-    "offset past the end": (lambda: _directory_field(42, "<L", 2**31), "is not at the offset"),
-    "length of a name": (lambda: _directory_field(28, "<H", 60_000), "expected a plain relative path"),
-    "another checksum": (lambda: _directory_field(16, "<L", 1), "does not match its checksum"),
     "checksum of the pickle": (
         lambda: _directory_field(16, "<L", 1, b"archive/data.pkl"),
         "data.pkl does not match its checksum",
@@ -338,39 +326,33 @@ def _outcome(path: Path) -> dict[str, object]:
 def read_all(seconds: int, room: int) -> None:
     """Reads every file in the current folder, and prints the outcomes as JSON.
 
-    Args:
-        seconds: The maximum processor time for all files together.
-        room: The maximum memory in bytes, in addition to the memory in use at the start.
+    In at most so many seconds of processor time for all files together, and so many bytes more than at the start.
     """
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     if sys.platform == "linux":
         taken = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (taken + room, taken + room))
-    outcomes = {path.name: _outcome(path) for path in sorted(Path.cwd().glob("*.bin"))}
-    print(json.dumps(outcomes))  # noqa: T201
+    print(json.dumps({path.name: _outcome(path) for path in sorted(Path.cwd().glob("*.bin"))}))  # noqa: T201
 
 
-@pytest.fixture(scope="module", params=[pytest.param(None, marks=pytest.mark.slow, id="limited")])
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """What came of the hostile files, read in one process whose memory and time are limited."""
-    folder = tmp_path_factory.mktemp("hostile")
+@pytest.mark.slow
+def test_a_hostile_file_is_refused_in_words_and_nothing_runs(tmp_path: Path) -> None:
+    """All in one process whose memory and time are limited."""
     for place, (make, _) in enumerate(HOSTILE.values()):
-        (folder / f"{place:03}.bin").write_bytes(make())
+        (tmp_path / f"{place:03}.bin").write_bytes(make())
     code = f"from {__name__} import read_all; read_all({int(SECONDS * len(HOSTILE))}, {ROOM})"
-    command = [sys.executable, "-c", code]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
-    assert not (folder / CANARY).exists()
-    return dict(zip(HOSTILE, json.loads(ran.stdout).values(), strict=True))
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_file_is_refused_in_words_and_nothing_runs(outcomes: dict[str, dict[str, Any]], name: str) -> None:
-    outcome = outcomes[name]
-    assert outcome["kind"] == "CheckpointError", outcome
-    assert HOSTILE[name][1] in outcome["message"] and len(outcome["message"]) < 1000
-    assert outcome["seconds"] < SECONDS
+    ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, check=True)
+    assert not (tmp_path / CANARY).exists()
+    outcomes = json.loads(ran.stdout)
+    assert len(outcomes) == len(HOSTILE)
+    wrong = {
+        name: outcome
+        for (name, (_, said)), outcome in zip(HOSTILE.items(), outcomes.values(), strict=True)
+        if outcome["kind"] != "CheckpointError" or said not in outcome["message"]
+        or len(outcome["message"]) >= 1000 or outcome["seconds"] >= SECONDS
+    }  # fmt: skip
+    assert not wrong
 
 
 def test_the_hostile_pickles_would_run_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -399,11 +381,6 @@ def test_a_truncated_file_is_refused(tmp_path: Path, make: Any) -> None:
     for size in range(len(whole)):
         with pytest.raises(CheckpointError, match=r"truncated|damaged"):
             reader.read_header(write(tmp_path, whole[:size]))
-
-
-def test_a_model_of_5000_tensors_is_read(tmp_path: Path) -> None:
-    many = [part for number in range(5000) for part in (text(f"encoder.layer.{number}.weight"), tensor())]
-    assert len(reader.read_header(write(tmp_path, archive(state(*many)))).tensors) == 5000
 
 
 def test_an_archive_of_more_than_4_gib_is_read(tmp_path: Path) -> None:
@@ -436,26 +413,24 @@ def test_a_file_that_changed_is_refused(tmp_path: Path) -> None:
         reader.load_arrays(path, header)
 
 
+def test_a_model_of_5000_tensors_is_read(tmp_path: Path) -> None:
+    many = [part for number in range(5000) for part in (text(f"encoder.layer.{number}.weight"), tensor())]
+    assert len(reader.read_header(write(tmp_path, archive(state(*many)))).tensors) == 5000
+
+
 def test_which_files_of_a_folder_are_read(tmp_path: Path) -> None:
     (tmp_path / "model.bin").write_bytes(archive())
     assert reader.read_headers(tmp_path) is None
     (tmp_path / "a.bin").write_bytes(archive())
     (tmp_path / "b.bin").write_bytes(archive(state(text("v"), tensor())))
-    index = tmp_path / reader.INDEX
-    index.write_text(json.dumps({"weight_map": {"w": "a.bin", "v": "b.bin"}}), encoding="utf-8")
-    headers = reader.read_headers(tmp_path)
-    assert headers is not None
-    assert [(path.name, list(header.tensors)) for path, header in headers.items()] == [
-        ("a.bin", ["w"]),
-        ("b.bin", ["v"]),
-    ]
+    (tmp_path / reader.INDEX).write_text(json.dumps({"weight_map": {"w": "a.bin", "v": "b.bin"}}), encoding="utf-8")
+    headers = reader.read_headers(tmp_path) or {}
+    assert [(path.name, *header.tensors) for path, header in headers.items()] == [("a.bin", "w"), ("b.bin", "v")]
     path = write(tmp_path, archive())
     assert list(reader.read_headers(tmp_path) or ()) == [path]
 
 
-@pytest.mark.parametrize(
-    "shard", ["../../etc/passwd", "/etc/passwd", "..", "", "a/b.bin", "missing.bin", "a\0b", "x" * 5000]
-)
+@together("shard", ["../../etc/passwd", "/etc/passwd", "..", "", "a/b.bin", "missing.bin", "a\0b", "x" * 5000])
 def test_an_index_that_points_elsewhere_is_refused(tmp_path: Path, shard: str) -> None:
     (tmp_path / reader.INDEX).write_text(json.dumps({"weight_map": {"w": shard}}), encoding="utf-8")
     with pytest.raises(CheckpointError, match=r"index\.json: (a )?shard"):
@@ -501,10 +476,14 @@ def _state_of_torch() -> dict[str, Any]:
     return found | {"quelle façon": torch.ones(1)}
 
 
-def _check_equal(path: Path, expected: dict[str, Any]) -> None:
-    import torch
-
-    header = reader.read_header(path)
+@pytest.mark.parametrize("protocol", [2, 4, 5])
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.slow
+def test_it_is_what_torch_loads(tmp_path: Path, zipped: bool, protocol: int) -> None:
+    torch = pytest.importorskip("torch")
+    path = tmp_path / reader.SINGLE
+    torch.save(_state_of_torch(), path, _use_new_zipfile_serialization=zipped, pickle_protocol=protocol)
+    expected, header = torch.load(path, weights_only=False), reader.read_header(path)
     arrays = reader.load_arrays(path, header)
     assert list(header.tensors) == list(expected)
     for name, theirs in expected.items():
@@ -515,16 +494,6 @@ def _check_equal(path: Path, expected: dict[str, Any]) -> None:
         assert np.array_equal(found, wide.detach().numpy())
 
 
-@pytest.mark.parametrize("protocol", [2, 4, 5])
-@pytest.mark.parametrize("zipped", [True, False])
-@pytest.mark.slow
-def test_it_is_what_torch_loads(tmp_path: Path, zipped: bool, protocol: int) -> None:
-    torch = pytest.importorskip("torch")
-    path = tmp_path / reader.SINGLE
-    torch.save(_state_of_torch(), path, _use_new_zipfile_serialization=zipped, pickle_protocol=protocol)
-    _check_equal(path, torch.load(path, weights_only=False))
-
-
 @pytest.mark.parametrize("zipped", [True, False])
 @pytest.mark.slow
 def test_the_state_of_a_module_is_read_and_the_module_is_not(tmp_path: Path, zipped: bool) -> None:
@@ -532,14 +501,17 @@ def test_the_state_of_a_module_is_read_and_the_module_is_not(tmp_path: Path, zip
     module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.LayerNorm(4))
     path = tmp_path / reader.SINGLE
     torch.save(module.state_dict(), path, _use_new_zipfile_serialization=zipped)
-    _check_equal(path, module.state_dict())
-    torch.save(module, path, _use_new_zipfile_serialization=zipped)
-    with pytest.raises(CheckpointError, match=r"names 'torch\.nn\.modules\.container\.Sequential'"):
-        reader.read_header(path)
-    torch.save({"epoch": 1, "state_dict": module.state_dict()}, path, _use_new_zipfile_serialization=zipped)
-    with pytest.raises(CheckpointError, match="'state_dict' is a OrderedDict"):
-        reader.read_header(path)
-    scripted = torch.jit.script(module)
-    torch.jit.save(scripted, str(path))
-    with pytest.raises(CheckpointError, match="TorchScript"):
-        reader.read_header(path)
+    assert {name: array.tolist() for name, array in loaded(path).items()} == {
+        name: array.tolist() for name, array in module.state_dict().items()
+    }
+    for value, said in (
+        (module, r"names 'torch\.nn\.modules\.container\.Sequential'"),
+        ({"epoch": 1, "state_dict": module.state_dict()}, "'state_dict' is a OrderedDict"),
+        (None, "TorchScript"),
+    ):
+        if value is None:
+            torch.jit.save(torch.jit.script(module), str(path))
+        else:
+            torch.save(value, path, _use_new_zipfile_serialization=zipped)
+        with pytest.raises(CheckpointError, match=said):
+            reader.read_header(path)
