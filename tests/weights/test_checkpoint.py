@@ -1,5 +1,6 @@
 """Model folders as they are found: spellings, parts, shards, dtypes; what does not fit is refused by name."""
 
+import functools
 import json
 import re
 from collections.abc import Mapping
@@ -49,11 +50,10 @@ def test_weights_in_another_dtype_take_little_more_memory_while_they_are_read(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(build, "_GROUP", 2**17, raising=False)
-    sizes = {"hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 512, "num_hidden_layers": 12}
-    own = {"embedding_size": 128, "layer_schedule": tuple(range(12))}
-    facts = {name: size for name, size in sizes.items() if name != "num_hidden_layers"}
-    tensors = tensors_of(random_network(tiny_config(**facts, **own), ()))
-    save(tmp_path, tensors, {**CONFIG, **sizes})
+    sizes = {"hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 512}
+    facts = tiny_config(**sizes, embedding_size=128, layer_schedule=tuple(range(12)))
+    tensors = tensors_of(random_network(facts, ()))
+    save(tmp_path, tensors, {**CONFIG, **sizes, "num_hidden_layers": 12})
     if kind == "torch":
         (tmp_path / "model.safetensors").unlink()
         (tmp_path / "pytorch_model.bin").write_bytes(saved(tensors))
@@ -64,47 +64,32 @@ def test_weights_in_another_dtype_take_little_more_memory_while_they_are_read(
     assert weights > 4_500_000 and mx.get_peak_memory() - before < 1.3 * weights
 
 
-def without(*beginnings: str) -> Arrays:
-    """The tensors but for those whose names begin so."""
-    return {name: array for name, array in TENSORS.items() if not name.startswith(beginnings)}
+FIRST, SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
 
 
-def bare(tensors: Mapping[str, mx.array]) -> Arrays:
-    return {name.removeprefix("bert."): array for name, array in tensors.items()}
-
-
-def old(tensors: Mapping[str, mx.array]) -> Arrays:
-    """The spelling of the first checkpoints."""
-    return {
-        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): array
-        for name, array in tensors.items()
-    }
-
-
-def shards(folder: Path, weight_map: Mapping[str, str], files: Mapping[str, Mapping[str, mx.array]]) -> Path:
-    """A folder of several files and their index."""
+def shards(folder: Path, *, both: bool = False, words: str | None = None, index: str | None = None) -> Path:
+    """A folder of two files and their index; both have the words, or these are said to be in another file."""
     save(folder, {})
     (folder / "model.safetensors").unlink()
-    for name, tensors in files.items():
-        mx.save_safetensors(str(folder / name), dict(tensors), {"format": "pt"})
-    index = {"metadata": {}, "weight_map": dict(weight_map)}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+    weight_map = {name: (FIRST, SECOND)[number % 2] for number, name in enumerate(TENSORS)}
+    for file in (FIRST, SECOND):
+        tensors = {name: TENSORS[name] for name in TENSORS if weight_map[name] == file or (both and name == WORDS)}
+        mx.save_safetensors(str(folder / file), tensors, {"format": "pt"})
+    weight_map[WORDS] = words or weight_map[WORDS]
+    index = index or json.dumps({"metadata": {}, "weight_map": weight_map})
+    (folder / "model.safetensors.index.json").write_text(index, encoding="utf-8")
     return folder
-
-
-def halves() -> tuple[dict[str, str], dict[str, Arrays]]:
-    """A weight map and the two files it is about."""
-    first, second = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
-    weight_map = {name: (first, second)[number % 2] for number, name in enumerate(TENSORS)}
-    return weight_map, {
-        file: {name: TENSORS[name] for name in TENSORS if weight_map[name] == file} for file in (first, second)
-    }
 
 
 @pytest.mark.parametrize("spelling", ["prefix", "bare", "old", "old and bare"])
 def test_every_spelling_of_the_names_loads_the_same_weights(tmp_path: Path, spelling: str) -> None:
-    tensors = old(TENSORS) if "old" in spelling else TENSORS
-    save(tmp_path, bare(tensors) if "bare" in spelling else tensors)
+    tensors = TENSORS
+    if "old" in spelling:  # as in the first checkpoints
+        old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+        tensors = {functools.reduce(lambda n, one: n.replace(*one), old.items(), n): tensors[n] for n in tensors}
+    if "bare" in spelling:
+        tensors = {name.removeprefix("bert."): array for name, array in tensors.items()}
+    save(tmp_path, tensors)
     assert_same(arrays_of(load(tmp_path)), arrays_of(NETWORK))
     assert open_checkpoint(tmp_path).parts == ("pooler", "masked_lm", "next_sentence")
 
@@ -121,15 +106,15 @@ def test_every_spelling_of_the_names_loads_the_same_weights(tmp_path: Path, spel
 def test_parts_that_are_not_there_are_not_built(
     tmp_path: Path, left_out: tuple[str, ...], parts: tuple[str, ...]
 ) -> None:
-    save(tmp_path, without(*left_out))
-    checkpoint, network = open_checkpoint(tmp_path), load(tmp_path)
+    tensors = {name: array for name, array in TENSORS.items() if not name.startswith(left_out)}
+    checkpoint, network = open_checkpoint(save(tmp_path, tensors)), load(tmp_path)
     assert checkpoint.parts == parts and checkpoint.config.pooler == ("pooler" in parts)
     assert tuple(network.heads) == tuple(part for part in parts if part != "pooler")
-    wanted = arrays_of(NETWORK)
-    found = arrays_of(network)
+    wanted, found = arrays_of(NETWORK), arrays_of(network)
     assert ("encoder.pooler.dense.weight" in found) == ("pooler" in parts)
     assert_same(found, {name: wanted[name] for name in found})
-    assert to_theirs(checkpoint.family, checkpoint.config, found).keys() <= without(*left_out).keys() | bare(TENSORS)
+    prefix = "" if network.heads else "bert."
+    assert {prefix + name for name in to_theirs(checkpoint.family, checkpoint.config, found)} <= tensors.keys()
 
 
 def test_buffers_and_heads_of_other_tasks_are_listed_as_not_used(tmp_path: Path) -> None:
@@ -154,44 +139,32 @@ def test_a_decoder_that_differs_is_run(tmp_path: Path, copy: str, original: str)
 
 
 def test_shards_load_as_one_file_does(tmp_path: Path) -> None:
-    assert_same(arrays_of(load(shards(tmp_path, *halves()))), arrays_of(NETWORK))
+    assert_same(arrays_of(load(shards(tmp_path))), arrays_of(NETWORK))
 
 
-def test_a_missing_shard_is_refused_by_name(tmp_path: Path) -> None:
-    weight_map, files = halves()
-    shards(tmp_path, weight_map, files)
-    (tmp_path / min(files)).unlink()
-    with pytest.raises(CheckpointError, match=f"'{min(files)}'"):
-        open_checkpoint(tmp_path)
-
-
-@pytest.mark.parametrize("shard", ["../x", "/x.safetensors", "inner/x.safetensors", ".", ".."])
-def test_an_index_that_points_out_of_the_folder_is_refused(tmp_path: Path, shard: str) -> None:
-    weight_map, files = halves()
-    shards(tmp_path / "model", weight_map | {WORDS: shard}, files)
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        *(({"words": name}, "shard") for name in ("../x", "/x.safetensors", "inner/x.safetensors", ".", "..")),
+        ({"words": "missing.safetensors"}, "'missing.safetensors'"),
+        ({"both": True}, f"{WORDS}' is also in "),
+        *(
+            ({"index": content}, r"model\.safetensors\.index\.json")
+            for content in ('{"weight_map": {}}', '{"weight_map": []}', "{}", "[]", "{")
+        ),
+    ],
+)
+def test_shards_that_do_not_fit_their_index_are_refused_by_name(
+    tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
     mx.save_safetensors(str(tmp_path / "x.safetensors"), {WORDS: TENSORS[WORDS]})
     (tmp_path / "x.safetensors").rename(tmp_path / "x")
-    with pytest.raises(CheckpointError, match="shard"):
-        open_checkpoint(tmp_path / "model")
+    with pytest.raises(CheckpointError, match=said):
+        open_checkpoint(shards(tmp_path / "model", **changes))
 
 
-def test_a_tensor_in_two_shards_is_refused_by_name(tmp_path: Path) -> None:
-    weight_map, files = halves()
-    both = {file: tensors | {WORDS: TENSORS[WORDS]} for file, tensors in files.items()}
-    with pytest.raises(CheckpointError, match=f"{WORDS}' is also in "):
-        open_checkpoint(shards(tmp_path, weight_map, both))
-
-
-@pytest.mark.parametrize("content", ['{"weight_map": {}}', '{"weight_map": []}', "{}", "[]", "{"])
-def test_a_damaged_index_is_refused(tmp_path: Path, content: str) -> None:
-    shards(tmp_path, *halves())
-    (tmp_path / "model.safetensors.index.json").write_text(content, encoding="utf-8")
-    with pytest.raises(CheckpointError, match=r"model\.safetensors\.index\.json"):
-        open_checkpoint(tmp_path)
-
-
-@pytest.mark.parametrize("computed", [mx.float32, mx.float16, mx.bfloat16], ids=str)
-@pytest.mark.parametrize("stored", [mx.float32, mx.float16, mx.bfloat16], ids=str)
+@together("computed", [mx.float32, mx.float16, mx.bfloat16])
+@together("stored", [mx.float32, mx.float16, mx.bfloat16])
 def test_every_dtype_loads_as_every_other(tmp_path: Path, stored: mx.Dtype, computed: mx.Dtype) -> None:
     save(tmp_path, {name: array.astype(stored) for name, array in TENSORS.items()})
     wanted = {name: array.astype(stored).astype(computed) for name, array in arrays_of(NETWORK).items()}
@@ -259,8 +232,7 @@ def test_more_layers_than_tensors_are_refused_before_a_network_is_made(
     ],
 )
 def test_a_folder_without_weights_that_are_read_is_refused(tmp_path: Path, name: str, message: str, hint: str) -> None:
-    save(tmp_path, {})
-    (tmp_path / "model.safetensors").rename(tmp_path / name)
+    (save(tmp_path) / "model.safetensors").rename(tmp_path / name)
     with pytest.raises(CheckpointError, match=message) as caught:
         open_checkpoint(tmp_path)
     assert hint in (caught.value.hint or "")
@@ -285,7 +257,7 @@ def test_eight_bits_are_right_to_half_a_step(tmp_path: Path) -> None:
 NORM = "bert.embeddings.LayerNorm.weight"
 
 
-@pytest.mark.parametrize(
+@together(
     ("changed", "message"),
     [
         ({f"{WORDS}_scale": None}, f"'{WORDS}' are missing"),
@@ -294,20 +266,16 @@ NORM = "bert.embeddings.LayerNorm.weight"
         ({NORM: mx.ones((12,), mx.int8), f"{NORM}_scale": mx.ones((12,))}, f"'{NORM}' has shape .* a matrix"),
         ({NORM: mx.array(1, mx.int8), f"{NORM}_scale": mx.array(1.0)}, f"'{NORM}' has shape .* a matrix"),
         ({f"{NORM}_scale": mx.ones((12,))}, f"tensor '{NORM}_scale'"),
+        ({}, "stored as 'int3'"),
     ],
-    ids=["missing", "too few", "no floats", "a vector", "a number", "no matrix of"],
 )
 def test_eight_bits_without_fitting_scales_are_refused(
     tmp_path: Path, changed: Mapping[str, mx.array | None], message: str
 ) -> None:
     packed: dict[str, mx.array | None] = {**quantized.pack(TENSORS), **changed}
+    tensors = {name: array for name, array in packed.items() if array is not None}
     with pytest.raises(CheckpointError, match=message):
-        open_checkpoint(_packed(tmp_path, {name: array for name, array in packed.items() if array is not None}))
-
-
-def test_weights_that_are_stored_in_an_unknown_way_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="stored as 'int3'"):
-        open_checkpoint(_packed(tmp_path, quantized.pack(TENSORS), "int3"))
+        open_checkpoint(_packed(tmp_path, tensors, quantized.STORAGE if changed else "int3"))
 
 
 def test_a_decoder_that_is_said_not_to_be_tied_must_be_there(tmp_path: Path) -> None:

@@ -25,14 +25,8 @@ OF_QWEN = {"use_sliding_window": False, "max_window_layers": 2}
 CODE = {"AutoConfig": "configuration_jina_embeddings_v5.JinaEmbeddingsV5Config"}
 
 
-def _update(matrix: mx.array, seed: int) -> tuple[mx.array, mx.array]:
-    """A and B of an adapter of a matrix."""
-    rows, columns = matrix.shape
-    keys = mx.random.split(mx.random.key(seed))
-    return mx.random.normal((RANK, columns), key=keys[0]), mx.random.normal((rows, RANK), key=keys[1])
-
-
-def _write_adapter(folder: Path, updates: dict[str, tuple[mx.array, mx.array]]) -> None:
+def _write_adapter(folder: Path, matrices: dict[str, mx.array], seed: int) -> None:
+    """A and B of an adapter, for each matrix."""
     folder.mkdir(parents=True)
     settings = {
         "peft_type": "LORA", "task_type": "FEATURE_EXTRACTION", "r": RANK, "lora_alpha": ALPHA, "bias": "none",
@@ -41,11 +35,11 @@ def _write_adapter(folder: Path, updates: dict[str, tuple[mx.array, mx.array]]) 
         "corda_config": None, "eva_config": None, "loftq_config": {}, "trainable_token_indices": None,
     }  # fmt: skip
     write_json(folder / "adapter_config.json", settings)
-    stored = {
-        f"base_model.model.{name}.lora_{letter}.weight": array
-        for name, pair in updates.items()
-        for letter, array in zip("AB", pair, strict=True)
-    }
+    stored = {}
+    for place, (name, matrix) in enumerate(matrices.items()):
+        (rows, columns), keys = matrix.shape, mx.random.split(mx.random.key(seed + place))
+        for letter, shape, key in zip("AB", ((RANK, columns), (rows, RANK)), keys, strict=True):
+            stored[f"base_model.model.{name}.lora_{letter}.weight"] = mx.random.normal(shape, key=key)
     mx.save_safetensors(str(folder / "adapter_model.safetensors"), stored)
 
 
@@ -61,7 +55,7 @@ def folder(family: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     own = {"model_type": "jina_embeddings_v5", "architectures": ["JinaEmbeddingsV5Model"], "task_names": TASKS}
     change_config(folder, **own, auto_map=CODE, **(OF_QWEN if family == "qwen3" else {}))
     module = {"idx": 0, "name": "transformer", "path": "", "type": "custom_st.Transformer"}
-    (folder / "modules.json").write_text(json.dumps([module | {"kwargs": ["task", "truncate_dim"]}]))
+    write_json(folder / "modules.json", [module | {"kwargs": ["task", "truncate_dim"]}])
     named = {"prompts": PROMPTS, "default_prompt_name": "document", "similarity_fn_name": "cosine"}
     write_json(folder / "config_sentence_transformers.json", named)
     matrices = {
@@ -70,48 +64,34 @@ def folder(family: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
         if name.endswith("_proj.weight")
     }
     for number, task in enumerate(TASKS):
-        updates = {name: _update(matrix, 100 * number + place) for place, (name, matrix) in enumerate(matrices.items())}
-        _write_adapter(folder / "adapters" / task, updates)
+        _write_adapter(folder / "adapters" / task, matrices, 100 * number)
     return folder
 
 
-def _merged(folder: Path, family: str, task: str, target: Path) -> Path:
-    """The model with one adapter, merged by hand, as its authors publish merged models."""
-    add_vocabulary(write_model(family, "Model", target))
-    stored = arrays(folder / "adapters" / task / "adapter_model.safetensors")
-    tensors = tensors_in(folder)
-    for name in tensors:
-        a, b = (
-            stored.get(f"base_model.model.{name.removesuffix('.weight').removeprefix('model.')}.lora_{one}.weight")
-            for one in "AB"
-        )
-        if a is not None and b is not None:
-            tensors[name] = tensors[name] + ALPHA / RANK * (b @ a)
-    return write_tensors(target, tensors)
-
-
-def _vectors(model: mlxbert.Model, prompt: str = "") -> Any:
-    found = mlxbert.embed(model, [prompt + text for text in TEXTS], pooling="last_token", normalize=True)
-    return np.asarray(found)
-
-
-@pytest.mark.parametrize("task", TASKS[:2])
-def test_an_adapter_gives_the_vectors_of_the_merged_model(task: str, family: str, folder: Path, tmp_path: Path) -> None:
-    merged = mlxbert.load(_merged(folder, family, task, tmp_path / "merged"), dtype="float32")
-    model = mlxbert.load(folder, adapter=task, dtype="float32", task="embed")
-    assert model.config.positions == merged.config.positions
-    cases: list[tuple[dict[str, Any], str]] = [
-        ({}, "dog "), ({"kind": "query"}, "cat "), ({"prompt_name": "query"}, "cat "),
-    ]  # fmt: skip
-    for given, prompt in cases:
-        found = np.asarray(mlxbert.embed(model, TEXTS, **given))
-        assert np.abs(found - _vectors(merged, prompt)).max() < 2e-5, given
-
-
-def test_adapters_differ(folder: Path) -> None:
-    found = [mlxbert.embed(mlxbert.load(folder, adapter=task, dtype="float32"), TEXTS) for task in TASKS]
-    for number, one in enumerate(found):
-        assert all(np.abs(one - other).max() > 1e-2 for other in found[:number])
+def test_an_adapter_gives_the_vectors_of_the_merged_model(family: str, folder: Path, tmp_path: Path) -> None:
+    """Merged by hand, as its authors publish merged models; adapters differ."""
+    add_vocabulary(write_model(family, "Model", tmp_path))
+    seen = []
+    for task in TASKS[:2]:
+        stored, tensors = arrays(folder / "adapters" / task / "adapter_model.safetensors"), tensors_in(folder)
+        for name in tensors:
+            stem = f"base_model.model.{name.removesuffix('.weight').removeprefix('model.')}.lora_"
+            if f"{stem}A.weight" in stored:
+                update = stored[f"{stem}B.weight"] @ stored[f"{stem}A.weight"]
+                tensors[name] = tensors[name] + ALPHA / RANK * update
+        merged = mlxbert.load(write_tensors(tmp_path, tensors), dtype="float32")
+        model = mlxbert.load(folder, adapter=task, dtype="float32", task="embed")
+        assert model.config.positions == merged.config.positions
+        given: list[tuple[dict[str, Any], str]] = [
+            ({}, "dog "), ({"kind": "query"}, "cat "), ({"prompt_name": "query"}, "cat "),
+        ]  # fmt: skip
+        for options, prompt in given:
+            found = np.asarray(mlxbert.embed(model, TEXTS, **options))
+            texts = [prompt + text for text in TEXTS]
+            wanted = np.asarray(mlxbert.embed(merged, texts, pooling="last_token", normalize=True))
+            assert np.abs(found - wanted).max() < 2e-5, options
+        seen.append(found)
+    assert np.abs(seen[0] - seen[1]).max() > 1e-2
 
 
 def test_without_an_adapter_there_are_no_vectors(folder: Path) -> None:
@@ -126,24 +106,19 @@ def test_without_an_adapter_there_are_no_vectors(folder: Path) -> None:
         mlxbert.load(folder, adapter="separation", offline=True)
 
 
-@pytest.mark.parametrize("how", [pytest.param("convert", marks=needs("export")), "save"])
-def test_what_is_written_is_a_plain_model_with_the_same_vectors(
-    how: str, family: str, folder: Path, tmp_path: Path
-) -> None:
-    model, target = mlxbert.load(folder, adapter="clustering", dtype="float32"), tmp_path / "written"
-    if how == "convert":
-        assert mlxbert.convert(folder, target, adapter="clustering").difference.agree
-    else:
-        mlxbert.save(model, target)
-    config = read_config(target)
-    assert (config["model_type"], config["architectures"]) == (family, [MERGED[family]])
-    assert not {"auto_map", "task_names"} & config.keys() and not (target / "adapters").exists()
-    assert [module["type"].rpartition(".")[2] for module in json.loads((target / "modules.json").read_text())] == [
-        "Transformer", "Pooling", "Normalize",
-    ]  # fmt: skip
-    again = mlxbert.load(target, dtype="float32")
-    for kind in (None, "query"):
-        assert np.array_equal(mlxbert.embed(again, TEXTS, kind=kind), mlxbert.embed(model, TEXTS, kind=kind))
+@needs("export")
+def test_what_is_written_is_a_plain_model_with_the_same_vectors(family: str, folder: Path, tmp_path: Path) -> None:
+    model = mlxbert.load(folder, adapter="clustering", dtype="float32")
+    assert mlxbert.convert(folder, tmp_path / "converted", adapter="clustering").difference.agree
+    for target in (tmp_path / "converted", mlxbert.save(model, tmp_path / "saved")):
+        config = read_config(target)
+        assert (config["model_type"], config["architectures"]) == (family, [MERGED[family]])
+        assert not {"auto_map", "task_names"} & config.keys() and not (target / "adapters").exists()
+        modules = [module["type"].rpartition(".")[2] for module in json.loads((target / "modules.json").read_text())]
+        assert modules == ["Transformer", "Pooling", "Normalize"]
+        again = mlxbert.load(target, dtype="float32")
+        for kind in (None, "query"):
+            assert np.array_equal(mlxbert.embed(again, TEXTS, kind=kind), mlxbert.embed(model, TEXTS, kind=kind))
 
 
 @pytest.mark.slow
