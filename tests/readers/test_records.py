@@ -1,13 +1,18 @@
 """Records from Python: .parquet, .gz, files and paths; the text formats are tested through the command line as well."""
 
+import csv
 import datetime
 import gc
 import gzip
 import io
 import json
+import logging
+import lzma
 import os
 import sys
+import tempfile
 import threading
+import tracemalloc
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -17,9 +22,12 @@ import pytest
 
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.other_libraries import install_command
+from mlxbert.readers import json_records
 from mlxbert.readers.formats import FormatName, read_records
 from mlxbert.readers.input_files import InputFile
+from mlxbert.readers.pipes import LONGEST, as_it_comes, first_line
 from mlxbert.readers.stream import Record, RecordStream
+from mlxbert.readers.text_lines import Lines, read_text
 from tests.helpers.cases import together
 from tests.helpers.rooms import needs
 
@@ -82,82 +90,81 @@ def test_two_names_give_pairs_in_their_order(tmp_path: Path) -> None:
     assert contents(read_records(write(tmp_path / "a.txt", b"the\n"), "x")) == ["the"]
 
 
-def test_an_open_file_is_read_as_the_format_says_and_stays_open() -> None:
-    file = io.BytesIO(b"text\nthe\n")
-    records = read_records(file, format="csv", name="memory")
-    assert (records.name, records.files, records.size) == ("memory", (), None)
-    assert contents(records) == ["the"]
-    assert not file.closed
+GZIP = gzip.compress(b"the\n" * 9, mtime=0)
+Case = tuple[str, bytes | None, dict[str, Any], str, str]
+REFUSED: list[Case] = [
+    # name, content, arguments, what the message has, what the hint has
+    ("in.data", b"the\n", {}, "'.data'", "format='jsonl'"),
+    ("in.parquet.gz", b"the\n", {}, "'.gz'", ""),
+    ("in", b"the\n", {}, "''", ""),
+    ("in.txt", b"the\n", {"text": "a", "pair": "b"}, "a and b", ""),
+    ("in.txt", b"the\n", {"format": "xml"}, "'xml'", ""),
+    *((name, None, {}, "(No such file", "") for name in ("none.txt", "none", "none.data")),
+    ("a\0b.txt", None, {}, "null", ""),
+    ("note.txt", None, {}, "", "a file with a similar name is {}/notes.txt"),
+    ("nothere.txt", None, {}, "", "check the path, because {} has no file with this name"),
+    ("no/notes.txt", None, {}, "", "the folder {}/no does not exist"),
+    ("", None, {}, "is a folder", "open_index"),
+    ("notes.md", b"a\n", {}, "", "format='txt'"),
+    ("in.csv", b"te\xe9xt\nthe\n", {}, "line 1: byte 0xe9", "encoding='latin-1'"),  # no line could be used
+    ("in.csv", "text\nthe\n".encode("utf-16"), {}, "line 1: the file begins like UTF-16", "iconv"),
+    ("in.csv", GZIP, {}, "line 1: the file begins like gzip", ".gz"),
+    ("in.txt.gz", b"the\n", {}, "{}/in.txt.gz: cannot be read (damaged gzip data: Not a gzipped file", ""),
+    ("in.txt.gz", GZIP[:-9], {}, "damaged gzip data", ""),
+    ("in.txt.gz", GZIP[:-8] + bytes(8), {}, "damaged gzip data: CRC", ""),
+    ("in.txt.gz", GZIP[:10] + b"\xff" * 20, {}, "damaged gzip data", ""),
+    ("in.json", b'[{"text": "the"},\n{"text" 1}]', {}, "line 2 column 9", ""),
+    ("in.json", b'[{"text": "the"} {"text": "cat"}]', {}, "line 1 column 18", ""),
+    ("in.json", b'[{"text": "the"}', {}, "line 1 column 17", ""),
+    ("in.json", b'[{"text": "the"}] x', {}, "line 1 column 19", ""),
+    ("in.json", b"[" * 10**5, {}, "{}/in.json: the input is not valid JSON", ""),
+    ("in.json", b"", {}, "not valid JSON", ""),
+    ("in.json", b'[{"text": "a", "n": ' + b"1" * 5000 + b"}]", {}, "a number has 5,000 digits", ""),
+    ("in.json", b'{"text": "the"}', {}, "the content is an object, expected a JSON array", ""),
+    ("in.json", b'[\n{"text": "\xe9"}]', {}, "line 2: byte 0xe9 at offset 12", ""),
+    ("in.json", b'[{"text": "the\0"}]', {}, "line 1: the byte at offset 14 is zero", ""),
+    *(
+        ("in.txt", b"the\n", {"encoding": name}, "`encoding` is", "encoding='latin-1'")
+        for name in ("nope", "rot13", "hex", "idna", "undefined", "a\0b", "", "\ud800", 3)
+    ),
+    *(
+        ("in.txt", "the\n".encode(name), {"encoding": name}, "ASCII", "iconv")
+        for name in ("utf-16", "utf-16-le", "utf-32", "cp037")
+    ),
+]
 
 
-def test_a_path_is_closed_at_the_end(tmp_path: Path) -> None:
+@together("name,content,how,said,hint", REFUSED)
+def test_what_cannot_be_read_is_refused_with_what_would_help(
+    name: str, content: bytes | None, how: dict[str, Any], said: str, hint: str, tmp_path: Path
+) -> None:
+    folder = Path(tempfile.mkdtemp(dir=tmp_path))
+    (folder / "notes.txt").write_bytes(b"a\n")
+    if content is not None:
+        (folder / name).write_bytes(content)
+    with pytest.raises(MlxbertError) as caught:
+        list(read_records(folder / name, **how))
+    assert said.replace("{}", str(folder)) in caught.value.message
+    assert hint.replace("{}", str(folder)) in (caught.value.hint or "")
+
+
+def test_files_that_it_opened_are_closed_and_others_stay_open(tmp_path: Path) -> None:
     path = write(tmp_path / "in.txt", b"the\ncat\n")
     records = read_records(path)
     (file,) = records.files
     assert isinstance(file, InputFile) and not file.closed
     assert contents(records) == ["the", "cat"]
     assert file.closed
-
-
-def test_a_path_that_nobody_reads_is_closed(tmp_path: Path) -> None:
-    (file,) = read_records(write(tmp_path / "in.txt", b"the\n")).files
+    (file,) = read_records(path).files  # nobody reads it
     gc.collect()
     assert isinstance(file, InputFile) and file.closed
+    given = io.BytesIO(b"text\nthe\n")
+    records = read_records(given, format="csv", name="memory")
+    assert (records.name, records.files, records.size) == ("memory", (), None)
+    assert contents(records) == ["the"] and not given.closed
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "said"),
-    [
-        ("in.data", {}, "'.data'"),
-        ("in.parquet.gz", {}, "'.gz'"),
-        ("in", {}, "''"),
-        ("in.txt", {"text": "a", "pair": "b"}, "a and b"),
-        ("in.txt", {"format": "xml"}, "'xml'"),
-    ],
-)
-def test_arguments_that_fit_no_file_are_refused(
-    tmp_path: Path, name: str, arguments: dict[str, Any], said: str
-) -> None:
-    with pytest.raises(ArgumentError, match=said):
-        read_records(write(tmp_path / name, b"the\n"), **arguments)
-
-
-def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"none\.txt.*\(No such file"):
-        read_records(tmp_path / "none.txt")
-    with pytest.raises(InputError, match="null"):
-        read_records("a\0b.txt")
-
-
-@pytest.mark.parametrize("name", ["none", "none.data"])
-def test_a_file_that_is_not_there_is_missing_whatever_its_ending(name: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=rf"{name}.*\(No such file"):
-        read_records(tmp_path / name)
-
-
-@pytest.mark.parametrize(("name", "hint"), [
-    ("note.txt", "a file with a similar name is {}/notes.txt"),
-    ("nothere.txt", "check the path, because {} has no file with this name"),
-    ("no/notes.txt", "the folder {}/no does not exist"),
-])  # fmt: skip
-def test_a_missing_file_has_a_hint(name: str, hint: str, tmp_path: Path) -> None:
-    write(tmp_path / "notes.txt", b"a\n")
-    with pytest.raises(InputError) as caught:
-        read_records(tmp_path / name)
-    assert caught.value.hint == hint.format(tmp_path)
-
-
-def test_a_folder_and_a_file_of_notes_have_a_hint(tmp_path: Path) -> None:
-    for given, hint in ((tmp_path, "open_index"), (write(tmp_path / "notes.md", b"a\n"), "format='txt'")):
-        with pytest.raises(ArgumentError) as caught:
-            read_records(given)
-        assert caught.value.hint and hint in caught.value.hint
-
-
-def test_hints_name_arguments(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError) as caught:
-        read_records(write(tmp_path / "in.data", b""))
-    assert caught.value.hint and "format='jsonl'" in caught.value.hint
+def test_a_record_without_the_field_has_a_hint(tmp_path: Path) -> None:
     (record,) = read_records(write(tmp_path / "in.jsonl", b'{"body": "the"}\n'))
     problem = record.problem
     assert problem and problem.hint and "text=" in problem.hint
@@ -189,23 +196,6 @@ def test_a_compressed_file_may_have_several_members_and_be_a_pipe(tmp_path: Path
     writer.join()
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"the\n", "damaged gzip data: Not a gzipped file"),
-        (gzip.compress(b"the\n" * 99, mtime=0)[:-9], "damaged gzip data"),
-        (gzip.compress(b"the\n", mtime=0)[:-8] + bytes(8), "damaged gzip data: CRC"),
-        (gzip.compress(b"the\n", mtime=0)[:10] + b"\xff" * 20, "damaged gzip data"),
-    ],
-)
-def test_a_damaged_compressed_file_is_named_with_the_reason(tmp_path: Path, content: bytes, said: str) -> None:
-    path = tmp_path / "in.txt.gz"
-    path.write_bytes(content)
-    with pytest.raises(InputError) as caught:
-        list(read_records(path))
-    assert caught.value.message.startswith(f"{path}: ") and said in caught.value.message
-
-
 def test_columns_of_a_parquet_are_streamed_by_rows(tmp_path: Path) -> None:
     texts = [f"line {number}\nof text" for number in range(3000)]
     columns = {"n": list(range(3000)), "text": texts, "b.c": [str(number) for number in range(3000)]}
@@ -230,6 +220,8 @@ def test_every_type_of_string_of_a_parquet_is_read(tmp_path: Path) -> None:
     for kind in (pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())):
         path = write_table(tmp_path / "in.parquet", {"text": pa.array(texts).cast(kind)})
         assert contents(read_records(path)) == texts
+        records = read_records(write_table(tmp_path / "in.parquet", {"text": pa.array([], kind)}))
+        assert (list(records), records.done) == ([], 0)
 
 
 def test_values_of_a_parquet_that_are_not_texts_fail_in_their_place(tmp_path: Path) -> None:
@@ -240,13 +232,6 @@ def test_values_of_a_parquet_that_are_not_texts_fail_in_their_place(tmp_path: Pa
     assert contents(read_records(path))[::2] == ["the", "cat"]
     assert failures(read_records(path)) == ["column 'text' is null, expected a string"]
     assert failures(read_records(path, "b")) == ["column 'b': byte 0xe9 is not UTF-8"]
-
-
-def test_a_parquet_without_rows_has_no_records(tmp_path: Path) -> None:
-    pa = pytest.importorskip("pyarrow")
-    path = write_table(tmp_path / "in.parquet", {"text": pa.array([], pa.string())})
-    records = read_records(path)
-    assert (list(records), records.done) == ([], 0)
 
 
 def test_a_column_that_is_missing_or_no_text_is_refused_at_once(tmp_path: Path) -> None:
@@ -310,44 +295,28 @@ def test_without_pyarrow_a_parquet_is_refused_with_a_hint(tmp_path: Path) -> Non
     assert caught.value.hint == install_command("parquet")
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "problem"),
+@together(
+    "name,content,encoding,problem",
     [
-        ("in.txt", b"the\nc\xe9t\ndog\n", "line 2: byte 0xe9 at offset 5 is not UTF-8"),
-        ("in.txt.gz", b"the\ncat\0\ndog\n", "line 2: the byte at offset 7 is zero"),
-        ("in.jsonl", b'{"text": "the"}\n{"text": "\xff"}\n{"text": "dog"}\n', "line 2: byte 0xff"),
-        ("in.csv", b'n,text\n1,the\n"\0\n\xe9",cat\n3,dog\n', "line 3: the byte at offset 14 is zero"),
-        ("in.tsv", b"text\tn\nthe\t1\ncat\t\xe9\ndog\t3\n", "line 3: byte 0xe9"),
+        ("in.txt", b"the\nc\xe9t\ndog\n", "utf-8", "line 2: byte 0xe9 at offset 5 is not UTF-8"),
+        ("in.txt", b"the\nc\x81t\ndog\n", "cp1252", "line 2: byte 0x81 at offset 5 is not CP1252"),
+        ("in.txt.gz", b"the\ncat\0\ndog\n", "utf-8", "line 2: the byte at offset 7 is zero"),
+        ("in.txt.gz", b"the\na\0\ndog\n", "latin-1", "line 2: the byte at offset 5 is zero"),
+        ("in.jsonl", b'{"text": "the"}\n{"text": "\xff"}\n{"text": "dog"}\n', "utf-8", "line 2: byte 0xff"),
+        ("in.csv", b'n,text\n1,the\n"\0\n\xe9",cat\n3,dog\n', "utf-8", "line 3: the byte at offset 14 is zero"),
+        ("in.tsv", b"text\tn\nthe\t1\ncat\t\xe9\ndog\t3\n", "utf-8", "line 3: byte 0xe9"),
     ],
 )
-def test_a_damaged_line_is_a_bad_record_in_its_place(tmp_path: Path, name: str, content: bytes, problem: str) -> None:
-    records = [*read_records(write(tmp_path / name, content))]
+def test_a_damaged_line_is_a_bad_record_in_its_place(
+    tmp_path: Path, name: str, content: bytes, encoding: str, problem: str
+) -> None:
+    records = [*read_records(write(tmp_path / name, content), encoding=encoding)]
     first, bad, last = contents(records)
     assert (first, last) == ("the", "dog")
     assert records[1].place == problem.partition(":")[0] and not records[1].text
     assert isinstance(bad, InputError) and bad.message.startswith(problem)
-    assert bad.hint and ("iconv" if "zero" in problem else "encoding='latin-1'") in bad.hint
-
-
-@pytest.mark.parametrize(
-    ("content", "said", "hint"),
-    [
-        (b"te\xe9xt\nthe\n", "line 1: byte 0xe9", "encoding='latin-1'"),
-        ("text\nthe\n".encode("utf-16"), "line 1: the file begins like UTF-16", "iconv"),
-        (gzip.compress(b"text\nthe\n", mtime=0), "line 1: the file begins like gzip", ".gz"),
-    ],
-)
-def test_a_file_of_which_no_line_could_be_used_is_refused(tmp_path: Path, content: bytes, said: str, hint: str) -> None:
-    path = tmp_path / "in.csv"
-    path.write_bytes(content)
-    with pytest.raises(InputError, match=said) as caught:
-        list(read_records(path))
-    assert caught.value.hint and hint in caught.value.hint
-
-
-def test_a_folder_in_place_of_a_file_is_said(tmp_path: Path) -> None:
-    with pytest.raises(MlxbertError, match="is a folder"):
-        contents(read_records(str(tmp_path)))
+    if encoding == "utf-8":
+        assert bad.hint and ("iconv" if "zero" in problem else "encoding='latin-1'") in bad.hint
 
 
 def test_columns_of_a_table_without_a_header_are_numbered(tmp_path: Path) -> None:
@@ -363,9 +332,6 @@ def test_columns_of_a_table_without_a_header_are_numbered(tmp_path: Path) -> Non
     assert caught.value.hint and "text=" in caught.value.hint
     with pytest.raises(ArgumentError, match="jsonl"):
         read_records(write(tmp_path / "in.jsonl", b"{}"), header=False)
-
-
-def test_the_first_row_without_a_header_has_its_line(tmp_path: Path) -> None:
     path = write(tmp_path / "in.csv", b"\n\nthe,cat\nsat\n")
     assert [one.place for one in read_records(path, "1", header=False)] == ["line 3", "line 4"]
 
@@ -419,3 +385,287 @@ def test_ndjson_is_another_name_of_jsonl(tmp_path: Path) -> None:
         records = read_records(path)
         assert records.read_as[0] == FormatName.jsonl and contents(records) == ["the", "cat"]
     assert kind_of("a/in.ndjson.xz", b"") == RECORDS
+
+
+OBJECTS: list[dict[str, Any]] = [{"text": "the", "id": 1}, {"text": "cat\n", "more": [None, {"a": 0.5}]}]
+
+
+@together("indent,ending", [(None, ""), (2, ".gz")])
+def test_an_array_is_read_as_records(tmp_path: Path, indent: int | None, ending: str) -> None:
+    raw = b"\xef\xbb\xbf" + json.dumps(OBJECTS, indent=indent).encode()
+    path = write(tmp_path / f"in.json{ending}", raw)
+    rows = whole_records(path)
+    assert [dict(row.values) for row in rows] == OBJECTS
+    assert [row.where for row in rows] == [f"{path}, record 1", f"{path}, record 2"]
+    records = [*read_records(path, keep=["id"])]
+    assert [(one.text, one.values["id"], one.place) for one in records] == [
+        ("the", 1, "record 1"), ("cat\n", None, "record 2"),
+    ]  # fmt: skip
+
+
+def test_records_that_are_none_fail_in_their_place() -> None:
+    raw = io.BytesIO(b'[{"text": "the"}, 3, {"body": "x"}, {"text": 1}, {"text": "cat"}]')
+    first, number, without, other, last = contents(read_records(raw, format="json"))
+    assert (first, last) == ("the", "cat")
+    for problem, said in ((number, "the record is a number"), (without, "no field 'text'"), (other, "is a number")):
+        assert isinstance(problem, InputError) and said in problem.message
+    raw.seek(0)
+    with pytest.raises(InputError, match=r"record 2: the record is a number, expected a JSON object"):
+        whole_records(raw, format="json")
+
+
+def test_json_has_a_limit_with_a_way_out() -> None:
+    raw = b'[{"text": "the"},\n{"text": "cat"}]'
+    with mock.patch.object(json_records, "_MAX_SIZE", 20), pytest.raises(InputError, match="more than 20") as caught:
+        list(read_records(io.BytesIO(raw), format="json"))
+    assert caught.value.hint and "jq" in caught.value.hint
+    with mock.patch.object(json_records, "_MAX_SIZE", len(raw)):
+        assert contents(read_records(io.BytesIO(raw), format="json")) == ["the", "cat"]
+
+
+@needs("train")
+def test_corpora_may_be_arrays(tmp_path: Path) -> None:
+    from mlxbert.train.pretraining.corpus.documents import DocumentReader, check_files
+
+    raw = '[{"text": "Café. Yes."}, {"text": "No."}]'.encode("latin-1")
+    files = check_files([write(tmp_path / "in.json.gz", raw)], "text", "blank")
+    parts = DocumentReader(files, encoding="latin-1")
+    assert [[sentence.strip() for sentence in part.sentences] for part in parts] == [["Café.", "Yes."], ["No."]]
+
+
+ACCENTED = ["café", "naïve", "the"]
+IN_ENCODINGS = {
+    "in.txt": "\n".join(ACCENTED),
+    "in.txt.gz": "\n".join(ACCENTED),
+    "in.csv": "text\r\n" + "\r\n".join(f'"{text}"' for text in ACCENTED),
+    "in.tsv": "text\n" + "\n".join(ACCENTED),
+    "in.jsonl": "\n".join(f'{{"text": "{text}"}}' for text in ACCENTED),
+    "in.json": "[" + ",\n".join(f'{{"text": "{text}"}}' for text in ACCENTED) + "]",
+}
+
+
+@together("encoding", ["latin-1", "cp1252", "mac-roman", "UTF8", "utf-8-sig"])
+@together("name", IN_ENCODINGS)
+def test_every_text_format_has_an_encoding(tmp_path: Path, name: str, encoding: str) -> None:
+    raw = IN_ENCODINGS[name].encode(encoding)
+    path = write(tmp_path / name, raw)
+    assert contents(read_records(path, encoding=encoding)) == ACCENTED
+    assert [row.values["text"] for row in whole_records(path, encoding=encoding)] == ACCENTED
+
+
+@together("encoding", ["shift_jis", "gb18030", "euc-jp", "iso2022_jp"])
+def test_letters_of_several_bytes_are_no_ends_of_lines(encoding: str) -> None:
+    texts = ["表示能力", "申請\\十", "日本"]
+    raw = "\n".join(texts).encode(encoding)
+    assert contents(read_records(io.BytesIO(raw), name="in.txt", encoding=encoding)) == texts
+
+
+def test_whole_texts_have_one_too() -> None:
+    assert read_text("c.txt", io.BytesIO(b"caf\xe9\r\n"), "latin-1") == "café\r\n"
+    with pytest.raises(InputError, match=r"c\.txt, line 2: byte 0xe9 at offset 5 is not UTF-8"):
+        read_text("c.txt", io.BytesIO(b"a\ncaf\xe9"))
+
+
+@together("byte,likely", [(b"\x93", "cp1252"), (b"\x80", "cp1252"), (b"\xe9", "latin-1"), (b"\xfc", "latin-1")])
+def test_an_error_names_an_encoding_in_which_the_byte_is_a_letter(byte: bytes, likely: str) -> None:
+    (problem,) = contents(read_records(io.BytesIO(byte + b"a\n"), name="in.txt"))
+    assert isinstance(problem, InputError) and problem.message.startswith(f"line 1: byte 0x{byte.hex()} at offset 0")
+    assert problem.hint and f"encoding='{likely}'" in problem.hint
+    assert byte.decode(likely).isprintable()
+
+
+QUOTED = ['He said "no".', '"Never," she said.', "plain", "with\ttab", "two\nlines", '"', "a, b", '"all of it"', ""]
+
+
+def written(rows: list[list[Any]], **dialect: Any) -> bytes:
+    file = io.StringIO()
+    csv.writer(file, delimiter="\t", lineterminator="\n", **dialect).writerows(rows)
+    return file.getvalue().encode()
+
+
+def values(path: Path, content: bytes, **how: Any) -> list[list[Any]]:
+    path.write_bytes(content)
+    return [[*row.values.values()] for row in whole_records(path, **how)]
+
+
+@together("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC])
+def test_fields_that_a_program_has_enclosed_are_read_without_quotes(
+    quoting: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows: list[list[Any]] = [[text, number] for number, text in enumerate(QUOTED)]
+    for count in (1, 3, len(QUOTED)):
+        caplog.clear()
+        content = written([["text", "label"], *rows[:count]], quoting=quoting)
+        assert values(tmp_path / "in.tsv", content) == [[text, str(number)] for text, number in rows[:count]]
+        assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    excel = b'text\tlabel\nplain\t1\n"a, b"\t2\n"c ""d"""\t3\n'
+    assert values(tmp_path / "in.tsv", excel) == [["plain", "1"], ["a, b", "2"], ['c "d"', "3"]]
+    r_writes = b'"text"\t"label"\n"the cat"\t1\n"a dog"\tNA\n'
+    assert values(tmp_path / "in.tsv", r_writes) == [["the cat", "1"], ["a dog", "NA"]]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ['"Never," she said.\t1', "plain\t0"],
+        ['He said "no".\t1'],
+        ['"Never."\t1', "plain\t0"],  # no program would enclose it
+        ['"He said so\t1', "plain\t0"],
+        ['"He said so\t1', 'and went"\t0', "plain\t1"],  # whole rows stand between
+        ['"a, b"\t1', "c, d\t0"],
+        ['"a ""b"" c"\t1', 'd "e" f\t0'],
+        ['5" and 6"\t1', '""\t0'],
+    ],
+)
+def test_quotes_that_no_program_would_write_are_part_of_the_text(
+    lines: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    content = "\n".join(["text\tlabel", *lines, ""]).encode()
+    assert values(tmp_path / "in.tsv", content) == [line.split("\t") for line in lines]
+    assert values(tmp_path / "in.tsv", "\n".join(lines).encode(), header=False) == [line.split("\t") for line in lines]
+    assert not caplog.records
+
+
+def test_what_comes_after_many_lines_without_quotes_decides(tmp_path: Path) -> None:
+    many = [f"text {number}\t0" for number in range(3000)]
+    for last, expected in (('"a ""b"" c"\t1', 'a "b" c'), ('"a ""b"" c" d\t1', '"a ""b"" c" d')):
+        content = "\n".join(["text\tlabel", *many, last, *many]).encode()
+        assert values(tmp_path / "in.tsv", content)[3000] == [expected, "1"]
+
+
+def test_a_line_that_is_damaged_stays_in_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "in.tsv"
+    path.write_bytes(b'text\tn\n"a ""b"""\t1\nbad \xff\t2\nok\t3\tmore\nok\t4\n"c\td"\t5\n')
+    texts = [one.text for one in read_records(path) if one.problem is None]
+    assert texts == ['"a ""b"""', "ok"]  # a row has three columns: no program wrote this
+    path.write_bytes(b'text\tn\n"a ""b"""\t1\nbad \xff\t2\nok\t4\n"c\td"\t5\n')
+    records = [*read_records(path)]
+    assert [one.text for one in records if one.problem is None] == ['a "b"', "ok", "c\td"]
+    assert [one.place for one in records if one.problem is not None] == ["line 3"]
+    pipe = io.BytesIO(b'text\tn\n"a ""b"""\t1\n')  # is not waited for
+    assert [record.text for record in read_records(pipe, format="tsv")] == ['a "b"']
+
+
+@together("line,header", [("sep=,", True), ("sep=;", True), ("SEP=,", False), ("sep=\t", True)])
+def test_a_line_that_names_the_separator_is_pointed_out(line: str, header: bool, tmp_path: Path) -> None:
+    for name in ("in.csv", "in.tsv"):
+        (tmp_path / name).write_text(f"{line}\ntext,label\na,b\n", encoding="utf-8")
+        with pytest.raises(InputError, match=r"line 1: '.*' names the separator") as caught:
+            whole_records(tmp_path / name, header=header)
+        assert caught.value.hint and "delete this line" in caught.value.hint
+
+
+SMALL = 2**14  # what a line may have in most of these tests
+LONG = b"x" * SMALL  # with anything around it, too long a line
+LONG_LINES = {
+    "in.txt": b"the\n" + LONG + b"x\ncat",
+    "in.jsonl": b'{"text": "the"}\n{"text": "' + LONG + b'"}\n{"text": "cat"}\n',
+    "blank.jsonl": b'{"text": "the"}\n' + b" " * SMALL + b'{"text": ""}\n{"text": "cat"}\n',
+    "in.csv": b"n,text\n1,the\n2," + LONG + b"\n3,cat\n",
+    "quoted.csv": b'n,text\n1,the\n2,"a ""b"", ' + LONG + b'\n"\n3,cat\n',
+    "lines.csv": b'n,text\n1,the\n2,"' + (b"x" * 1023 + b"\n") * (SMALL // 1024) + b'1,""no""\n"\n3,cat\n',
+    "in.tsv": b'n\ttext\n1\tthe\n2\t"' + LONG + b"\n3\tcat\n",
+}
+
+
+@pytest.fixture
+def small_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows may be as long as lines."""
+    monkeypatch.setattr("mlxbert.readers.delimited.LONGEST", SMALL)
+
+
+@together("name", LONG_LINES)
+@pytest.mark.usefixtures("small_rows")
+def test_a_record_that_is_too_long_fails_and_the_rest_is_read(name: str) -> None:
+    ending = name.rpartition(".")[2]
+    line = {"txt": 2, "jsonl": 2, "csv": 3, "tsv": 3}[ending]
+    most = 33_554_432 if name == "lines.csv" else SMALL  # no line of the row is too long
+    for content, packed in ((LONG_LINES[name], name), (gzip.compress(LONG_LINES[name]), f"{name}.gz")):
+        found = contents(read_records(io.BytesIO(content), name=packed, most=SMALL))
+        assert found[0] == "the" and found[2:] == ["cat"]
+        assert isinstance(found[1], InputError)
+        assert found[1].message.startswith(f"line {line}: the size is more than {most:,} bytes")
+
+
+@pytest.mark.slow
+def test_the_memory_for_a_line_is_bounded_and_for_a_row_where_a_quote_is_missing() -> None:
+    line = io.BytesIO(b"x" * (5 * LONGEST) + b"\ncat")
+    row = io.BytesIO(b'text\n"the\n' + (b"y" * 999 + b"\n") * (3 * LONGEST // 1000))
+    # The reader of the standard library keeps four bytes for each character.
+    for file, name, rest, most in ((line, "in.txt", ["cat"], 2.5), (row, "in.csv", [], 7)):
+        tracemalloc.start()
+        try:
+            found = contents(read_records(file, name=name))
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert isinstance(found[0], InputError) and found[1:] == rest
+        assert f"line {1 + (name == 'in.csv')}" in found[0].message and peak < most * LONGEST
+
+
+def test_a_line_that_is_as_long_as_may_be_is_read() -> None:
+    for end in (b"\n", b""):
+        long = b"x" * LONGEST
+        assert contents(read_records(io.BytesIO(long + end), format="txt", name="in.txt")) == [long.decode()]
+
+
+def test_a_long_line_of_a_pipe_fails_when_it_has_arrived() -> None:
+    reading, writing = os.pipe()
+
+    def write() -> None:
+        with open(writing, "wb") as written:
+            written.write(b'{"text": "' + b"x" * LONGEST + b'"}\n{"text": "cat"}\n')
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    with open(reading, "rb") as file:
+        arriving = as_it_comes(file)
+        assert len(first_line(arriving)) <= LONGEST + (1 << 16)
+        records = read_records(arriving, format="jsonl", name="stdin")
+        assert records.ready()
+        found = contents(records)
+    writer.join()
+    assert isinstance(found[0], InputError) and found[1:] == ["cat"]
+
+
+@pytest.mark.usefixtures("small_rows")
+def test_training_data_with_such_a_line_are_refused_with_its_place(tmp_path: Path) -> None:
+    for name in ("in.csv", "lines.csv"):
+        (tmp_path / name).write_bytes(LONG_LINES[name])
+        with pytest.raises(InputError, match=rf"{name}, line 3: the size is more than"):
+            whole_records(tmp_path / name, most=SMALL)
+
+
+def test_a_file_of_questions_may_be_one_line() -> None:
+    asked = b'{"data": [{"paragraphs": [{"context": "' + b"x" * LONGEST + b'", "qas": [{"question": "who"}]}]}]}'
+    (row,) = whole_records(io.BytesIO(asked), format="squad")
+    assert row.values == {"question": "who", "context": "x" * LONGEST}
+
+
+@together(
+    "name,content,expected",
+    [
+        ("in.txt", b"\xef\xbb\xbfthe\r\rcat\r", ["the", "", "cat"]),
+        ("in.txt", b"the\rcat", ["the", "cat"]),
+        ("in.txt", b"the\r\ncat\rdog\n", ["the", "cat\rdog"]),
+        ("in.txt", b"the\rcat\n", ["the\rcat"]),
+        ("in.txt", b"the\r", ["the"]),
+        ("in.csv", b'text,n\rthe,1\r"cat, ""dog""",2\r', ["the", 'cat, "dog"']),
+        ("in.tsv", b"text\tn\rthe\t1\rcat\t2\r", ["the", "cat"]),
+        ("in.jsonl", b'{"text": "the"}\r{"text": "cat"}', ["the", "cat"]),
+    ],
+)
+def test_where_there_are_no_newlines_lines_end_with_carriage_returns(
+    name: str, content: bytes, expected: list[str]
+) -> None:
+    assert contents(read_records(io.BytesIO(content), name=name)) == expected
+    assert contents(read_records(io.BytesIO(gzip.compress(content)), name=f"{name}.gz")) == expected
+    assert contents(read_records(io.BytesIO(lzma.compress(content)), name=f"{name}.xz")) == expected
+
+
+def test_problems_of_such_lines_have_their_number_and_offset() -> None:
+    lines = Lines("in.txt", io.BytesIO(b"the\rcat\r\xff\rdog\r"), lenient=True)
+    found = [(line, lines.problem()) for line in lines]
+    assert [line for line, problem in found if problem is None] == ["the", "cat", "dog"]
+    assert str(found[2][1]).startswith("line 3: byte 0xff at offset 8")
+    assert lines.done == 14

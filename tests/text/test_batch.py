@@ -24,7 +24,6 @@ from mlxbert.text.batch import (
     window_size,
 )
 from mlxbert.text.encoding import Encoding
-from mlxbert.text.usage import Usage
 from tests.helpers.batches import as_on_a_gpu
 from tests.helpers.cases import together
 from tests.helpers.cells import quick
@@ -46,26 +45,15 @@ def encoding(ids: list[int], second: int = 0) -> Encoding:
 
 @QUICK
 @given(LENGTHS, BUDGETS)
-def test_a_plan_puts_every_input_in_exactly_one_group(lengths: list[int], budget: int) -> None:
-    groups = list(plan(lengths, budget))
-    assert sorted(number for group in groups for number in group) == list(range(len(lengths)))
-    assert all(groups)
-
-
-@QUICK
-@given(LENGTHS, BUDGETS)
-def test_no_group_exceeds_the_budget_but_a_single_input(lengths: list[int], budget: int) -> None:
-    for group in plan(lengths, budget):
-        assert len(group) == 1 or len(group) * max(lengths[number] for number in group) <= budget
-
-
-@QUICK
-@given(LENGTHS, BUDGETS)
-def test_groups_hold_inputs_of_like_length_and_no_fewer_than_fit(lengths: list[int], budget: int) -> None:
+def test_groups_hold_each_input_once_in_the_order_of_lengths_and_as_many_as_fit(
+    lengths: list[int], budget: int
+) -> None:
     groups = list(plan(lengths, budget))
     order = [number for group in groups for number in group]
+    assert all(groups) and sorted(order) == list(range(len(lengths)))
     assert [lengths[number] for number in order] == sorted(lengths)
     for group in groups:
+        assert len(group) == 1 or len(group) * max(lengths[number] for number in group) <= budget
         assert padding(group, lengths) <= budget * MAX_PADDING
     for group, following in pairwise(groups):
         longer = [*group, following[0]]
@@ -81,15 +69,6 @@ def padding(group: list[int], lengths: list[int]) -> int:
 def test_a_budget_below_one_token_is_refused(budget: int) -> None:
     with pytest.raises(ArgumentError, match=f"batch_tokens.*{budget}.*1"):
         list(plan([3], budget))
-
-
-def test_padding_is_a_share_of_the_padded_tokens() -> None:
-    usage = Usage()
-    usage.add([30, 31], 31)
-    usage.add([50], 50)
-    assert (usage.inputs, usage.tokens, usage.padded_tokens, usage.batches) == (3, 111, 31 * 2 + 50, 2)
-    assert usage.padding == pytest.approx(1 / 112)
-    assert Usage().padding == 0
 
 
 @given(st.integers(1, 600), st.integers(1, 600))
@@ -179,6 +158,7 @@ IDS = st.lists(st.integers(0, 99), min_size=1, max_size=12)
 
 @QUICK
 @given(st.lists(st.tuples(IDS, st.integers(0, 12)), min_size=1, max_size=8))
+@example([([PAD, 1, PAD], 0), ([2], 0)])  # the pad id among real tokens is not masked
 def test_inputs_are_padded_on_the_right(inputs: list[tuple[list[int], int]]) -> None:
     encodings = [encoding(ids, second) for ids, second in inputs]
     batch, length = make_batch(encodings, CONFIG), max(len(ids) for ids, _ in inputs)
@@ -194,12 +174,6 @@ def test_inputs_are_padded_on_the_right(inputs: list[tuple[list[int], int]]) -> 
     if batch.token_type_ids is not None:
         assert batch.token_type_ids.dtype == mx.int32
         assert batch.token_type_ids.tolist() == [one.token_type_ids + [0] * (length - len(one)) for one in encodings]
-
-
-def test_the_pad_id_among_real_tokens_is_not_masked() -> None:
-    batch = make_batch([encoding([PAD, 1, PAD]), encoding([2])], CONFIG)
-    assert batch.attention_mask is not None
-    assert batch.attention_mask.tolist() == [[True, True, True], [True, False, False]]
 
 
 def test_ids_that_are_not_in_the_vocabulary_make_no_batch() -> None:

@@ -1,9 +1,10 @@
 """The best spans of windows, next to all spans computed one by one; windows over long texts block by block."""
 
 import itertools
-import math
 import random
+import re
 import time
+import unicodedata
 from typing import Any
 
 import numpy as np
@@ -26,32 +27,38 @@ def window(offsets: list[tuple[int, int]]) -> Encoding:
     return Encoding([0] * len(places), [0] * len(places), places, sequences, sequences, [*range(len(places))], False)
 
 
+def within(text: str, place: int) -> bool:
+    """Whether a place is in the middle of a letter, a digit or a symbol and its marks, or between letters of a word."""
+    marks = [unicodedata.category(text[at]) in ("Mn", "Mc", "Me", "Cf", "Sk") for at in (place - 1, place)]
+    letters = [bool(re.fullmatch(r"[^\W_\u4e00-\u9fff]", text[at])) for at in (place - 1, place)]
+    return marks[1] or (letters[1] and (letters[0] or (marks[0] and text[place - 1] not in "\u200b\u200e\u200f\ufeff")))
+
+
 def all_spans(
-    logits: np.ndarray, encoding: Encoding, text: str, max_words: int
+    logits: np.ndarray, encoding: Any, text: str, max_words: int
 ) -> tuple[dict[tuple[int, int], float], float]:
     """Every span with its probability, and that of no answer, by the definition."""
     inside = [number for number, sequence in enumerate(encoding.sequence_ids) if sequence == 1]
-    shares = []
-    for side in (0, 1):
-        exponents = {number: math.exp(logits[number, side]) for number in [0, *inside]}
-        shares.append({number: value / sum(exponents.values()) for number, value in exponents.items()})
+    powers = np.exp(logits[[0, *inside]] - logits[[0, *inside]].max(axis=0))
+    shares = dict(zip([0, *inside], powers / powers.sum(axis=0), strict=True))
     found: dict[tuple[int, int], float] = {}
     for first, last in itertools.combinations_with_replacement(inside, 2):
-        part = text[encoding.offsets[first][0] : encoding.offsets[last][1]]
-        ends = [text[slice(*encoding.offsets[number])].strip() for number in (first, last)]
-        if not all(ends) or len(part.split()) > max_words:
+        start, end = encoding.offsets[first][0], encoding.offsets[last][1]
+        part = text[start:end]
+        words = re.sub("([\u4e00-\u9fff])", r" \1 ", part).split()  # each ideograph is one
+        if not all(text[slice(*encoding.offsets[one])].strip() for one in (first, last)) or len(words) > max_words:
             continue
-        start = encoding.offsets[first][0] + len(part) - len(part.lstrip())
-        end = start + len(part.strip())
-        while start > 0 and text[start - 1 : start + 1].isalnum():
-            start -= 1  # the answer begins with the whole word
-        place = start, end
-        found[place] = max(found.get(place, 0.0), shares[0][first] * shares[1][last])
-    return found, shares[0][0] * shares[1][0]
+        start, end = start + len(part) - len(part.lstrip()), end - len(part) + len(part.rstrip())
+        while start > 0 and within(text, start):
+            start -= 1  # the first word whole
+        while end < len(text) and unicodedata.category(text[end]).startswith("M"):
+            end += 1  # the last letter whole
+        found[start, end] = max(found.get((start, end), 0.0), float(shares[first][0] * shares[last][1]))
+    return found, float(shares[0][0] * shares[0][1])
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_the_best_spans_are_those_of_all(seed: int) -> None:
+def test_the_best_spans_are_those_of_all(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)
     words = [rng.choice(("a", "bc", "d,", "😀", " ", "\n", "עברית")) for _ in range(rng.randint(1, 30))]
     text = " ".join(words)
@@ -59,21 +66,20 @@ def test_the_best_spans_are_those_of_all(seed: int) -> None:
     for word in words:
         cut = rng.randint(0, len(word))  # some words are two tokens, some begin with the space before them
         early = place - (place > 0 and rng.random() < 0.5)
-        offsets += (
-            [(early, place + cut), (place + cut, place + len(word))]
-            if 0 < cut < len(word)
-            else [(early, place + len(word))]
-        )
+        ends = [early, place + cut, place + len(word)] if 0 < cut < len(word) else [early, place + len(word)]
+        offsets += itertools.pairwise(ends)
         place += len(word) + 1
     encoding = window(offsets)
     logits = np.random.default_rng(seed).normal(0, 3, (len(encoding) + 2, 2))  # two of padding
     max_words = rng.randint(1, 6)
-    found = window_spans(logits, encoding, text, count=5, max_words=max_words)
     wanted, no_answer = all_spans(logits, encoding, text, max_words)
-    assert found.no_answer == pytest.approx(no_answer)
     best = sorted(wanted.items(), key=lambda item: -item[1])[:5]
-    assert [(start, end) for start, end, _ in found.best] == [place for place, _ in best]
-    assert [score for _, _, score in found.best] == pytest.approx([score for _, score in best])
+    for block in (10**6, 100):  # a wide window is scored a part at a time
+        monkeypatch.setattr("mlxbert.text.answer_spans._BLOCK", block)
+        found = window_spans(logits, encoding, text, count=5, max_words=max_words)
+        assert found.no_answer == pytest.approx(no_answer)
+        assert [(start, end) for start, end, _ in found.best] == [place for place, _ in best]
+        assert [score for _, _, score in found.best] == pytest.approx([score for _, score in best])
 
 
 @together(
@@ -131,15 +137,6 @@ def test_what_is_forgotten_between_windows_is_not_among_the_best(count: int, mon
     assert spans.best == [(*place, score) for place, score in ranked[:count]]
 
 
-def test_spans_of_a_wide_window_are_scored_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = " ".join("ab" for _ in range(40))
-    encoding = window([(3 * number, 3 * number + 2) for number in range(40)])
-    logits = np.random.default_rng(5).normal(0, 3, (len(encoding), 2))
-    whole = window_spans(logits, encoding, text, count=9, max_words=40).best
-    monkeypatch.setattr("mlxbert.text.answer_spans._BLOCK", 100)
-    assert window_spans(logits, encoding, text, count=9, max_words=40).best == whole
-
-
 @together(
     "text,max_words,longest",
     [
@@ -147,6 +144,7 @@ def test_spans_of_a_wide_window_are_scored_a_part_at_a_time(monkeypatch: pytest.
         ("New  York,\n is", 2, "New  York,"),
         ("東京は大きい city", 3, "東京は"),
         ("한국어 단어 x", 2, "한국어 단어"),
+        ("x" * 50, 1, "x" * 50),  # one word of many tokens
     ],
 )
 def test_words_are_separated_by_whitespace_and_ideographs_stand_alone(text: str, max_words: int, longest: str) -> None:
@@ -156,14 +154,6 @@ def test_words_are_separated_by_whitespace_and_ideographs_stand_alone(text: str,
     logits[3 + len(longest) - 1 :, 1] = np.linspace(10, 11, len(logits) - 2 - len(longest))
     (best,) = window_spans(logits, encoding, text, count=1, max_words=max_words).best
     assert text[: best.end] == longest
-
-
-def test_no_words_are_longer_than_the_bound_even_if_one_word_has_many_tokens() -> None:
-    text = "x" * 50
-    encoding = window([(number, number + 1) for number in range(50)])
-    logits = np.zeros((len(encoding), 2))
-    logits[3, 0] = logits[52, 1] = 9
-    assert window_spans(logits, encoding, text, count=1, max_words=1).best[0][:2] == (0, 50)
 
 
 def test_a_window_without_text_has_no_span() -> None:
