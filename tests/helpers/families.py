@@ -317,7 +317,7 @@ def make_model(compared: Compared, head: str, seed: int = 20) -> Any:
 
     Biases of 0 and norms of 1 are changed, because a test would not notice if they were ignored.
     """
-    import torch
+    torch = pytest.importorskip("torch", reason="needs torch: pip install -r requirements-parity.txt")
 
     torch.manual_seed(seed)
     model = class_of(compared.classes + head)(make_config(compared, head)).eval()

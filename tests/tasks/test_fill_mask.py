@@ -1,8 +1,10 @@
 """fill-mask: several masks, targets, long texts, bad inputs, and vocabularies that mark where words begin."""
 
 import json
-import threading
-from collections.abc import Callable
+import os
+import random
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from mlxbert.tasks.fill_mask import target_ids
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.weights.tokenizers.tokenizer_files import read_tokenizer
 from tests.helpers.cases import together
+from tests.helpers.cells import ALL
 from tests.helpers.tiny import CONFIG, VOCAB, random_network, save, tensors_of, tiny_config
 from tests.helpers.vocabularies import HEAD, byte_files, pieces_file, plain, put
 
@@ -133,23 +136,10 @@ def test_a_checkpoint_without_the_head_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_model_of_a_thread_that_has_ended_is_refused_too(tiny_folder: Path) -> None:
-    found: list[object] = []
-
-    def use(model: mlxbert.Model) -> None:
-        try:
-            found.append(mlxbert.fill_mask(model, "[MASK]"))
-        except mlxbert.ThreadError as problem:
-            found.append(problem)
-
-    def run(work: Callable[[], object]) -> None:  # thread ids are used again once a thread has ended
-        thread = threading.Thread(target=work)
-        thread.start()
-        thread.join()
-
-    loaded: list[mlxbert.Model] = []
-    run(lambda: loaded.append(mlxbert.load(str(tiny_folder))))
-    run(lambda: use(loaded[0]))
-    assert isinstance(found[0], mlxbert.ThreadError)
+    with ThreadPoolExecutor(1) as first:
+        model = first.submit(mlxbert.load, str(tiny_folder)).result()
+    with ThreadPoolExecutor(1) as second:  # ids of threads are used again
+        assert isinstance(second.submit(mlxbert.fill_mask, model, "[MASK]").exception(), mlxbert.ThreadError)
 
 
 def test_scores_that_are_no_numbers_are_an_error(tmp_path: Path) -> None:
@@ -310,3 +300,63 @@ def test_a_respelled_mask_is_the_models_own(tmp_path: Path) -> None:
     model = roberta(tmp_path / "model")
     one, other = (mlxbert.fill_mask(model, f"the {mask} in").masks[0] for mask in ("[MASK]", "<mask>"))
     assert [fill.score for fill in one.fills] == [fill.score for fill in other.fills]
+
+
+CHECKPOINT, DATA = os.environ.get("MLXBERT_TEST_CHECKPOINT"), os.environ.get("MLXBERT_TEST_DATA")
+
+
+def _tweets(folder: Path) -> Iterator[list[str]]:
+    """The sentences of WNUT-17, a token a line, empty lines between them."""
+    path = next(path for path in sorted(folder.rglob("*")) if path.is_file() and "train" in path.name.lower())
+    sentence: list[str] = []
+    for line in path.read_text(encoding="utf-8").split("\n"):
+        if line.strip():
+            sentence.append(line.split("\t")[0].strip())
+        elif sentence:
+            yield sentence
+            sentence = []
+
+
+def _paragraphs(folder: Path) -> Iterator[list[str]]:
+    """SQuAD's paragraphs, as words."""
+    for article in json.loads((folder / "dev-v1.1.json").read_text(encoding="utf-8"))["data"]:
+        for paragraph in article["paragraphs"]:
+            yield paragraph["context"].split()
+
+
+def masked_sentences() -> list[str]:
+    """Half of each source; one, two or three words of each are masked."""
+    generator = random.Random(17)
+    found = []
+    for source in (_tweets(Path(DATA or "") / "wnut17"), _paragraphs(Path(DATA or "") / "squad")):
+        usable = [words for words in source if 5 <= len(words) <= 200]
+        for words in generator.sample(usable, 100 if ALL else 8):
+            places = generator.sample(range(len(words)), generator.choice((1, 1, 2, 3)))
+            found.append(" ".join("[MASK]" if place in places else word for place, word in enumerate(words)))
+    return found
+
+
+def assert_same_fills(ours: mlxbert.FillMask, theirs: Any) -> None:
+    """The same tokens in the same order, but for ties, with the same scores."""
+    rows = theirs if isinstance(theirs[0], list) else [theirs]
+    for mask, row in zip(ours.masks, rows, strict=True):
+        scores = {fill["token"]: fill["score"] for fill in row}
+        for fill, other in zip(mask.fills, row, strict=True):
+            same = fill.token_id == other["token"] or abs(scores.get(fill.token_id, -1) - other["score"]) < 1e-6
+            assert same and abs(fill.score - other["score"]) <= 1e-4, f"{ours.text}: {fill} instead of {other}"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CHECKPOINT or not DATA, reason="needs MLXBERT_TEST_CHECKPOINT and MLXBERT_TEST_DATA")
+def test_words_targets_and_scores_are_those_of_the_pipeline() -> None:
+    """Needs the folder of a BERT with a masked-LM head, and one with wnut17 and squad in their original formats."""
+    torch = pytest.importorskip("torch", reason="needs torch")
+    transformers = pytest.importorskip("transformers", reason="needs transformers")
+    pipeline = transformers.pipeline("fill-mask", model=CHECKPOINT, dtype=torch.float32, device="cpu")
+    model = mlxbert.load(str(CHECKPOINT), task="fill-mask", dtype="float32", device="cpu")
+    sentences = masked_sentences()
+    assert sum(sentence.count("[MASK]") > 1 for sentence in sentences) > len(sentences) // 4
+    targets: dict[str, Any] = {"targets": ["the", "man", "city", "2009", "good", "in", "american"], "top_k": 7}
+    for options in ({"top_k": 5}, targets):
+        for ours in mlxbert.fill_mask(model, sentences, **options):
+            assert_same_fills(ours, pipeline(ours.text, **options))

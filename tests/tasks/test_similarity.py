@@ -1,14 +1,24 @@
 """How near texts are to a query: ranks, ties, prompts; pairs and matrices; vectors in fewer bits."""
 
+import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import mlxbert
+from mlxbert.errors import ArgumentError, ConfigError
+from mlxbert.nn.vector_settings import SIMILARITIES
 from mlxbert.results.result import Failure
 from mlxbert.results.text_relations import Similarity
+from mlxbert.tasks.query_ranking import nearest, scores_of_all, scores_of_pairs
 from tests.helpers.cases import together
+from tests.helpers.libraries import Library
+from tests.helpers.program import call
+from tests.helpers.rooms import needs
+from tests.helpers.st_folder import pooling, save_st
 
 QUERY = "the cat sat on the mat"
 TEXTS = ["a dog", "paris , tokyo !", QUERY, "", "he bought milk in the largest store", "the cat sat", "cat " * 40]
@@ -184,3 +194,234 @@ def test_vectors_in_fewer_bits_are_what_the_formulas_say(unit: mlxbert.Model) ->
     assert caught.value.hint is not None and "dimensions=16" in caught.value.hint
     with pytest.raises(mlxbert.ArgumentError, match="`output_dtype` is 'uint4', expected one of float32, "):
         mlxbert.embed(unit, OTHERS, output_dtype="uint4")  # type: ignore[arg-type]
+
+
+SEVERAL, DOCUMENTS = ["the cat sat", "he bought milk"], ["a dog", "paris , tokyo !", "the cat sat on the mat", "milk"]
+EXPECTED: dict[str, Callable[[Any, Any], float]] = {
+    "cosine": lambda a, b: float(a @ b / np.linalg.norm(a) / np.linalg.norm(b)),
+    "dot": lambda a, b: float(a @ b),
+    "euclidean": lambda a, b: -float(np.sqrt(np.square(a - b).sum())),
+    "manhattan": lambda a, b: -float(np.abs(a - b).sum()),
+}
+
+
+@pytest.fixture(scope="module", params=SIMILARITIES)
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    settings = {"similarity_fn_name": request.param, "prompts": {"query": "in ", "document": "a "}}
+    return save_st(tmp_path_factory.mktemp("model") / request.param, pooling("mean"), settings=settings)
+
+
+OTHER = pytest.mark.parametrize("folder", ["manhattan"], indirect=True)  # where each would take cosines
+
+
+def _expected(model: mlxbert.Model, name: str) -> Any:
+    queries, texts = mlxbert.embed(model, SEVERAL, kind="query"), mlxbert.embed(model, DOCUMENTS, kind="document")
+    return np.array([[EXPECTED[name](query.astype(float), text) for text in texts] for query in queries])
+
+
+def test_every_function_of_the_library_compares_as_the_files_say(folder: Path) -> None:
+    model = mlxbert.load(folder, task="embed", dtype="float32")
+    expected = _expected(model, folder.name)
+    assert np.allclose(mlxbert.similarity_matrix(model, SEVERAL, DOCUMENTS), expected, atol=1e-4)
+    pairs = [(query, text) for query in SEVERAL for text in DOCUMENTS]
+    assert np.allclose([one.score for one in mlxbert.similarity_pairs(model, pairs)], expected.ravel(), atol=1e-4)
+    for query, row in zip(SEVERAL, expected, strict=True):
+        found = mlxbert.similarity(model, query, DOCUMENTS)
+        assert [one.index for one in found] == np.argsort(-row).tolist()
+        assert np.allclose([one.score for one in found], np.sort(row)[::-1], atol=1e-4)
+
+
+@needs("train")
+@OTHER
+def test_vectors_of_length_one_are_mined(folder: Path) -> None:
+    model = mlxbert.load(folder, task="embed", dtype="float32")
+    pairs = [
+        {"anchor": query, "positive": text} for query, text in zip([*SEVERAL, "man", "store"], DOCUMENTS, strict=True)
+    ]
+    kinds: list[tuple[str, Any]] = [("anchor", "query"), ("positive", "document")]
+    queries, texts = (
+        mlxbert.embed(model, [pair[key] for pair in pairs], kind=kind, normalize=True) for key, kind in kinds
+    )
+    mined = mlxbert.mine(model, pairs, negatives=3, margin=0.01)
+    for number, (query, found) in enumerate(zip(queries, mined, strict=True)):
+        scores = {text: EXPECTED[folder.name](query, vector) for text, vector in zip(DOCUMENTS, texts, strict=True)}
+        allowed = {text: score for text, score in scores.items() if score <= scores[DOCUMENTS[number]] - 0.01}
+        assert [*found.negatives] == sorted(allowed, key=lambda text: -allowed[text])
+    largest = 2 * 24**0.5 if folder.name == "manhattan" else 2
+    with pytest.raises(ArgumentError, match="margin"):
+        mlxbert.mine(model, pairs, margin=largest + 0.1)
+
+
+@needs("train")
+@OTHER
+def test_evaluations_compare_as_the_files_say(folder: Path) -> None:
+    model = mlxbert.load(folder, task="embed", dtype="float32")
+    scored: list[dict[str, Any]] = [
+        {"sentence1": query, "sentence2": text, "score": number % 5}
+        for number, (query, text) in enumerate((query, text) for query in SEVERAL for text in DOCUMENTS)
+    ]
+    found = mlxbert.evaluate("embed", model, data=scored)
+    first, second = (mlxbert.embed(model, [one[key] for one in scored]) for key in ("sentence1", "sentence2"))
+    scores = [EXPECTED[folder.name](a, b) for a, b in zip(first, second, strict=True)]
+    expected = np.corrcoef(np.array(scores), np.array([number % 5 for number in range(len(scored))]))[0, 1]
+    assert found.metrics["pearson"] == pytest.approx(expected, abs=1e-3)
+    search = [
+        {"query": query, "positives": [text], "negatives": DOCUMENTS[2:]}
+        for query, text in zip(SEVERAL, DOCUMENTS[:2], strict=True)
+    ]
+    place = [1 + (row > row[number]).sum() for number, row in enumerate(_expected(model, folder.name))]
+    assert mlxbert.evaluate_search(model, data=search).metrics["mrr@10"] == pytest.approx(np.mean(1 / np.array(place)))
+
+
+@needs("train", "export")
+@OTHER
+def test_what_is_written_names_the_function(folder: Path, tmp_path: Path) -> None:
+    data = [{"anchor": f"the {word}", "positive": f"a {word}"} for word in ("cat", "dog", "milk", "store")]
+    for _ in mlxbert.finetune("embed", train=data, model=folder, output=tmp_path / "trained", epochs=1):
+        pass
+    mlxbert.save(mlxbert.load(folder, task="embed"), tmp_path / "saved")
+    mlxbert.convert(folder, tmp_path / "converted")
+    for written in ("trained", "saved", "converted"):
+        settings = json.loads((tmp_path / written / "config_sentence_transformers.json").read_text(encoding="utf-8"))
+        assert settings["similarity_fn_name"] == folder.name
+        assert mlxbert.load(tmp_path / written, task="embed").embedder.config.similarity == folder.name
+
+
+@pytest.mark.parametrize("settings", [{}, {"similarity_fn_name": None}])
+def test_cosine_is_meant_where_nothing_is_said(tmp_path: Path, settings: dict[str, Any]) -> None:
+    folder = save_st(tmp_path, pooling("mean"), settings=settings)
+    assert mlxbert.load(folder, task="embed").embedder.config.similarity == "cosine"
+
+
+@pytest.mark.parametrize("name", ["maxsim", "Cosine", "dot_product", 1, ["cosine"], {"a": 1}])
+def test_other_functions_are_refused(tmp_path: Path, name: object) -> None:
+    folder = save_st(tmp_path, pooling("mean"), settings={"similarity_fn_name": name})
+    with pytest.raises(ConfigError, match=r"similarity_fn_name is .*expected one of cosine, dot"):
+        mlxbert.load(folder, task="embed")
+
+
+def test_the_command_line_says_what_the_scores_are(folder: Path) -> None:
+    outcome = call("similarity", "--model", str(folder), "--prompt", "", SEVERAL[0], *DOCUMENTS)
+    pair = call("similarity", "--pairs", "--model", str(folder), "--prompt", "", SEVERAL[0], DOCUMENTS[0], "--json")
+    names = {"cosine": "", "dot": "dot product", "euclidean": "Euclidean distance", "manhattan": "Manhattan distance"}
+    assert names[folder.name] in outcome.err and ("scores are" in outcome.err) == (folder.name != "cosine")
+    model = mlxbert.load(folder, task="embed")
+    expected = EXPECTED[folder.name](*mlxbert.embed(model, [SEVERAL[0], DOCUMENTS[0]], prompt=""))
+    assert json.loads(pair.out)["score"] == pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.parametrize("similarity", SIMILARITIES)
+def test_all_scores_are_those_of_the_pairs(similarity: str) -> None:
+    rng = np.random.default_rng(3)
+    queries, documents = (rng.normal(size=(count, 16)).astype(np.float32) * 3 for count in (70, 90))
+    documents[5] = queries[7]
+    if similarity == "cosine":
+        queries, documents = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (queries, documents))
+    every = scores_of_all(similarity, queries, documents)
+    assert np.allclose(every, scores_of_pairs(similarity, queries[:, None], documents), rtol=1e-5, atol=1e-4)
+    numbers, scores = nearest(similarity, queries, documents, 4)
+    assert (numbers == np.argsort(-every, axis=1, kind="stable")[:, :4]).all() and (np.diff(scores, axis=1) <= 0).all()
+    assert nearest(similarity, queries[:0], documents, 4)[0].shape == (0, 4)
+
+
+st = Library("sentence_transformers", "6.0")
+evaluation = Library("sentence_transformers.sentence_transformer.evaluation")
+
+
+FROM_TEXTS = 3e-6  # vectors differ in their last bits, and distances sum these
+WORDS = ["the", "cat", "sat", "on", "mat", "a", "dog", "in", "store", "he", "bought", "milk", "paris", "tokyo", "man"]
+MANY = [" ".join(np.random.default_rng(n).choice(WORDS, 3 + n % 9)) for n in range(48)]
+MANY_QUERIES, MANY_DOCUMENTS = MANY[:20], MANY[20:]
+
+
+@pytest.fixture(scope="module", params=[*SIMILARITIES, None], ids=str)
+def models(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[mlxbert.Model, Any]:
+    """The same model here and there."""
+    from tests.weights.test_sentence_transformers_live import D, save_bert
+
+    folder = tmp_path_factory.mktemp("model")
+    parts = st.sentence_transformer.modules
+    modules = [
+        parts.Transformer(str(save_bert(folder / "bert"))),
+        parts.Pooling(D, pooling_mode="mean"),
+        parts.Dense(D, 12),
+    ]
+    prompts = {"query": "the man ", "document": "a store "}
+    theirs = st.SentenceTransformer(modules=modules, prompts=prompts, similarity_fn_name=request.param, device="cpu")
+    theirs.save(str(folder / "st"))
+    if request.param is None:
+        path = folder / "st/config_sentence_transformers.json"
+        path.write_text(path.read_text(encoding="utf-8").replace('"cosine"', "null"), encoding="utf-8")
+    opened = st.SentenceTransformer(str(folder / "st"), device="cpu")
+    assert opened.similarity_fn_name == (request.param or "cosine")
+    return mlxbert.load(folder / "st", task="embed", dtype="float32", device="cpu"), opened
+
+
+def _apart(ours: Any, theirs: Any) -> float:
+    ours, theirs = np.asarray(ours, float), np.asarray(theirs, float)
+    return float(np.abs(ours - theirs).max() / max(1.0, np.abs(theirs).max()))
+
+
+def _theirs(theirs: Any, queries: Any, documents: Any) -> Any:
+    """Their scores row by row: of more than 25 vectors torch.cdist takes differences of squares, which cost digits."""
+    return np.stack([theirs.similarity_pairwise(np.tile(query, (len(documents), 1)), documents) for query in queries])
+
+
+@pytest.mark.slow
+def test_scores_of_a_matrix_of_a_ranking_and_of_pairs(models: tuple[mlxbert.Model, Any]) -> None:
+    model, theirs = models
+    queries, documents = theirs.encode_query(MANY_QUERIES), theirs.encode_document(MANY_DOCUMENTS)
+    expected = _theirs(theirs, queries, documents)
+    assert _apart(theirs.similarity(queries, documents), expected) < FROM_TEXTS
+    assert _apart(mlxbert.similarity_matrix(model, MANY_QUERIES, MANY_DOCUMENTS), expected) < FROM_TEXTS
+    ranked = {one.index: one.score for one in mlxbert.similarity(model, MANY_QUERIES[0], MANY_DOCUMENTS)}
+    assert _apart([ranked[number] for number in range(len(MANY_DOCUMENTS))], expected[0]) < FROM_TEXTS
+    pairs = mlxbert.similarity_pairs(model, zip(MANY_QUERIES, MANY_DOCUMENTS, strict=False))
+    assert _apart([one.score for one in pairs], np.diag(expected)) < FROM_TEXTS
+
+
+@pytest.mark.slow
+def test_the_same_negatives_are_mined(models: tuple[mlxbert.Model, Any]) -> None:
+    datasets = pytest.importorskip("datasets", reason="sentence-transformers mines in these")
+    model, theirs = models
+    pairs = list(zip(MANY_QUERIES, MANY_DOCUMENTS, strict=False))
+    data = datasets.Dataset.from_dict({"query": MANY_QUERIES, "answer": MANY_DOCUMENTS[: len(MANY_QUERIES)]})
+    how: dict[str, Any] = {"num_negatives": 3, "absolute_margin": 0.01, "output_format": "triplet", "verbose": False}
+    mined = st.util.mine_hard_negatives(data, theirs, **how)
+    expected: dict[str, list[str]] = {query: [] for query in MANY_QUERIES}
+    for row in mined:
+        expected[row["query"]].append(row["negative"])
+    found = mlxbert.mine(model, [{"query": a, "positive": b} for a, b in pairs], negatives=3, margin=0.01)
+    assert {one.query: [*one.negatives] for one in found} == expected
+    assert sum(map(len, expected.values())) > 20
+
+
+@pytest.mark.slow
+def test_evaluations_are_the_same(models: tuple[mlxbert.Model, Any]) -> None:
+    model, theirs = models
+    name, scores = theirs.similarity_fn_name, [(7 * number) % 5 for number in range(len(MANY_QUERIES))]
+    scored = [
+        {"sentence1": a, "sentence2": b, "score": score}
+        for a, b, score in zip(MANY_QUERIES, MANY_DOCUMENTS, scores, strict=False)
+    ]
+    ours = mlxbert.evaluate("embed", model, data=scored).metrics
+    found = evaluation.EmbeddingSimilarityEvaluator(MANY_QUERIES, MANY_DOCUMENTS[: len(MANY_QUERIES)], scores)(theirs)
+    for metric in ("spearman", "pearson"):
+        assert ours[metric] == pytest.approx(found[f"{metric}_{name}"], abs=FROM_TEXTS)
+    anchors, positives, negatives = MANY_QUERIES[:10], MANY_DOCUMENTS[:10], MANY_DOCUMENTS[10:20]
+    rows = [{"anchor": a, "positive": b, "negative": c} for a, b, c in zip(anchors, positives, negatives, strict=True)]
+    ours = mlxbert.evaluate("embed", model, data=rows).metrics
+    triplets = evaluation.TripletEvaluator(anchors, positives, negatives)(theirs)
+    assert ours["triplet_accuracy"] == pytest.approx(triplets[f"{name}_accuracy"], abs=1e-6)
+    searched = evaluation.InformationRetrievalEvaluator(
+        dict(zip(anchors, anchors, strict=True)),
+        {text: text for text in (*positives, *negatives)},
+        {a: {b} for a, b in zip(anchors, positives, strict=True)},
+        show_progress_bar=False, write_csv=False,
+    )(theirs)  # fmt: skip
+    search = [
+        {"query": a, "positives": [b], "negatives": [c]} for a, b, c in zip(anchors, positives, negatives, strict=True)
+    ]
+    for one in (ours, mlxbert.evaluate_search(model, data=search).metrics):
+        for metric, there in (("ndcg@10", "ndcg@10"), ("mrr@10", "mrr@10"), ("recall@10", "recall@10")):
+            assert one[metric] == pytest.approx(searched[f"{name}_{there}"], abs=1e-6)

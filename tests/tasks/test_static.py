@@ -11,8 +11,10 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.machine.device import mx
+from mlxbert.nn.embedder import Dense
 from mlxbert.tasks.static_vectors import means
 from tests.helpers.cases import together
+from tests.helpers.libraries import Library
 from tests.helpers.rooms import needs
 from tests.helpers.static_folders import TEXTS, WIDTH, WORDS, model2vec, module, table, tokenizer
 
@@ -62,12 +64,13 @@ def expected(folder: Path, texts: tuple[str, ...] = TEXTS) -> np.ndarray[Any, An
     return np.array(vectors)
 
 
-@together("pooling", ["max", "mean_sqrt_len", "weighted_mean"])
+@together("pooling", ["max", "mean_sqrt_len", "weighted_mean", "mean", "cls", "last_token"])
 def test_a_text_without_known_tokens_is_0_in_every_pooling(tmp_path: Path, pooling: str) -> None:
     model = mlxbert.load(model2vec(tmp_path / "model", normalize=False))
     empty, zebra, known = model.embed(["", "Zebra!", "cat dog"], pooling=pooling)
     cat, dog = table()[WORDS.index("cat")], table()[WORDS.index("dog")]
     wanted = {"max": np.maximum(cat, dog), "mean_sqrt_len": (cat + dog) / 2**0.5, "weighted_mean": (cat + 2 * dog) / 3}
+    wanted |= {"mean": (cat + dog) / 2, "cls": cat, "last_token": dog}
     assert not empty.any() and not zebra.any() and np.allclose(known, wanted[pooling], atol=1e-6)
 
 
@@ -88,17 +91,11 @@ def test_the_network_computes_the_same_vectors(name: str, tmp_path: Path) -> Non
     fast, unit = model.embed(texts), model.embed(texts, normalize=True)
     windowed = model.embed(texts, overflow="error")  # tokenizes each text alone
     assert np.abs(fast - windowed).max() < 1e-6
-    model.embedder.layers.append(mx_identity(WIDTH))  # a layer that only the network can compute
+    identity = Dense(WIDTH, WIDTH, bias=False, activation="linear")
+    identity.linear.weight = mx.eye(WIDTH)
+    model.embedder.layers.append(identity)  # a layer that only the network can compute
     assert np.abs(model.embed(texts) - fast).max() < 1e-6
     assert np.abs(model.embed(texts, normalize=True) - unit).max() < 1e-6
-
-
-def mx_identity(width: int) -> Any:
-    from mlxbert.nn.embedder import Dense
-
-    layer = Dense(width, width, bias=False, activation="linear")
-    layer.linear.weight = mx.eye(width)
-    return layer
 
 
 @pytest.mark.parametrize(
@@ -129,14 +126,6 @@ def test_results_state_what_was_left_out(tmp_path: Path) -> None:
     assert (zebra.tokens, zebra.unknown_tokens, zebra.only_unknown) == (2 + 1, 1, False)
     assert (only.tokens, only.only_unknown) == (0, True)
     assert (long.tokens, long.truncated) == (384, True)  # 512 times 3 characters
-
-
-def test_an_unusable_text_is_named(tmp_path: Path) -> None:
-    model = mlxbert.load(model2vec(tmp_path / "m"))
-    with pytest.raises(MlxbertError, match="input 1"):
-        model.embed(["cat", "\ud800", "mat"])
-    vectors = model.embed(["cat", "\ud800", "mat"], on_error="return")
-    assert np.isnan(vectors).any(axis=1).tolist() == [False, True, False]
 
 
 def test_means_of_long_and_short_texts() -> None:
@@ -223,20 +212,13 @@ def test_a_classifier_is_trained_and_opens_again(tmp_path: Path) -> None:
 
 def test_a_bad_text_shifts_no_other_vector(tmp_path: Path) -> None:
     model = mlxbert.load(model2vec(tmp_path))
-    broken: list[Any] = ["the cat", 5, "dog"]
+    broken: list[Any] = ["the cat", 5, "dog", "\ud800", ""]
     vectors = mlxbert.embed(model, broken, prompt="the ", on_error="return")
-    assert np.isnan(vectors[1]).all()
-    for row, text in ((0, "the cat"), (2, "dog")):
-        np.testing.assert_allclose(vectors[row], mlxbert.embed(model, text, prompt="the "), atol=1e-6)
-    with pytest.raises(MlxbertError, match="expected a text"):
+    assert np.isnan(vectors).any(axis=1).tolist() == [False, True, False, True, False]
+    streamed: Any = mlxbert.embed_stream(model, ["the cat", "dog", ""], prompt="the ")
+    np.testing.assert_allclose(np.stack([result.embedding for result in streamed]), vectors[[0, 2, 4]], atol=1e-6)
+    with pytest.raises(MlxbertError, match="input 1: expected a text"):
         mlxbert.embed(model, broken, prompt="the ")
-
-
-@together("pooling", ["cls", "mean", "last_token"])
-def test_a_text_without_tokens_has_the_vector_0(pooling: str, tmp_path: Path) -> None:
-    model = mlxbert.load(model2vec(tmp_path))
-    vectors = mlxbert.embed(model, ["", "the cat"], pooling=pooling)
-    assert not vectors[0].any() and vectors[1].any()
 
 
 @needs("explore")
@@ -259,8 +241,73 @@ def test_windows_weigh_their_own_tokens(tmp_path: Path) -> None:
     assert np.isfinite(mlxbert.embed(short, "zebra zebra zebra zebra zebra", overflow="window")).all()
 
 
-def test_an_empty_text_behind_a_prompt_is_a_text(tmp_path: Path) -> None:
-    model = mlxbert.load(model2vec(tmp_path))
-    at_once = mlxbert.embed(model, ["", "dog"], prompt="the ")
-    streamed: Any = mlxbert.embed_stream(model, ["", "dog"], prompt="the ")
-    np.testing.assert_allclose(np.stack([result.embedding for result in streamed]), at_once, atol=1e-6)
+MODEL2VEC = ("plain", "unscaled", "float16", "float64", "int8", "mapped", "weighted", "short", "unlimited")
+MODULES = ("module", "root module", "limited module")
+model2vec_library, st = Library("model2vec"), Library("sentence_transformers")
+
+
+def by_model2vec(folder: Path) -> Any:
+    return model2vec_library.StaticModel.from_pretrained(folder).encode([*TEXTS])
+
+
+def by_modules(folder: Path) -> Any:
+    return st.SentenceTransformer(str(folder), device="cpu").encode([*TEXTS])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", MODEL2VEC)
+def test_vectors_are_those_of_model2vec(name: str, tmp_path: Path) -> None:
+    folder = LAYOUTS[name](tmp_path / name)
+    bound = 2e-3 if name == "float16" else 1e-5  # model2vec rounds
+    assert np.abs(mlxbert.load(folder).embed(TEXTS) - by_model2vec(folder)).max() < bound
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", MODULES)
+def test_vectors_are_those_of_sentence_transformers(name: str, tmp_path: Path) -> None:
+    folder = LAYOUTS[name](tmp_path / name)
+    assert np.abs(mlxbert.load(folder).embed(TEXTS) - by_modules(folder)).max() < 1e-5
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["plain", "int8", "mapped", *MODULES])
+@pytest.mark.parametrize("write", ["save", "convert"])
+def test_both_libraries_open_a_written_folder(name: str, write: str, tmp_path: Path) -> None:
+    folder, out = LAYOUTS[name](tmp_path / name), tmp_path / "out"
+    if write == "save":
+        mlxbert.load(folder).save(out)
+    else:
+        mlxbert.convert(folder, out)
+    if name in MODULES:
+        assert np.abs(by_modules(out) - by_modules(folder)).max() < 1e-5
+    else:
+        assert np.abs(by_model2vec(out) - by_model2vec(folder)).max() < 1e-5
+        known = [0, 1, 5]  # texts without unknown tokens, which sentence-transformers keeps
+        assert np.abs(by_modules(out)[known] - by_model2vec(folder)[known]).max() < 1e-5
+    by_model2vec(out)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_trained_classifier_opens_as_an_embedding_model(tmp_path: Path) -> None:
+    words = (("the cat", "pet"), ("rain", "weather"))
+    records = [{"text": " ".join([text] * count), "label": label} for text, label in words for count in range(1, 40)]
+    folder, out = LAYOUTS["plain"](tmp_path / "m"), tmp_path / "out"
+    mlxbert.finetune("classify", train=records, output=out, model=folder, few_shot=False).run()
+    ours = mlxbert.load(out).embed(TEXTS)
+    assert np.abs(by_model2vec(out) - ours).max() < 1e-5
+    assert by_modules(out).shape == ours.shape
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_distilled_model_opens_in_both_libraries(tiny_folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    mlxbert.distill_static(tiny_folder, output=out, dimensions=8, dtype="float32")
+    known = [0, 1]  # see `test_both_libraries_open_a_written_folder`
+    ours = mlxbert.load(out).embed(TEXTS)
+    assert np.abs(by_model2vec(out) - ours).max() < 1e-5
+    assert np.abs(by_modules(out) - ours)[known].max() < 1e-5
