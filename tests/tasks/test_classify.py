@@ -101,14 +101,6 @@ def test_a_label_is_chosen_from_its_threshold_on(tmp_path: Path) -> None:
         assert {label.label for label in found.labels if label.chosen} == chosen
 
 
-def test_top_k_keeps_the_best(tmp_path: Path) -> None:
-    model = load(tmp_path / "model", EMOTIONS)
-    every: Any = mlxbert.classify(model, TEXT)
-    for count in (1, 2, 4, 9):
-        found: Any = mlxbert.classify(model, TEXT, top_k=count)
-        assert found.labels == every.labels[:count]
-
-
 def test_many_items_of_both_kinds_are_each_as_alone(model: mlxbert.Model) -> None:
     items: list[Any] = ["", TEXT, PAIR, ["a", "b"], LONG, "the cat", ("", ""), (LONG, LONG)]
     for batch_tokens in (None, 1, 50):
@@ -118,11 +110,8 @@ def test_many_items_of_both_kinds_are_each_as_alone(model: mlxbert.Model) -> Non
             assert by_name(one) == pytest.approx(by_name(alone), abs=1e-5)
             assert ([one.text, one.pair] if one.pair is not None else one.text) in (item, list(item))
         assert [one.truncated for one in found] == [LONG in (item, *item) for item in items]
-
-
-def test_the_order_of_a_pair_matters(model: mlxbert.Model) -> None:
-    one, other = mlxbert.classify(model, [PAIR, PAIR[::-1]])
-    assert max(abs(by_name(one)[name] - by_name(other)[name]) for name in SENTIMENT.names) > 1e-4
+    best: Any = mlxbert.classify(model, TEXT, top_k=2)
+    assert best.labels == found[1].labels[:2]
 
 
 @together("wrong", [3, None, ("one",), ("a", "b", "c"), ("a", 2), b"the cat", {"text": "a"}])
@@ -217,11 +206,6 @@ def test_scores_that_are_not_finite_are_an_error(labels: Labels, value: float, t
     assert "bfloat16" in str(caught.value.hint)
 
 
-def test_only_what_it_needs_is_loaded(model: mlxbert.Model) -> None:
-    assert [*model.network.heads] == ["sequence_classifier"] and model.labels == SENTIMENT
-    assert "classify" in mlxbert.inspect(model.folder).tasks
-
-
 def test_their_json_is_that_of_the_contract() -> None:
     labels = (Label("a", 0.75), Label("b", 0.25))
     plain = {"text": "x", "labels": [{"label": "a", "score": 0.75}, {"label": "b", "score": 0.25}]}
@@ -273,10 +257,8 @@ def test_thresholds_that_do_not_fit(thresholds: Any, tmp_path: Path) -> None:
 def test_only_several_labels_have_thresholds(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match=r"`thresholds` .*'multi_label_classification'"):
         replace(SENTIMENT, thresholds=(0.5, 0.5, 0.5)).check()
-    replace(EMOTIONS, thresholds=[np.float64(0.5), 0, 1, 0.1]).check()  # type: ignore[arg-type]
-    folder = save_classifier(tmp_path / "model", SENTIMENT, thresholds=[0.5, 0.5, 0.5])
     with pytest.raises(CheckpointError, match="thresholds"):
-        mlxbert.load(folder, task="classify")
+        mlxbert.load(save_classifier(tmp_path / "model", SENTIMENT, thresholds=[0.5, 0.5, 0.5]), task="classify")
 
 
 torch, transformers = Library("torch"), Library("transformers")

@@ -1,6 +1,7 @@
 """Sparse vectors: the weights of tokens, their options, results and output files."""
 
 import json
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -62,11 +63,8 @@ def test_a_result_names_its_tokens_and_survives_json(model: mlxbert.Model) -> No
     again = SparseEmbedding.from_dict(json.loads(json.dumps(written)))
     assert again.ids.tolist() == result.ids.tolist() and again.names == result.names
     np.testing.assert_allclose(again.values, result.values, rtol=1e-6)
-
-
-def test_top_k_keeps_the_heaviest_tokens(model: mlxbert.Model) -> None:
-    every, some = mlxbert.embed_sparse(model, TEXTS[0]), mlxbert.embed_sparse(model, TEXTS[0], top_k=3)
-    assert [*some.weights()] == [*every.weights()][:3] and len(every.ids) > 3
+    some = mlxbert.embed_sparse(model, TEXTS[0], top_k=3)
+    assert [*some.weights()] == [*result.weights()][:3] and len(result.ids) > 3
 
 
 def test_windows_give_each_token_its_largest_weight(model: mlxbert.Model) -> None:
@@ -106,6 +104,7 @@ def test_a_plain_model_makes_sparse_vectors_with_a_warning(tmp_path: Path, caplo
 
 def test_a_model_says_which_vectors_it_makes(model: mlxbert.Model, tmp_path: Path) -> None:
     assert model.vectors == ("sparse",)
+    assert "sparse vectors" in getattr(mlxbert.inspect(model.folder).embedding, "problem", "")
     with pytest.raises(mlxbert.CheckpointError, match="makes sparse vectors, not dense vectors") as caught:
         mlxbert.embed(model, "the cat")
     assert caught.value.hint and "mlxbert.embed_sparse(model, texts) makes sparse vectors" in caught.value.hint
@@ -151,71 +150,51 @@ def test_similarity_ranks_by_dot_product(model: mlxbert.Model) -> None:
         mlxbert.similarity(model, TEXTS[0], TEXTS[:3], dimensions=5)
 
 
-HOSTILE: dict[str, tuple[str, dict[str, Any], str]] = {
-    "strategy": ("1_SpladePooling/config.json", {"pooling_strategy": "mean"}, "pooling_strategy is 'mean', expected"),
-    "activation": ("1_SpladePooling/config.json", {"activation_function": "gelu"}, "activation_function is 'gelu'"),
-    "width": ("1_SpladePooling/config.json", {"embedding_dimension": 7}, "embedding_dimension is 7, but the model has"),
-    "task": ("sentence_bert_config.json", {"transformer_task": "feature-extraction"}, "transformer_task is 'feature"),
-    "output": ("sentence_bert_config.json", {"module_output_name": "x"}, "module_output_name is 'x'"),
-    "limit": ("sentence_bert_config.json", {"max_seq_length": 0}, "max_seq_length is 0"),
-    "type": ("config_sentence_transformers.json", {"model_type": "SentenceTransformer"}, "model_type is 'Sentence"),
-    "top k": ("config_sentence_transformers.json", {"max_active_dims": -1}, "max_active_dims is -1"),
-    "prompts": ("config_sentence_transformers.json", {"prompts": ["a"]}, r"prompts is \['a'\]"),
-}
+POOLING, TRANSFORMER, WHOLE = (
+    "1_SpladePooling/config.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+)
+ROUTER, IDF, STATIC = "router_config.json", "query_0_SparseStaticEmbedding/idf.json", "SparseStaticEmbedding"
+OUTSIDE = {"../query": f"sentence_transformers.sparse_encoder.models.{STATIC}"}
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    # the file, its changes, what the message has
+    (POOLING, {"pooling_strategy": "mean"}, "pooling_strategy is 'mean', expected"),
+    (POOLING, {"activation_function": "gelu"}, "activation_function is 'gelu'"),
+    (POOLING, {"embedding_dimension": 7}, "embedding_dimension is 7, but the model has"),
+    (TRANSFORMER, {"transformer_task": "feature-extraction"}, "transformer_task is 'feature"),
+    (TRANSFORMER, {"module_output_name": "x"}, "module_output_name is 'x'"),
+    (TRANSFORMER, {"max_seq_length": 0}, "max_seq_length is 0"),
+    (WHOLE, {"model_type": "SentenceTransformer"}, "model_type is 'Sentence"),
+    (WHOLE, {"max_active_dims": -1}, "max_active_dims is -1"),
+    (WHOLE, {"prompts": ["a"]}, r"prompts is \['a'\]"),
+    (ROUTER, {"structure": {}}, "a structure with"),
+    (ROUTER, {"structure": {"query": "a", "document": []}}, "a structure with"),
+    (ROUTER, {"structure": {"query": ["x"], "document": []}}, "names the module 'x'"),
+    (ROUTER, {"structure": {"query": [3], "document": []}}, "names the module 3"),
+    (ROUTER, {"structure": {"query": [], "document": []}}, "modules are none"),
+    (ROUTER, {"types": {f"query_0_{STATIC}": "os.system"}}, "type 'os.system'"),
+    (ROUTER, {"parameters": {"default_route": "image"}}, "default_route is 'image'"),
+    (
+        ROUTER, {"types": OUTSIDE, "structure": {"query": [*OUTSIDE], "document": [*OUTSIDE]}},
+        "expected a path inside the model folder",
+    ),
+    (IDF, {"cat": "x"}, "the weight of 'cat' is 'x', expected a number"),
+    (IDF, {"cat": 1e39}, "expected a number"),
+    (IDF, {"zebra": 1.0}, "the token 'zebra' is not in the vocabulary"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_settings_that_make_no_sense_are_refused(name: str, tmp_path: Path) -> None:
-    file, changes, message = HOSTILE[name]
-    folder = save_splade(tmp_path / "m")
+@together("file,changes,message", REFUSED)
+def test_settings_that_make_no_sense_are_refused(
+    file: str, changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    folder = Path(tempfile.mkdtemp(dir=tmp_path)) / "m"
+    save_routed(folder, json_weights=file == IDF) if file in (ROUTER, IDF) else save_splade(folder)
     change_json(folder / file, **changes)
     with pytest.raises(mlxbert.ConfigError, match=message) as caught:
         mlxbert.load(folder, task="embed", device="cpu")
-    assert str(folder / file) in caught.value.message
-
-
-ROUTERS: dict[str, tuple[str, Any, str]] = {
-    "no structure": ("structure", {}, "a structure with"),
-    "no list": ("structure", {"query": "a", "document": []}, "a structure with"),
-    "unknown module": ("structure", {"query": ["x"], "document": []}, "names the module 'x'"),
-    "a number": ("structure", {"query": [3], "document": []}, "names the module 3"),
-    "no documents": ("structure", {"query": [], "document": []}, "modules are none"),
-    "code": ("types", {"query_0_SparseStaticEmbedding": "os.system"}, "type 'os.system'"),
-    "default": ("parameters", {"default_route": "image"}, "default_route is 'image'"),
-}
-
-
-@pytest.mark.parametrize("name", ROUTERS)
-def test_routers_that_make_no_sense_are_refused(name: str, tmp_path: Path) -> None:
-    key, value, message = ROUTERS[name]
-    folder = save_routed(tmp_path / "m")
-    change_json(folder / "router_config.json", **{key: value})
-    with pytest.raises(mlxbert.ConfigError, match=message):
-        mlxbert.load(folder, task="embed", device="cpu")
-
-
-def test_a_router_cannot_leave_its_folder(tmp_path: Path) -> None:
-    folder = save_routed(tmp_path / "m")
-    name = "../query"
-    types = {name: "sentence_transformers.sparse_encoder.models.SparseStaticEmbedding"}
-    change_json(folder / "router_config.json", types=types, structure={"query": [name], "document": [name]})
-    with pytest.raises(mlxbert.ConfigError, match="expected a path inside the model folder"):
-        mlxbert.load(folder, task="embed", device="cpu")
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ({"cat": "x"}, "the weight of 'cat' is 'x', expected a number"),
-        ({"cat": 1e39}, "expected a number"),
-        ({"zebra": 1.0}, "the token 'zebra' is not in the vocabulary"),
-    ],
-)
-def test_damaged_static_weights_are_refused(content: dict[str, Any], message: str, tmp_path: Path) -> None:
-    folder = save_routed(tmp_path / "m", json_weights=True)
-    (folder / "query_0_SparseStaticEmbedding" / "idf.json").write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(mlxbert.ConfigError, match=message):
-        mlxbert.load(folder, task="embed", device="cpu")
+    assert str(folder) in caught.value.message
 
 
 def test_a_damaged_layer_of_bge_m3_is_refused(tmp_path: Path) -> None:
@@ -253,11 +232,6 @@ def test_a_copy_makes_the_same_vectors(name: str, convert: bool, tmp_path: Path)
         first, second = (mlxbert.embed_sparse(each, TEXTS[0], kind=kind) for each in (model, copy))
         assert first.ids.tolist() == second.ids.tolist() and len(first.ids)
         np.testing.assert_allclose(first.values, second.values, atol=1e-6)
-
-
-def test_inspect_says_which_vectors_a_model_makes(tmp_path: Path) -> None:
-    embedding = mlxbert.inspect(save_splade(tmp_path / "m")).embedding
-    assert "sparse vectors" in getattr(embedding, "problem", "")
 
 
 torch, st = Library("torch"), Library("sentence_transformers")

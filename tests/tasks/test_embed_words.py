@@ -45,11 +45,8 @@ def test_a_word_has_another_vector_in_another_context(tiny: mlxbert.Model) -> No
     assert np.abs(one.words[1].embedding - other.words[1].embedding).max() > 1e-3
     one, other = (mlxbert.embed_words(tiny, text, layer=0) for text in ("the cat sat", ("a", "cat", ".")))
     assert (one.words[1].embedding == other.words[1].embedding).all()  # the same word at the same place
-
-
-def test_words_can_be_given(tiny: mlxbert.Model) -> None:
-    found = mlxbert.embed_words(tiny, ("the cat", "sat"))
-    assert [(word.word, word.start, word.tokens) for word in found.words] == [("the cat", 0, 2), ("sat", 8, 1)]
+    given = mlxbert.embed_words(tiny, ("the cat", "sat"))
+    assert [(word.word, word.start, word.tokens) for word in given.words] == [("the cat", 0, 2), ("sat", 8, 1)]
 
 
 def test_a_long_text_is_covered_cut_or_refused(tiny: mlxbert.Model) -> None:

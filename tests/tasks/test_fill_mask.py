@@ -34,12 +34,6 @@ def test_the_built_in_model_knows_where_tokyo_is(builtin: mlxbert.Model) -> None
     assert [fill.score for fill in mask.fills] == sorted((fill.score for fill in mask.fills), reverse=True)
 
 
-def test_scores_are_probabilities_over_the_whole_vocabulary(tiny: mlxbert.Model) -> None:
-    result = mlxbert.fill_mask(tiny, "the [MASK] sat", top_k=len(VOCAB))
-    assert abs(sum(fill.score for fill in result.masks[0].fills) - 1) < 1e-5
-    assert sorted(fill.token_id for fill in result.masks[0].fills) == list(range(len(VOCAB)))
-
-
 def test_several_masks_are_filled_each_while_the_others_stay(tiny: mlxbert.Model) -> None:
     text = "[MASK] cat [MASK] on [MASK]"
     result = mlxbert.fill_mask(tiny, text, top_k=1)
@@ -51,33 +45,30 @@ def test_several_masks_are_filled_each_while_the_others_stay(tiny: mlxbert.Model
 
 def test_targets_keep_their_scores_and_nothing_else_competes(tiny: mlxbert.Model) -> None:
     whole = {fill.token: fill.score for fill in mlxbert.fill_mask(tiny, "a [MASK] .", top_k=len(VOCAB)).masks[0].fills}
+    assert {*whole} == {*VOCAB} and abs(sum(whole.values()) - 1) < 1e-5
     found = mlxbert.fill_mask(tiny, "a [MASK] .", targets=["dog", "CAT", "mat", "dog", "in", "on", "of"]).masks[0].fills
     assert sorted(fill.token for fill in found) == ["cat", "dog", "in", "mat", "of", "on"]
     for fill in found:
         assert abs(fill.score - whole[fill.token]) < 1e-7
     assert len(mlxbert.fill_mask(tiny, "a [MASK] .", targets=["dog", "cat"], top_k=1).masks[0].fills) == 1
-
-
-@together("targets", [["zebra"], ["cats"], [""], [], "cat", ["cat dog"], ["cat", "\ud800"]])
-def test_a_target_that_is_no_token_is_refused(tiny: mlxbert.Model, targets: list[str]) -> None:
-    with pytest.raises(mlxbert.ArgumentError, match="target"):
-        mlxbert.fill_mask(tiny, "a [MASK] .", targets=targets)
-
-
-@together("top_k", [0, len(VOCAB) + 1])
-def test_top_k_that_is_no_number_of_words_is_refused(tiny: mlxbert.Model, top_k: int) -> None:
-    with pytest.raises(mlxbert.ArgumentError, match=f"`top_k` is {top_k!r}"):
-        mlxbert.fill_mask(tiny, "a [MASK] .", top_k=top_k)
-
-
-def test_many_masks_share_windows(tiny: mlxbert.Model) -> None:
-    result = mlxbert.fill_mask(tiny, "[MASK] " * 200, top_k=1)
-    assert [mask.position for mask in result.masks] == list(range(1, 201))
-
-
-def test_a_continuation_joins_the_word_before_it(tiny: mlxbert.Model) -> None:
     (mask,) = mlxbert.fill_mask(tiny, "he play [MASK] .", targets=["##ing"]).masks
     assert mask.fills[0].text == "he playing ."
+
+
+@together(
+    "options,said",
+    [
+        *(
+            ({"targets": wrong}, "target")
+            for wrong in (["zebra"], ["cats"], [""], [], "cat", ["cat dog"], ["cat", "\ud800"])
+        ),
+        *(({"top_k": wrong}, f"`top_k` is {wrong!r}") for wrong in (0, len(VOCAB) + 1)),
+        ({"text": "no"}, "`text` is 'no'"),
+    ],
+)
+def test_options_that_cannot_be_used_are_refused(tiny: mlxbert.Model, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(mlxbert.ArgumentError, match=said):
+        mlxbert.fill_mask(tiny, "a [MASK] .", **options)
 
 
 def test_a_text_without_a_mask_raises_or_fails_in_its_place(tiny: mlxbert.Model) -> None:
@@ -163,14 +154,6 @@ def test_rows_of_the_embeddings_without_a_token_are_no_words(tmp_path: Path) -> 
     assert sum(fill.score for fill in fills) < 1e-6
 
 
-def test_results_become_the_json_of_the_contract(tiny: mlxbert.Model) -> None:
-    found = json.loads(json.dumps(mlxbert.fill_mask(tiny, "the [MASK]", top_k=1).to_dict()))
-    assert list(found) == ["text", "masks"]
-    assert list(found["masks"][0]) == ["position", "start", "end", "fills"]
-    assert list(found["masks"][0]["fills"][0]) == ["token", "token_id", "score", "text"]
-    assert CONFIG["vocab_size"] > found["masks"][0]["fills"][0]["token_id"] >= 0
-
-
 def test_fills_repeat_the_text_up_to_the_50th_mask_or_not_at_all(tiny: mlxbert.Model) -> None:
     text = " ".join(["[MASK]"] * 60)
     masks = mlxbert.fill_mask(tiny, text, top_k=1).masks
@@ -180,8 +163,10 @@ def test_fills_repeat_the_text_up_to_the_50th_mask_or_not_at_all(tiny: mlxbert.M
         (fill.token_id, fill.score, None) for mask in masks for fill in mask.fills
     ]
     assert all("text" not in fill for mask in without.to_dict()["masks"] for fill in mask["fills"])
-    with pytest.raises(mlxbert.ArgumentError, match="`text` is 'no'"):
-        mlxbert.fill_mask(tiny, text, text="no")  # type: ignore[call-overload]
+    written = json.loads(json.dumps(mlxbert.fill_mask(tiny, text, top_k=1).to_dict()))
+    assert list(written) == ["text", "masks"] and [mask["position"] for mask in written["masks"]] == [*range(1, 61)]
+    assert list(written["masks"][0]) == ["position", "start", "end", "fills"]
+    assert list(written["masks"][0]["fills"][0]) == ["token", "token_id", "score", "text"]
 
 
 SPACE = "\u2581"

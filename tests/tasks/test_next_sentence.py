@@ -5,8 +5,6 @@ import pytest
 import mlxbert
 from mlxbert.machine.device import mx
 
-STORE = ("The man went to the store.", "He bought a gallon of milk.")
-
 
 def test_the_built_in_model_tells_a_sequel_from_a_jump(builtin: mlxbert.Model) -> None:
     first = "The Eiffel Tower was built for the 1889 World's Fair in Paris by the company of Gustave Eiffel."
@@ -32,6 +30,7 @@ def test_many_pairs_give_what_each_gives_alone_and_bad_ones_fail_in_their_place(
     for pair, found in zip(pairs, many, strict=True):
         assert abs(mlxbert.next_sentence(tiny, pair).score - found.score) < 1e-5
     assert [found.truncated for found in many] == [False, True, False, False]
+    assert list(many[0].to_dict()) == ["a", "b", "is_next", "score"]
     broken = [pairs[0], ("only one",), pairs[2]]
     results = list(mlxbert.next_sentence(tiny, broken, on_error="return"))  # type: ignore[call-overload]
     assert isinstance(results[1], mlxbert.Failure) and results[1].index == 1
@@ -39,7 +38,3 @@ def test_many_pairs_give_what_each_gives_alone_and_bad_ones_fail_in_their_place(
         list(mlxbert.next_sentence(tiny, broken))  # type: ignore[arg-type]
     with pytest.raises(mlxbert.InputError, match="at most 32"):
         mlxbert.next_sentence(tiny, pairs[1], overflow="error")
-
-
-def test_its_json_is_that_of_the_contract(tiny: mlxbert.Model) -> None:
-    assert list(mlxbert.next_sentence(tiny, STORE).to_dict()) == ["a", "b", "is_next", "score"]

@@ -10,6 +10,7 @@ from mlxbert.errors import InputError
 from mlxbert.goldens.golden_outputs import arrays
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
+from mlxbert.text.window_stitching import best_windows
 from tests.helpers.families import COMMON
 from tests.helpers.frozen import write_model
 from tests.helpers.program import terminal
@@ -67,22 +68,16 @@ def test_many_texts_are_each_as_alone(model: Model) -> None:
         assert [token.score for token in found.tokens] == pytest.approx(wanted, abs=1e-5)
 
 
-def test_a_long_text_is_seen_whole_and_each_token_from_the_middle_of_a_window(model: Model) -> None:
+def test_a_long_text_is_seen_whole_and_each_token_where_it_has_most_context(model: Model) -> None:
     assert model.tokenizer.max_length == 27
     found = mlxbert.replaced(model, LONG)
     pieces = model.tokenizer.pieces(LONG)
     assert len(pieces) > 25 and not found.truncated
     assert [model.tokenizer.token_id(token.token) for token in found.tokens] == pieces
     assert [token.position for token in found.tokens] == list(range(1, len(pieces) + 1))
-    first, second = model.tokenizer.windows(LONG, stride=27 // 4)
-    begin = second.positions[1]  # the first token that both windows hold
-    shared = range(begin, first.positions[-2] + 1)
-    assert len(shared) == 27 // 4
-    early, late = scores(model, first.ids), scores(model, second.ids)
-    for position in shared:
-        place, other = position, position - begin + 1
-        nearer = early[place] if min(place, 26 - place) >= min(other, len(second) - 1 - other) else late[other]
-        assert found.tokens[position - 1].score == pytest.approx(nearer, abs=1e-5)
+    windows = model.tokenizer.windows(LONG, stride=27 // 4)
+    wanted = [scores(model, windows[number].ids)[place] for number, place in best_windows(windows)]
+    assert [token.score for token in found.tokens] == pytest.approx(wanted, abs=1e-5)
 
 
 def test_a_long_text_can_be_cut_or_refused(model: Model) -> None:

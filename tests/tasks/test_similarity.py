@@ -63,14 +63,10 @@ def test_of_texts_equally_near_the_first_comes_first(tiny: mlxbert.Model) -> Non
     texts = ["a dog", QUERY, "a dog", QUERY, "a dog", QUERY]
     assert [result.index for result in _found(tiny, texts, batch_tokens=1)] == [1, 3, 5, 0, 2, 4]
     assert [result.index for result in _found(tiny, texts, batch_tokens=1, top_k=2)] == [1, 3]
-    assert [result.index for result in _found(tiny, texts, batch_tokens=1, top_k=4)] == [1, 3, 5, 0]
-
-
-@together("top_k", [1, 3, len(TEXTS), 100])
-def test_top_k_keeps_the_nearest(tiny: mlxbert.Model, top_k: int) -> None:
-    assert _found(tiny, top_k=top_k) == _found(tiny)[:top_k]
-    assert _found(tiny, iter(TEXTS), top_k=top_k) == _found(tiny)[:top_k]
-    assert _found(tiny, [], top_k=top_k) == []
+    for top_k in (1, 4, 100):
+        assert _found(tiny, iter(TEXTS), top_k=top_k) == _found(tiny)[:top_k] and _found(tiny, [], top_k=top_k) == []
+    (result,) = _found(tiny, [QUERY])
+    assert result.to_dict() == {"query": QUERY, "rank": 1, "index": 0, "score": result.score, "text": QUERY}
 
 
 def test_texts_that_cannot_be_used_come_last_or_raise(tiny: mlxbert.Model) -> None:
@@ -88,11 +84,6 @@ def test_texts_that_cannot_be_used_come_last_or_raise(tiny: mlxbert.Model) -> No
 def test_a_query_that_is_no_text_is_refused(tiny: mlxbert.Model, query: Any) -> None:
     with pytest.raises(mlxbert.InputError, match="surrogate" if isinstance(query, str) else type(query).__name__):
         mlxbert.similarity(tiny, query, TEXTS, on_error="return")
-
-
-def test_a_result_is_a_line_of_json(tiny: mlxbert.Model) -> None:
-    (result,) = _found(tiny, [QUERY])
-    assert result.to_dict() == {"query": QUERY, "rank": 1, "index": 0, "score": result.score, "text": QUERY}
 
 
 SAT, OTHERS = "the cat sat", ["a dog", "he bought milk", "paris , tokyo !"]
@@ -145,16 +136,22 @@ def test_queries_and_texts_get_their_prompts(
     assert near(mlxbert.similarity_matrix(unit, [SAT], OTHERS, **options), expected[None])
 
 
-def test_prompts_that_contradict_each_other_are_named(unit: mlxbert.Model) -> None:
-    with pytest.raises(
-        mlxbert.ArgumentError, match="the `query_prompt` 'a' and the `query_prompt_name` 'query' cannot be combined"
-    ):
-        mlxbert.similarity(unit, SAT, OTHERS, query_prompt="a", query_prompt_name="query")
-    with pytest.raises(
-        mlxbert.ArgumentError,
-        match="`query_prompt_name` is 'doc', but the model has only the prompts 'query', 'passage'",
-    ):
-        mlxbert.similarity(unit, SAT, OTHERS, query_prompt_name="doc")
+@together(
+    "options,said",
+    [
+        (
+            {"query_prompt": "a", "query_prompt_name": "query"},
+            "the `query_prompt` 'a' and the `query_prompt_name` 'query' cannot be combined",
+        ),
+        (
+            {"query_prompt_name": "doc"},
+            "`query_prompt_name` is 'doc', but the model has only the prompts 'query', 'pass",
+        ),
+    ],
+)
+def test_prompts_that_contradict_each_other_are_named(unit: mlxbert.Model, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(mlxbert.ArgumentError, match=said):
+        mlxbert.similarity(unit, SAT, OTHERS, **options)
     with pytest.raises(mlxbert.ArgumentError, match="needs `texts`"):
         mlxbert.similarity_matrix(unit, OTHERS, query_prompt="a")
 
@@ -287,17 +284,14 @@ def test_what_is_written_names_the_function(folder: Path, tmp_path: Path) -> Non
         assert mlxbert.load(tmp_path / written, task="embed").embedder.config.similarity == folder.name
 
 
-@pytest.mark.parametrize("settings", [{}, {"similarity_fn_name": None}])
-def test_cosine_is_meant_where_nothing_is_said(tmp_path: Path, settings: dict[str, Any]) -> None:
-    folder = save_st(tmp_path, pooling("mean"), settings=settings)
-    assert mlxbert.load(folder, task="embed").embedder.config.similarity == "cosine"
-
-
-@pytest.mark.parametrize("name", ["maxsim", "Cosine", "dot_product", 1, ["cosine"], {"a": 1}])
-def test_other_functions_are_refused(tmp_path: Path, name: object) -> None:
-    folder = save_st(tmp_path, pooling("mean"), settings={"similarity_fn_name": name})
-    with pytest.raises(ConfigError, match=r"similarity_fn_name is .*expected one of cosine, dot"):
-        mlxbert.load(folder, task="embed")
+def test_other_functions_are_refused_and_cosine_is_meant_where_nothing_is_said(tmp_path: Path) -> None:
+    for number, name in enumerate(("maxsim", "Cosine", "dot_product", 1, ["cosine"], {"a": 1})):
+        folder = save_st(tmp_path / str(number), pooling("mean"), settings={"similarity_fn_name": name})
+        with pytest.raises(ConfigError, match=r"similarity_fn_name is .*expected one of cosine, dot"):
+            mlxbert.load(folder, task="embed")
+    for settings in ({}, {"similarity_fn_name": None}):
+        folder = save_st(tmp_path / f"none {len(settings)}", pooling("mean"), settings=settings)
+        assert mlxbert.load(folder, task="embed").embedder.config.similarity == "cosine"
 
 
 def test_the_command_line_says_what_the_scores_are(folder: Path) -> None:

@@ -22,6 +22,7 @@ from mlxbert.tasks.entities import TaggedToken, words_with_tokens
 from mlxbert.tasks.options import Aggregation
 from mlxbert.tasks.tag import HEAD
 from mlxbert.text.token_blocks import SIZE
+from mlxbert.text.window_stitching import best_windows
 from mlxbert.text.words import trimmed
 from tests.helpers.families import FAMILIES, make_config, make_model
 from tests.helpers.frozen import add_vocabulary
@@ -133,23 +134,15 @@ def test_an_entity_at_the_border_of_windows_is_found_once(how: Any, table: mlxbe
 
 def test_each_token_is_judged_where_it_has_most_context(chance: mlxbert.Model) -> None:
     text = "the cat sat on a mat , the dog went to the store . the man bought milk , he is in the city . a cat " * 3
-    tokenizer = chance.tokenizer
-    windows = tokenizer.windows(text, stride=tokenizer.max_length // 4)
+    windows = chance.tokenizer.windows(text, stride=chance.tokenizer.max_length // 4)
     assert len(windows) > 3
-    best: dict[int, tuple[int, Any]] = {}
-    for window in windows:
-        logits = chance.network.logits(HEAD, chance.network(mx.array([window.ids])))
-        shares = np.array(mx.softmax(logits[0], axis=-1))
-        for place in range(1, len(window) - 1):
-            inside = min(place - 1, len(window) - 2 - place)
-            if inside > best.get(window.positions[place], (-1,))[0]:
-                best[window.positions[place]] = inside, (window.offsets[place], shares[place])
-    wanted = [(NER.names[int(row.argmax())], span, float(row.max())) for _, (_, (span, row)) in sorted(best.items())]
-    result = mlxbert.tag(chance, text, aggregation="none")
-    got = [(entity.label, (entity.start, entity.end)) for entity in result.entities]
-    assert got == [(label, span) for label, span, _ in wanted if label != "O"] and got
-    scores = [score for label, _, score in wanted if label != "O"]
-    assert [entity.score for entity in result.entities] == pytest.approx(scores, abs=1e-5)
+    logits = [chance.network.logits(HEAD, chance.network(mx.array([one.ids])))[0] for one in windows]
+    shares = [np.array(mx.softmax(one, axis=-1)) for one in logits]
+    wanted = [(shares[number][place], windows[number].offsets[place]) for number, place in best_windows(windows)]
+    tagged = [(NER.names[row.argmax()], span, row.max()) for row, span in wanted if row.argmax()]  # the first is "O"
+    found = mlxbert.tag(chance, text, aggregation="none").entities
+    assert [(one.label, (one.start, one.end)) for one in found] == [(name, span) for name, span, _ in tagged] and found
+    assert [one.score for one in found] == pytest.approx([score for _, _, score in tagged], abs=1e-5)
 
 
 HARD = {
@@ -381,29 +374,6 @@ def test_words_of_real_vocabularies_are_those_of_the_pipeline(name: str, tmp_pat
     loaded = mlxbert.load(folder, dtype="float32")
     for how in get_args(Aggregation):
         assert assert_same(loaded, pipeline(folder, tokenizer, how), TEXTS, how)
-
-
-@pytest.mark.slow
-def test_where_the_pipeline_is_wrong_on_long_texts(tmp_path: Path) -> None:
-    """It drops what is beyond the longest input; with a stride it merges windows by the length of what they found.
-
-    The model gives each token its tag whatever is around it: every difference comes from the windows.
-    """
-    folder = save_tagger(tmp_path, NER, {"paris": "B-LOC", "city": "I-LOC", "man": "B-PER"})
-    tokenizer = transformers.BertTokenizer.from_pretrained(folder, model_max_length=32)
-    loaded = mlxbert.load(folder, dtype="float32")
-    texts = ["the " * before + "paris" + " city" * 19 + " the man" * 20 for before in range(60)]
-    wanted = [("LOC", 1), ("PER", 20)]
-    cut, split = pipeline(folder, tokenizer, "simple"), pipeline(folder, tokenizer, "simple", stride=8)
-    wrong = {"cut": 0, "split": 0}
-    for before, text in enumerate(texts):
-        entities = ours(loaded, text, "simple")
-        assert [(label, sum(one[0] == label for one in entities)) for label, _ in wanted] == wanted
-        assert entities[0][1:3] == (4 * before, 4 * before + len("paris" + " city" * 19))
-        spans = [one[:3] for one in entities]
-        wrong["cut"] += [one[:3] for one in theirs(cut, text)] != spans
-        wrong["split"] += [one[:3] for one in theirs(split, text)] != spans
-    assert wrong["cut"] == len(texts) and wrong["split"] > len(texts) / 4
 
 
 @pytest.mark.slow

@@ -139,28 +139,18 @@ def test_an_iterator_left_unfinished_leaves_the_network_in_training_mode(tiny: m
         assert tiny.network.training
 
 
-FUNCTIONS: tuple[Any, ...] = (
-    *(mlxbert.fill_mask, mlxbert.next_sentence, mlxbert.classify, mlxbert.replaced, mlxbert.embed_stream),
-)
-
-
-def test_inputs_may_be_given_by_name(tiny: mlxbert.Model) -> None:
-    assert mlxbert.fill_mask(model=tiny, texts=TEXT, top_k=1).masks == mlxbert.fill_mask(tiny, TEXT, top_k=1).masks
-    assert next(mlxbert.fill_mask(tiny, texts=[TEXT])).text == TEXT
-    found = next(mlxbert.fill_mask(tiny, texts=[TEXT], on_error="return", top_k=1))
-    assert isinstance(found, mlxbert.FillMask) and len(found.masks[0].fills) == 1
-    named: Any = mlxbert.fill_mask
-    for arguments in ({"text": TEXT}, {}, {"texts": TEXT, "top": 3}):
-        with pytest.raises(TypeError):
-            named(tiny, **arguments)
-
-
 def test_what_is_wrong_is_said_at_the_call(tiny: mlxbert.Model) -> None:
     def read() -> Iterator[Any]:
         raise AssertionError("read")
         yield TEXT
 
-    for function in FUNCTIONS:
+    for function in (
+        mlxbert.fill_mask,
+        mlxbert.next_sentence,
+        mlxbert.classify,
+        mlxbert.replaced,
+        mlxbert.embed_stream,
+    ):
         wrong: list[dict[str, Any]] = [{"batch_tokens": 0}, {"overflow": "cut"}, {"on_error": "skip"}]
         for options in wrong if function not in (mlxbert.replaced, mlxbert.classify) else []:
             with pytest.raises(mlxbert.ArgumentError, match=next(iter(options))):

@@ -14,6 +14,7 @@ from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.machine.device import mx
 from mlxbert.tasks import maxsim as blocks
 from tests.helpers import token_folders
+from tests.helpers.cases import together
 from tests.helpers.program import call
 from tests.helpers.rooms import needs
 
@@ -38,6 +39,7 @@ def test_maxsim_is_the_sum_of_the_best_products_in_blocks_of_any_size(
     monkeypatch.setattr(blocks, "on_gpu", lambda: gpu)
     monkeypatch.setattr(blocks, "_SMALL", 0)
     found = mlxbert.maxsim(QUERY, iter(DOCUMENTS))
+    assert mlxbert.maxsim(QUERY, []).shape == (0,)
     assert found.dtype == np.float32 and np.abs(found - EXPECTED).max() < 1e-4
     assert np.allclose(mlxbert.maxsim(QUERY, DOCUMENTS, similarity="meanmaxsim"), found / 4)
     half = mlxbert.maxsim(QUERY, [document.astype(np.float16) for document in DOCUMENTS])
@@ -55,11 +57,21 @@ def test_only_many_products_are_worth_waiting_for_a_gpu(monkeypatch: pytest.Monk
     assert np.allclose(mlxbert.maxsim(query, documents), scores, rtol=1e-5) and made.called
 
 
-def test_maxsim_refuses_other_shapes() -> None:
-    assert mlxbert.maxsim(QUERY, []).shape == (0,)
-    for query, documents in ((QUERY[0], DOCUMENTS), (QUERY, [DOCUMENTS[0][:, :3]]), (QUERY[:0], DOCUMENTS)):
-        with pytest.raises(InputError, match="shape"):
-            mlxbert.maxsim(query, documents)
+PACKED, PLAIN = np.zeros((2, 2), np.int8), np.eye(2, dtype=np.float32)
+
+
+@together(
+    "query,documents,said",
+    [
+        *((QUERY[0], DOCUMENTS, "shape"), (QUERY, [DOCUMENTS[0][:, :3]], "shape"), (QUERY[:0], DOCUMENTS, "shape")),
+        *((PACKED, [PLAIN], ""), (PLAIN, [PACKED], ""), ([[1, 2], [3]], [PLAIN], ""), ("ab", [PLAIN], "")),
+        *((PLAIN, 5, ""), (PLAIN, "ab", ""), (PLAIN, ["ab"], "")),
+    ],
+)
+def test_maxsim_refuses_other_shapes_and_what_are_no_floats(query: Any, documents: Any, said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        mlxbert.maxsim(query, documents)
+    assert said in caught.value.message
     with pytest.raises(ArgumentError, match="similarity"):
         mlxbert.maxsim(QUERY, DOCUMENTS, similarity="cosine")
 
@@ -72,6 +84,10 @@ def test_similarity_pairs_and_rerank_compare_by_maxsim(model: mlxbert.Model) -> 
     for ranked in (mlxbert.similarity(model, query, texts), mlxbert.rerank(model, query, texts)):
         assert [result.index for result in ranked] == order
         assert np.allclose([result.score for result in ranked], scores[order], atol=1e-5)
+    one = mlxbert.embed_tokens(model, texts[0])
+    assert isinstance(one, np.ndarray) and isinstance(documents, list) and np.allclose(one, documents[0], atol=1e-6)
+    binary = mlxbert.embed_tokens(model, texts[0], output_dtype="binary")
+    assert np.shape(binary) == (len(one), token_folders.SIZE // 8)
     pairs = mlxbert.similarity_pairs(model, [(query, text) for text in texts])
     assert np.allclose([result.score for result in pairs], scores, atol=1e-5)
 
@@ -103,16 +119,6 @@ def test_options_of_other_vectors_are_refused(model: mlxbert.Model) -> None:
         mlxbert.embed_tokens(model, "the cat " * 100, overflow="error")
 
 
-def test_one_text_gives_an_array_and_several_a_list(model: mlxbert.Model) -> None:
-    one, many = mlxbert.embed_tokens(model, "the cat"), mlxbert.embed_tokens(model, ["the cat", "a dog sat"])
-    assert isinstance(one, np.ndarray) and [type(array) for array in many] == [np.ndarray] * 2
-    assert np.allclose(one, many[0], atol=1e-6)
-    assert np.shape(mlxbert.embed_tokens(model, "the cat", output_dtype="binary")) == (
-        len(one),
-        token_folders.SIZE // 8,
-    )
-
-
 @pytest.mark.parametrize("dtype", ["float16", "int8", "binary"])
 def test_every_output_holds_the_same_vectors(dtype: Any, model: mlxbert.Model, tmp_path: Path) -> None:
     import pyarrow.parquet as pq
@@ -132,17 +138,6 @@ def test_every_output_holds_the_same_vectors(dtype: Any, model: mlxbert.Model, t
             found = [np.array(value) for value in pq.read_table(output)["embeddings"].to_pylist()]
         for theirs, ours in zip(found, expected, strict=True):
             assert theirs.shape == ours.shape and np.array_equal(theirs.astype(ours.dtype), ours)
-
-
-def test_maxsim_refuses_what_are_no_floats() -> None:
-    query = np.eye(2, dtype=np.float32)
-    packed = np.zeros((2, 2), np.int8)
-    for first, second in ((packed, [query]), (query, [packed]), ([[1, 2], [3]], [query]), ("ab", [query])):
-        with pytest.raises(InputError):
-            mlxbert.maxsim(first, second)  # type: ignore[arg-type]
-    for documents in (5, "ab", ["ab"]):
-        with pytest.raises(InputError):
-            mlxbert.maxsim(query, documents)  # type: ignore[arg-type]
 
 
 def test_a_text_that_is_one_token_too_long_is_refused(model: mlxbert.Model) -> None:
