@@ -23,7 +23,7 @@ from tests.helpers.cases import together
 from tests.helpers.rooms import needs, public_names
 
 ROOT = Path(__file__).parents[2]
-PUBLIC = {name: getattr(mlxbert, name) for name in public_names()}
+PUBLIC: dict[str, Any] = {name: getattr(mlxbert, name) for name in public_names()}
 WITH_OPTIONS = {name: value for name, value in PUBLIC.items() if hasattr(value, "__signature__")}
 
 
@@ -62,31 +62,16 @@ def test_keywords_become_options_and_errors_name_them() -> None:
 def test_several_texts_may_be_any_iterable_of_texts() -> None:
     for texts in (["a", "b"], ("a", "b"), iter("ab")):
         assert filled("m", "a", targets=texts)[2] == FillMaskOptions(targets=("a", "b"))
-    wrong: dict[str, Any] = {
-        "is empty": iter(()),
-        "is 'ab'": "ab",
-        "is 5": 5,
-        "contains 5": ["a", 5],
-        "contains None": [None],
-    }
-    for problem, value in wrong.items():
+    wrong: list[tuple[Any, str]] = [(iter(()), "is empty"), ("ab", "is 'ab'"), (5, "is 5"), (["a", 5], "contains 5")]
+    for value, problem in [*wrong, ([None], "contains None")]:
         with pytest.raises(mlxbert.ArgumentError, match=f"^`targets` {problem}, expected a list of at least one text"):
             filled("m", "a", targets=value)
 
 
 def test_signatures_and_help_have_each_option_with_its_default() -> None:
     parameters = inspect.signature(filled).parameters
-    assert [*parameters] == [
-        "model",
-        "texts",
-        "top_k",
-        "targets",
-        "text",
-        "overflow",
-        "batch_tokens",
-        "usage",
-        "on_error",
-    ]
+    names = ["top_k", "targets", "text", "overflow", "batch_tokens", "usage", "on_error"]
+    assert [*parameters] == ["model", "texts", *names]
     assert parameters["overflow"].default == "window" and parameters["text"].annotation is bool
     told = " ".join((filled.__doc__ or "").split())
     assert "top_k: Number of words per mask. Default: 5, or all targets. From 1 to 10,000,000. targets: " in told
@@ -159,9 +144,6 @@ def test_type_checkers_know_the_results_and_the_keywords(tmp_path: Path) -> None
 
 
 OF_TEXTS = ("embed", "embed_stream", "fill_mask", "next_sentence", "tokenize", "similarity_pairs", "similarity_matrix")
-FUNCTIONS: dict[str, Any] = {
-    name: value for name in public_names() if inspect.isfunction(value := getattr(mlxbert, name))
-}
 
 
 class DataFrame:
@@ -178,13 +160,10 @@ class DataFrame:
 
 @pytest.mark.parametrize("name", OF_TEXTS)
 def test_what_would_give_no_texts_is_refused_in_a_line(name: str, tiny: mlxbert.Model) -> None:
-    function = FUNCTIONS[name]
     cases: list[tuple[Any, str]] = [(DataFrame(), "column"), ({"a": "b"}, "values()"), (UserDict(a="b"), "values()")]
     for given, hint in (*cases, ({"a", "b"}, "order"), (5, ""), (None, ""), (b"a text", "")):
-        if given is None and name == "similarity_matrix":
-            continue
         with pytest.raises(mlxbert.ArgumentError) as caught:
-            function(tiny, given)
+            PUBLIC[name](tiny, given)
         assert "\n" not in caught.value.message and hint in (caught.value.hint or "")
 
 
@@ -204,11 +183,14 @@ def test_whole_numbers_of_numpy_are_whole_numbers(tiny: mlxbert.Model, tmp_path:
 @pytest.mark.parametrize("name", [*OF_TEXTS, "similarity"])
 def test_swapped_arguments_are_named(name: str, tiny: mlxbert.Model) -> None:
     with pytest.raises(mlxbert.ArgumentError) as caught:
-        FUNCTIONS[name](["a text"], tiny, *([["b"]] if name == "similarity" else []))
+        PUBLIC[name](["a text"], tiny, *([["b"]] if name == "similarity" else []))
     assert "`model` is ['a text']" in caught.value.message and "first argument" in (caught.value.hint or "")
     with pytest.raises(mlxbert.ArgumentError) as caught:
-        FUNCTIONS[name]("some/name", ["a text"], *([["b"]] if name == "similarity" else []))
+        PUBLIC[name]("some/name", ["a text"], *([["b"]] if name == "similarity" else []))
     assert "mlxbert.load('some/name')" in (caught.value.hint or "")
+    with pytest.raises(mlxbert.InputError) as behind:
+        PUBLIC["similarity"](tiny, ["a", "b"], "query")
+    assert behind.value.hint and "before" in behind.value.hint
 
 
 @needs("train")
@@ -220,21 +202,14 @@ def test_a_model_before_the_task_is_told(tiny: mlxbert.Model) -> None:
         assert said in str(caught.value.hint)
 
 
-def test_a_query_behind_its_texts_is_told(tiny: mlxbert.Model) -> None:
-    swapped: Any = mlxbert.similarity
-    with pytest.raises(mlxbert.InputError) as caught:
-        swapped(tiny, ["a", "b"], "query")
-    assert caught.value.hint and "before" in caught.value.hint
-
-
 # Their options depend on the task, or are those of others.
 OPEN_ENDED = ("finetune", "evaluate", "pretrain", "distill", "evaluate_words")
 
 
-@together("name", FUNCTIONS)
+@together("name", [name for name, value in PUBLIC.items() if inspect.isfunction(value)])
 def test_help_shows_parameters_with_their_meaning_and_an_example(name: str) -> None:
-    parameters = inspect.signature(FUNCTIONS[name]).parameters
-    told = FUNCTIONS[name].__doc__ or ""
+    parameters = inspect.signature(PUBLIC[name]).parameters
+    told = PUBLIC[name].__doc__ or ""
     open_ended = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
     assert open_ended == (name in OPEN_ENDED)
     shown = set(re.findall(r"^        (?:\*\*)?(\w+): ", told, re.MULTILINE))
@@ -244,9 +219,13 @@ def test_help_shows_parameters_with_their_meaning_and_an_example(name: str) -> N
     names = [call.func.attr for call in calls if isinstance(call.func, ast.Attribute)]
     assert name in names
     for call in calls:
-        if isinstance(call.func, ast.Attribute) and call.func.attr in FUNCTIONS:
+        if (
+            isinstance(call.func, ast.Attribute)
+            and call.func.attr in PUBLIC
+            and inspect.isfunction(PUBLIC[call.func.attr])
+        ):
             keywords = {keyword.arg or "": None for keyword in call.keywords}
-            inspect.signature(FUNCTIONS[call.func.attr]).bind(*call.args, **keywords)
+            inspect.signature(PUBLIC[call.func.attr]).bind(*call.args, **keywords)
 
 
 def test_usage_and_failures_go_wherever_many_inputs_go(tiny: mlxbert.Model) -> None:
@@ -256,10 +235,10 @@ def test_usage_and_failures_go_wherever_many_inputs_go(tiny: mlxbert.Model) -> N
     }  # fmt: skip
     for name, items in calls.items():
         usage = mlxbert.Usage()
-        found = list(FUNCTIONS[name](tiny, items, usage=usage, on_error="return"))
+        found = list(PUBLIC[name](tiny, items, usage=usage, on_error="return"))
         assert len(found) == 2 and usage.texts == (2 if name == "similarity_pairs" else 1) and usage.tokens, name
     for name in ("classify", "tag", "answer", "replaced"):
-        assert {"usage", "on_error"} <= inspect.signature(FUNCTIONS[name]).parameters.keys()
+        assert {"usage", "on_error"} <= inspect.signature(PUBLIC[name]).parameters.keys()
 
 
 def test_a_text_that_cannot_be_embedded_is_a_row_of_nan_and_logged(
@@ -269,18 +248,11 @@ def test_a_text_that_cannot_be_embedded_is_a_row_of_nan_and_logged(
     vectors = mlxbert.embed(tiny, texts, on_error="return")
     assert np.isnan(vectors).all(axis=1).tolist() == [False, True, False]
     assert "input 1: expected a text, found NoneType" in caplog.text
-    bad: Any
     for bad, place in (([None, "a"], "input 0: "), (["a", None], "input 1: "), ([None], "")):
         with pytest.raises(mlxbert.InputError, match=f"^{place}expected a text"):
-            mlxbert.embed(tiny, bad)
-    fill_mask: Any = mlxbert.fill_mask
-    missing: Any
-    for missing in (None, float("nan")):  # what a column of pandas has
-        for use in (mlxbert.embed, lambda *given: list(fill_mask(*given)), mlxbert.similarity_matrix):
+            PUBLIC["embed"](tiny, bad)
+    for bad, hint in ((None, "dropna"), (float("nan"), "dropna"), (3, "None")):  # what a column of pandas has
+        for name in ("embed", "fill_mask", "similarity_matrix"):
             with pytest.raises(mlxbert.InputError) as caught:
-                use(tiny, ["the [MASK]", missing])
-            assert "dropna" in str(caught.value.hint)
-    number: Any = 3
-    with pytest.raises(mlxbert.InputError) as caught:
-        mlxbert.embed(tiny, ["the cat", number])
-    assert caught.value.hint is None
+                list(PUBLIC[name](tiny, ["the [MASK]", bad]))
+            assert hint in str(caught.value.hint)

@@ -13,12 +13,11 @@ from hypothesis import given, settings, strategies as st
 import mlxbert
 from mlxbert.errors import ArgumentError, CheckpointError, ConfigError, InputError, MissingHeadError, TokenizerError
 from mlxbert.machine.device import mx
-from mlxbert.tasks.catalogue import find_task
-from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.text.usage import Usage
 from mlxbert.weights.chat_template import read_prompt
 from mlxbert.weights.model_folder import ModelFolder
 from tests.helpers import published
+from tests.helpers.cases import together
 from tests.helpers.frozen import change_config
 from tests.helpers.rooms import needs
 from tests.helpers.vocabularies import put
@@ -70,6 +69,11 @@ def load(folder: Path) -> mlxbert.Model:
     return mlxbert.load(folder, task="classify", dtype="float32")
 
 
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> mlxbert.Model:
+    return load(language_model(tmp_path_factory.mktemp("reranker") / "m"))
+
+
 def score(model: mlxbert.Model, text: str = TEXT, query: str = QUERY, **options: Any) -> float:
     [found] = mlxbert.rerank(model, query, [text], **options)
     return found.score
@@ -100,8 +104,7 @@ def test_the_score_is_the_probability_of_yes_or_what_the_files_say(tmp_path: Pat
     assert score(load(with_modules(folder))) == pytest.approx(log_odds(5, 6), abs=1e-5)
 
 
-def test_an_instruction_takes_the_place_of_the_models_own(tmp_path: Path) -> None:
-    model = load(language_model(tmp_path / "m"))
+def test_an_instruction_takes_the_place_of_the_models_own(model: mlxbert.Model, tmp_path: Path) -> None:
     assert score(model, prompt="Find pets") != score(model)
     own = "Given a web search query, retrieve relevant passages that answer the query"
     assert score(model, prompt=own) == score(model)
@@ -115,8 +118,7 @@ def test_an_instruction_takes_the_place_of_the_models_own(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("query", "text"), [(QUERY, "cats " * 500), ("cats " * 500, TEXT), ("a " * 999, "b " * 9999)])
-def test_long_texts_are_cut_and_the_prompt_never(query: str, text: str, tmp_path: Path) -> None:
-    model = load(language_model(tmp_path / "m"))
+def test_long_texts_are_cut_and_the_prompt_never(query: str, text: str, model: mlxbert.Model) -> None:
     tokenizer, usage = model.tokenizer, Usage()
     encoding = tokenizer.encode(query, text, overflow="truncate")
     found = tokenizer.decode(encoding.ids)
@@ -128,38 +130,25 @@ def test_long_texts_are_cut_and_the_prompt_never(query: str, text: str, tmp_path
         score(model, text, query, overflow="error")
 
 
-def test_a_long_text_has_the_score_of_its_best_window(tmp_path: Path) -> None:
-    model = load(language_model(tmp_path / "m"))
+def test_a_long_text_has_the_score_of_its_best_window(model: mlxbert.Model) -> None:
     windows = model.tokenizer.windows(QUERY, "the cat sat . " * 120, stride=0)
     assert len(windows) > 2
     for window in windows:
         found = model.tokenizer.decode(window.ids)
         assert f"<Query>: {QUERY}\n<Document>:" in found and found.endswith("</think>\n\n")
-    logits = [mx.sigmoid(model.network.logits("sequence_classifier", _batch(one.ids)))[0, 0] for one in windows]
+    batches = [Batch(mx.array([one.ids]), mx.ones((1, len(one.ids))), None) for one in windows]
+    logits = [mx.sigmoid(model.network.logits("sequence_classifier", one))[0, 0] for one in batches]
     assert score(model, "the cat sat . " * 120, overflow="window") == pytest.approx(max(logits).item(), abs=1e-6)
-
-
-def _batch(ids: list[int]) -> Any:
-    from mlxbert.nn.encoder import Batch
-
-    return Batch(mx.array([ids]), mx.ones((1, len(ids))), None)
 
 
 _PARTS = st.sampled_from([*"aZ7é中😀 ?!.,\t\n\r\u0301", "  ", "yes", "<|im_end|>", "<think>", "\n<D"])
 _TEXTS = st.lists(_PARTS, max_size=4).map("".join)
 
 
-@functools.cache
-def _tokenizer(folder: Path) -> Tokenizer:
-    return load(language_model(folder)).tokenizer
-
-
 @given(_TEXTS, _TEXTS)
 @settings(max_examples=60, deadline=None)
-def test_the_tokens_are_those_of_the_whole_input(
-    tmp_path_factory: pytest.TempPathFactory, query: str, text: str
-) -> None:
-    tokenizer = _tokenizer(tmp_path_factory.getbasetemp() / "reranker")
+def test_the_tokens_are_those_of_the_whole_input(model: mlxbert.Model, query: str, text: str) -> None:
+    tokenizer = model.tokenizer
     assert tokenizer.prompt is not None
     whole = f"{tokenizer.prompt.before} {query}\n<Document>: {text}{tokenizer.prompt.after}"
     assert tokenizer.encode(query, text).ids == tokenizer.pieces(whole)
@@ -212,35 +201,34 @@ def test_a_template_that_is_missing_is_an_error_with_a_hint(tmp_path: Path) -> N
         assert "Qwen3-Reranker" in str(caught.value.hint)
 
 
-def test_a_converted_model_without_a_template_is_recognized(tmp_path: Path) -> None:
-    load(language_model(tmp_path / "m")).save(tmp_path / "classifier")
-    assert score(load(tmp_path / "classifier")) == score(load(tmp_path / "m"))
+def test_a_converted_model_without_a_template_is_recognized(model: mlxbert.Model, tmp_path: Path) -> None:
+    model.save(tmp_path / "classifier")
+    assert score(load(tmp_path / "classifier")) == score(model)
     (tmp_path / "classifier/chat_template.jinja").unlink()
     put(tmp_path / "classifier", {"tokenizer_config.json": {"chat_template": published.CHAT_TEMPLATE}})
     with pytest.raises(CheckpointError, match="almost the same"):
         load(tmp_path / "classifier")
 
 
-@pytest.mark.parametrize(
+@together(
     "answers",
     [
         {"true_token_id": 10**6}, {"true_token_id": -1}, {"false_token_id": None}, {"false_token_id": "no"},
         {"false_token_id": 5}, {"module_input_name": "logits"},
     ],
 )  # fmt: skip
-def test_answers_that_are_no_tokens_are_refused(answers: dict[str, Any], tmp_path: Path) -> None:
+def test_answers_that_are_no_tokens_or_not_in_the_vocabulary_are_refused(
+    answers: dict[str, Any], tmp_path: Path
+) -> None:
+    folder = language_model(Path(tempfile.mkdtemp(dir=tmp_path)) / "m")
     with pytest.raises(ConfigError, match="1_LogitScore"):
-        load(with_modules(language_model(tmp_path / "m"), **answers))
-
-
-def test_a_vocabulary_without_the_answers_is_refused(tmp_path: Path) -> None:
-    folder = language_model(tmp_path / "m")
+        load(with_modules(folder, **answers))
+    (folder / "modules.json").unlink()
     saved = json.loads((folder / "tokenizer.json").read_text())
     del saved["model"]["vocab"]["yes"]
     saved["model"]["merges"] = [pair for pair in saved["model"]["merges"] if "".join(pair) != "yes"]
-    put(folder, {"tokenizer.json": saved})
     with pytest.raises(ConfigError, match="yes is missing"):
-        load(folder)
+        load(put(folder, {"tokenizer.json": saved}))
 
 
 def test_settings_that_change_the_texts_count(tmp_path: Path) -> None:
@@ -252,24 +240,13 @@ def test_settings_that_change_the_texts_count(tmp_path: Path) -> None:
         load(with_modules(folder, SETTINGS | {"processing_kwargs": {"text": {"max_length": 9}}}))
 
 
-def test_a_text_alone_has_no_score(tmp_path: Path) -> None:
-    model = load(language_model(tmp_path / "m"))
+def test_a_text_alone_has_no_score(model: mlxbert.Model) -> None:
     with pytest.raises(InputError, match="query"):
         mlxbert.classify(model, TEXT)
     found = mlxbert.classify(model, (QUERY, TEXT))
     assert isinstance(found, mlxbert.Classification) and found.labels[0].score == score(model)
-
-
-def test_inspect_shows_what_the_score_is_made_of(tmp_path: Path) -> None:
-    about = mlxbert.inspect(language_model(tmp_path / "m"))
+    about = mlxbert.inspect(model.folder)
     assert "classify" in about.tasks and about.parts["sequence_classifier"].parameters == 20
-
-
-def test_a_server_takes_an_instruction_too(tmp_path: Path) -> None:
-    model = load(language_model(tmp_path / "m"))
-    entry = find_task("rerank")
-    task = entry.make(model, entry.read_options({"prompt": "Find pets"}))
-    assert task.compute([task.prepare((QUERY, TEXT))])[0].score == score(model, prompt="Find pets")
 
 
 @needs("train")

@@ -319,7 +319,6 @@ def test_all_scores_are_those_of_the_pairs(similarity: str) -> None:
 
 
 st = Library("sentence_transformers", "6.0")
-evaluation = Library("sentence_transformers.sentence_transformer.evaluation")
 
 
 FROM_TEXTS = 3e-6  # vectors differ in their last bits, and distances sum these
@@ -388,34 +387,3 @@ def test_the_same_negatives_are_mined(models: tuple[mlxbert.Model, Any]) -> None
     found = mlxbert.mine(model, [{"query": a, "positive": b} for a, b in pairs], negatives=3, margin=0.01)
     assert {one.query: [*one.negatives] for one in found} == expected
     assert sum(map(len, expected.values())) > 20
-
-
-@pytest.mark.slow
-def test_evaluations_are_the_same(models: tuple[mlxbert.Model, Any]) -> None:
-    model, theirs = models
-    name, scores = theirs.similarity_fn_name, [(7 * number) % 5 for number in range(len(MANY_QUERIES))]
-    scored = [
-        {"sentence1": a, "sentence2": b, "score": score}
-        for a, b, score in zip(MANY_QUERIES, MANY_DOCUMENTS, scores, strict=False)
-    ]
-    ours = mlxbert.evaluate("embed", model, data=scored).metrics
-    found = evaluation.EmbeddingSimilarityEvaluator(MANY_QUERIES, MANY_DOCUMENTS[: len(MANY_QUERIES)], scores)(theirs)
-    for metric in ("spearman", "pearson"):
-        assert ours[metric] == pytest.approx(found[f"{metric}_{name}"], abs=FROM_TEXTS)
-    anchors, positives, negatives = MANY_QUERIES[:10], MANY_DOCUMENTS[:10], MANY_DOCUMENTS[10:20]
-    rows = [{"anchor": a, "positive": b, "negative": c} for a, b, c in zip(anchors, positives, negatives, strict=True)]
-    ours = mlxbert.evaluate("embed", model, data=rows).metrics
-    triplets = evaluation.TripletEvaluator(anchors, positives, negatives)(theirs)
-    assert ours["triplet_accuracy"] == pytest.approx(triplets[f"{name}_accuracy"], abs=1e-6)
-    searched = evaluation.InformationRetrievalEvaluator(
-        dict(zip(anchors, anchors, strict=True)),
-        {text: text for text in (*positives, *negatives)},
-        {a: {b} for a, b in zip(anchors, positives, strict=True)},
-        show_progress_bar=False, write_csv=False,
-    )(theirs)  # fmt: skip
-    search = [
-        {"query": a, "positives": [b], "negatives": [c]} for a, b, c in zip(anchors, positives, negatives, strict=True)
-    ]
-    for one in (ours, mlxbert.evaluate_search(model, data=search).metrics):
-        for metric, there in (("ndcg@10", "ndcg@10"), ("mrr@10", "mrr@10"), ("recall@10", "recall@10")):
-            assert one[metric] == pytest.approx(searched[f"{name}_{there}"], abs=1e-6)

@@ -82,19 +82,12 @@ def test_results_of_windows_of_items_keep_their_order(tiny: mlxbert.Model) -> No
     assert list(task.run(pairs)) == [alone[number % 50] for number in range(len(pairs))]
 
 
-def functions(model: mlxbert.Model) -> dict[str, Callable[[], Any]]:
-    """A call of every task that the tiny model can do, each with numbers for a result."""
-
-    def words() -> list[tuple[int, float]]:
-        fills = mlxbert.fill_mask(model, TEXT).masks[0].fills
-        return [(fill.token_id, fill.score) for fill in fills]
-
-    return {
-        "fill_mask": words,
-        "next_sentence": lambda: mlxbert.next_sentence(model, PAIR).score,
-        "embed": lambda: mlxbert.embed(model, TEXT),
-        "similarity": lambda: [one.score for one in mlxbert.similarity(model, TEXT, PAIR)],
-    }
+CALLS: dict[str, Callable[[mlxbert.Model], Any]] = {
+    "fill_mask": lambda model: [(one.token_id, one.score) for one in mlxbert.fill_mask(model, TEXT).masks[0].fills],
+    "next_sentence": lambda model: mlxbert.next_sentence(model, PAIR).score,
+    "embed": lambda model: mlxbert.embed(model, TEXT),
+    "similarity": lambda model: [one.score for one in mlxbert.similarity(model, TEXT, PAIR)],
+}
 
 
 @pytest.fixture(scope="module")
@@ -104,16 +97,15 @@ def dropping(tmp_path_factory: pytest.TempPathFactory) -> mlxbert.Model:
     return mlxbert.load(save(tmp_path_factory.mktemp("dropping") / "model", config=config), dtype="float32")
 
 
-@pytest.mark.parametrize("name", ["fill_mask", "next_sentence", "embed", "similarity"])
+@pytest.mark.parametrize("name", CALLS)
 def test_tasks_compute_in_evaluation_mode(name: str, dropping: mlxbert.Model) -> None:
-    call = functions(dropping)[name]
-    expected = call()
+    expected = CALLS[name](dropping)
     dropping.network.train()
     encoding = dropping.tokenizer.encode(TEXT)
     ids = mx.array([encoding.ids])
     one, other = (np.array(dropping.network(ids).last_hidden_state) for _ in range(2))
     assert not np.array_equal(one, other)  # the network itself drops
-    assert np.array_equal(call(), expected) and np.array_equal(call(), expected)
+    assert np.array_equal(CALLS[name](dropping), expected) and np.array_equal(CALLS[name](dropping), expected)
     assert dropping.network.training and dropping.network.encoder.layers[0].training
     dropping.network.eval()
 

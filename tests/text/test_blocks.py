@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-import mlxbert
 from mlxbert.config import Absolute
 from mlxbert.errors import InputError
 from mlxbert.text import token_blocks, tokenizer as module
@@ -86,6 +85,8 @@ def test_what_is_no_text_is_refused_before_the_first_window(where: int) -> None:
         next(text_windows(tokenizer(20), text, stride=5))
     with pytest.raises(InputError, match="surrogate"):
         next(pair_blocks(tokenizer(20), "the", text, stride=5))
+    with pytest.raises(InputError, match="surrogate"):
+        tokenizer(16).encode(text, overflow="truncate")
 
 
 def contexts(windows: list[Encoding]) -> dict[int, list[int]]:
@@ -118,11 +119,6 @@ def test_every_token_once_in_order_and_where_it_has_most_context(
         run = [at for at, owner in enumerate(windows[number].sequence_ids) if owner == 0]
         assert min(place - run[0], run[-1] - place) == max(around[windows[number].positions[place]])
     assert all(one[0] <= other[0] for one, other in pairwise(chosen))
-
-
-def test_where_windows_overlap_each_serves_its_half() -> None:
-    windows = tokenizer(12).windows(" ".join("cat" for _ in range(16)), stride=4)  # tokens 0 to 9, and 6 to 15
-    assert best_windows(windows) == [(0, 1 + token) for token in range(8)] + [(1, 3 + token) for token in range(8)]
 
 
 PARTS = [
@@ -242,11 +238,6 @@ def test_a_vocabulary_whose_pieces_go_over_a_space_is_read_whole(tmp_path: Path)
     assert not has_words_between_spaces(read_tokenizer(eurobert(tmp_path / "bytes")).tokenizer)
 
 
-def test_what_is_no_character_is_found_behind_the_beginning() -> None:
-    with pytest.raises(InputError, match="surrogate"):
-        tokenizer(16).encode("the cat " * SIZE + "\ud800", overflow="truncate")
-
-
 @pytest.mark.slow
 def test_a_text_that_has_to_be_tokenized_at_once_is_not_longer_than_the_memory() -> None:
     small = tokenizer(16)
@@ -274,13 +265,3 @@ def test_a_text_that_grows_when_it_is_normalized_is_measured_first(tmp_path: Pat
     finally:
         tracemalloc.stop()
     assert len(found.pieces("\ufdfa" * 100)) > 100
-
-
-@pytest.mark.slow
-def test_a_task_truncates_a_long_text_and_says_so() -> None:
-    model = mlxbert.load()
-    text = "The man walks to the river. " * 30_000
-    (long,) = mlxbert.embed_stream(model, [text])
-    (short,) = mlxbert.embed_stream(model, [text[:12_000]])
-    assert long.truncated and long.text == text
-    assert (long.embedding == short.embedding).all() and long.tokens == short.tokens
