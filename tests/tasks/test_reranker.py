@@ -13,6 +13,7 @@ from hypothesis import given, settings, strategies as st
 import mlxbert
 from mlxbert.errors import ArgumentError, CheckpointError, ConfigError, InputError, MissingHeadError, TokenizerError
 from mlxbert.machine.device import mx
+from mlxbert.nn.encoder import Batch
 from mlxbert.text.usage import Usage
 from mlxbert.weights.chat_template import read_prompt
 from mlxbert.weights.model_folder import ModelFolder
