@@ -301,6 +301,7 @@ CELLS = [(family, head) for family, compared in FAMILIES.items() for head in com
 
 
 def class_of(name: str) -> Any:
+    pytest.importorskip("torch", reason="needs torch: pip install -r requirements-parity.txt")
     from tests.helpers import authors  # it imports torch
 
     return authors.class_of(name)

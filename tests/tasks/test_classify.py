@@ -128,15 +128,6 @@ def mean_over(model: mlxbert.Model, windows: list[Encoding]) -> Any:
     return np.average([softmax(logits(model, one)) for one in windows], axis=0, weights=list(map(len, windows)))
 
 
-def head_and_tail(model: mlxbert.Model, text: str) -> Encoding:
-    """The input of the first and the last tokens of a text."""
-    run, room = model.tokenizer.split(text), model.tokenizer.max_length - 2
-    first = (room + 1) // 2
-    ids = [*run.ids[:first], *run.ids[len(run) - (room - first) :]]
-    (window,) = model.tokenizer.windows("the", stride=0)
-    return replace(window, ids=[window.ids[0], *ids, window.ids[-1]], token_type_ids=[0] * (room + 2))
-
-
 @together("pair", [("the cat", LONG), (LONG, "the cat"), (LONG, LONG)])
 def test_a_pair_keeps_the_shorter_text_and_the_ends_of_the_longer_one(
     pair: tuple[str, str], model: mlxbert.Model
@@ -154,6 +145,8 @@ def test_a_pair_keeps_the_shorter_text_and_the_ends_of_the_longer_one(
     else:  # no room for the ends
         assert found == tokenizer.encode(*pair, overflow="truncate")
     assert tokenizer.head_and_tail("the cat", "sat") == tokenizer.encode("the cat", "sat")
+    room, one = tokenizer.max_length - 2, tokenizer.split(LONG).ids
+    assert tokenizer.head_and_tail(LONG).ids[1:-1] == [*one[: (room + 1) // 2], *one[-(room // 2) :]]
 
 
 def test_a_long_text_is_cut_seen_through_windows_or_refused(model: mlxbert.Model) -> None:
@@ -164,7 +157,7 @@ def test_a_long_text_is_cut_seen_through_windows_or_refused(model: mlxbert.Model
     for overflow, wanted in (
         ("window", mean_over(model, windows)),
         ("window-max", np.max([softmax(logits(model, one)) for one in windows], axis=0)),
-        ("head-tail", softmax(logits(model, head_and_tail(model, LONG)))),
+        ("head-tail", softmax(logits(model, model.tokenizer.head_and_tail(LONG)))),
         ("truncate", softmax(logits(model, windows[0]))),
     ):
         found = mlxbert.classify(model, LONG, overflow=overflow)
@@ -252,13 +245,11 @@ def test_thresholds_that_do_not_fit(thresholds: Any, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"thresholds is .*each of the 4 labels") as caught:
         mlxbert.load(folder, task="classify")
     assert mlxbert.load(folder, task="embed").labels is None and caught.value.hint is not None
-
-
-def test_only_several_labels_have_thresholds(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match=r"`thresholds` .*'multi_label_classification'"):
         replace(SENTIMENT, thresholds=(0.5, 0.5, 0.5)).check()
+    other = save_classifier(tmp_path / "other", SENTIMENT, thresholds=[0.5, 0.5, 0.5])
     with pytest.raises(CheckpointError, match="thresholds"):
-        mlxbert.load(save_classifier(tmp_path / "model", SENTIMENT, thresholds=[0.5, 0.5, 0.5]), task="classify")
+        mlxbert.load(other, task="classify")
 
 
 torch, transformers = Library("torch"), Library("transformers")
@@ -283,16 +274,12 @@ def pipeline(folder: Path, compared: Compared, task: str = "text-classification"
     return transformers.pipeline(task, model=model, tokenizer=tokenizer, device="cpu")
 
 
-def given(item: Any) -> Any:
-    """An item as the pipeline takes it."""
-    return item if isinstance(item, str) else {"text": item[0], "text_pair": item[1]}
-
-
 def assert_same_scores(folder: Path, compared: Compared) -> None:
     """Every label with its score, in the same order but for ties."""
     theirs, model = pipeline(folder, compared), mlxbert.load(folder, task="classify", dtype="float32")
     for item, found in zip(ITEMS, mlxbert.classify(model, ITEMS), strict=True):
-        wanted = {row["label"]: row["score"] for row in theirs(given(item), top_k=None)}
+        given = item if isinstance(item, str) else {"text": item[0], "text_pair": item[1]}
+        wanted = {row["label"]: row["score"] for row in theirs(given, top_k=None)}
         if isinstance(found, mlxbert.Regression):
             numbers = dict(found.values) or {model.config.labels.names[0]: found.value}  # type: ignore[union-attr]
             assert numbers == pytest.approx(wanted, abs=BOUND, rel=BOUND)
@@ -303,29 +290,33 @@ def assert_same_scores(folder: Path, compared: Compared) -> None:
             assert all(later <= earlier + BOUND for earlier, later in itertools.pairwise(best))
 
 
-@pytest.mark.slow
-@pytest.mark.sampled
-@pytest.mark.parametrize("problem_type", [None, *PROBLEM_TYPES])
-@pytest.mark.parametrize("family", CLASSIFIERS)
-def test_scores_are_those_of_the_pipeline(family: str, problem_type: str | None, tmp_path: Path) -> None:
-    compared = FAMILIES[family]
-    model = make_model(compared, HEAD)
-    model.config.problem_type = problem_type
-    model.save_pretrained(tmp_path)
-    add_vocabulary(tmp_path)
-    assert_same_scores(tmp_path, compared)
-
-
-@pytest.mark.slow
-@pytest.mark.sampled
-@pytest.mark.parametrize("problem_type", [None, REGRESSION, MULTI_LABEL])  # of one class it refuses single_label
-@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert"])
-def test_a_single_output_is_what_the_pipeline_says(family: str, problem_type: str | None, tmp_path: Path) -> None:
-    compared = FAMILIES[family]
+def save_named(folder: Path, compared: Compared, names: tuple[str, ...], problem_type: str | None = None) -> Path:
+    """Writes a random classifier of transformers with labels of these names."""
     config = make_config(compared, HEAD)
-    config.id2label, config.label2id, config.problem_type = {0: "yes"}, {"yes": 0}, problem_type
+    config.id2label, config.label2id = dict(enumerate(names)), {name: number for number, name in enumerate(names)}
+    config.problem_type = problem_type
     torch.manual_seed(3)
-    class_of(compared.classes + HEAD)(config).save_pretrained(tmp_path)
+    class_of(compared.classes + HEAD)(config).save_pretrained(folder)
+    return add_vocabulary(folder)
+
+
+SINGLE = itertools.product(["bert", "roberta", "distilbert"], [None, REGRESSION, MULTI_LABEL], [True])
+
+
+@pytest.mark.slow
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    ("family", "problem_type", "single"),  # of one class the pipeline refuses single_label
+    [*itertools.product(CLASSIFIERS, [None, *PROBLEM_TYPES], [False]), *SINGLE],
+)
+def test_scores_are_those_of_the_pipeline(family: str, problem_type: str | None, single: bool, tmp_path: Path) -> None:
+    compared = FAMILIES[family]
+    if single:
+        save_named(tmp_path, compared, ("yes",), problem_type)
+    else:
+        model = make_model(compared, HEAD)
+        model.config.problem_type = problem_type
+        model.save_pretrained(tmp_path)
     assert_same_scores(add_vocabulary(tmp_path), compared)
 
 
@@ -361,11 +352,7 @@ THREE_NAMES, TWO_NAMES = ("contradiction", "neutral", "ENTAILMENT"), ("entailmen
 @pytest.mark.parametrize("family", CLASSIFIERS)
 def test_scores_of_any_labels_are_those_of_the_pipeline(family: str, names: tuple[str, ...], tmp_path: Path) -> None:
     compared = FAMILIES[family]
-    config = make_config(compared, HEAD)
-    config.id2label, config.label2id = dict(enumerate(names)), {name: number for number, name in enumerate(names)}
-    torch.manual_seed(3)
-    class_of(compared.classes + HEAD)(config).save_pretrained(tmp_path)
-    model = mlxbert.load(add_vocabulary(tmp_path), task="classify", dtype="float32")
+    model = mlxbert.load(save_named(tmp_path, compared, names), task="classify", dtype="float32")
     longest = model.tokenizer.max_length
     theirs = pipeline(tmp_path, compared, "zero-shot-classification", model_max_length=longest)
     choices: list[dict[str, Any]] = [{}, {"hypothesis": "a {} is in the largest city"}, {"multi": True}]

@@ -108,6 +108,9 @@ def test_what_is_no_cross_encoder_is_refused(tmp_path: Path) -> None:
     other = cross_encoder(tmp_path / "other", {"activation_fn": "evil.module.Run"})
     with pytest.raises(CheckpointError, match=r"evil\.module\.Run"):
         mlxbert.rerank(other, QUERY, TEXTS)
+    settings = {"model_type": "CrossEncoder", "prompts": {"q": "query: "}, "default_prompt_name": "q"}
+    with pytest.raises(CheckpointError, match="default_prompt_name"):  # not dropped
+        mlxbert.rerank(cross_encoder(tmp_path / "prompt", settings), QUERY, TEXTS)
     model = cross_encoder(tmp_path / "m")
     wrong: list[tuple[Any, Any]] = [(QUERY, "a text"), (["a"], TEXTS), (QUERY, 5)]
     for query, texts in wrong:
@@ -117,12 +120,6 @@ def test_what_is_no_cross_encoder_is_refused(tmp_path: Path) -> None:
         mlxbert.rerank(model, QUERY, TEXTS, top_k=0)
     with pytest.raises(InputError):
         mlxbert.rerank(model, QUERY, ["a", 5])  # type: ignore[list-item]
-
-
-def test_a_prompt_of_the_files_is_refused_and_not_dropped(tmp_path: Path) -> None:
-    settings = {"model_type": "CrossEncoder", "prompts": {"q": "query: "}, "default_prompt_name": "q"}
-    with pytest.raises(CheckpointError, match="default_prompt_name"):
-        mlxbert.rerank(cross_encoder(tmp_path / "m", settings), QUERY, TEXTS)
 
 
 def test_a_long_query_is_truncated_unless_windows_repeat_it(tmp_path: Path) -> None:
