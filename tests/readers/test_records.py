@@ -232,11 +232,8 @@ def test_values_of_a_parquet_that_are_not_texts_fail_in_their_place(tmp_path: Pa
     assert contents(read_records(path))[::2] == ["the", "cat"]
     assert failures(read_records(path)) == ["column 'text' is null, expected a string"]
     assert failures(read_records(path, "b")) == ["column 'b': byte 0xe9 is not UTF-8"]
-
-
-def test_a_column_that_is_missing_or_no_text_is_refused_at_once(tmp_path: Path) -> None:
     path = write_table(tmp_path / "in.parquet", {"body": ["the"], "n": [1]})
-    with pytest.raises(InputError, match=r"column.*'text'") as caught:
+    with pytest.raises(InputError, match=r"column.*'text'") as caught:  # at once
         read_records(path)
     assert caught.value.hint and "text=" in caught.value.hint
     with pytest.raises(InputError, match=r"column.*'n'.*int64"):
@@ -277,15 +274,7 @@ def test_a_damaged_parquet_is_named(tmp_path: Path) -> None:
         list(read_records(path))
 
 
-def test_a_parquet_cannot_be_read_from_a_pipe() -> None:
-    pytest.importorskip("pyarrow")
-    read_end, write_end = os.pipe()
-    os.close(write_end)
-    with open(read_end, "rb") as file, pytest.raises(InputError, match="stdin: is a pipe"):
-        read_records(file, format="parquet", name="stdin")
-
-
-def test_without_pyarrow_a_parquet_is_refused_with_a_hint(tmp_path: Path) -> None:
+def test_without_pyarrow_or_from_a_pipe_a_parquet_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "in.parquet", b"PAR1")
     with (
         mock.patch.dict(sys.modules, {"pyarrow": None, "pyarrow.parquet": None}),
@@ -293,6 +282,11 @@ def test_without_pyarrow_a_parquet_is_refused_with_a_hint(tmp_path: Path) -> Non
     ):
         read_records(path)
     assert caught.value.hint == install_command("parquet")
+    pytest.importorskip("pyarrow")
+    read_end, write_end = os.pipe()
+    os.close(write_end)
+    with open(read_end, "rb") as file, pytest.raises(InputError, match="stdin: is a pipe"):
+        read_records(file, format="parquet", name="stdin")
 
 
 @together(

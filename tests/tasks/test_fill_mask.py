@@ -3,7 +3,6 @@
 import json
 import os
 import random
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -266,34 +265,14 @@ def test_a_mask_whose_offsets_include_spaces_does_not_include_them(tmp_path: Pat
 CHECKPOINT, DATA = os.environ.get("MLXBERT_TEST_CHECKPOINT"), os.environ.get("MLXBERT_TEST_DATA")
 
 
-def _tweets(folder: Path) -> Iterator[list[str]]:
-    """The sentences of WNUT-17, a token a line, empty lines between them."""
-    path = next(path for path in sorted(folder.rglob("*")) if path.is_file() and "train" in path.name.lower())
-    sentence: list[str] = []
-    for line in path.read_text(encoding="utf-8").split("\n"):
-        if line.strip():
-            sentence.append(line.split("\t")[0].strip())
-        elif sentence:
-            yield sentence
-            sentence = []
-
-
-def _paragraphs(folder: Path) -> Iterator[list[str]]:
-    """SQuAD's paragraphs, as words."""
-    for article in json.loads((folder / "dev-v1.1.json").read_text(encoding="utf-8"))["data"]:
-        for paragraph in article["paragraphs"]:
-            yield paragraph["context"].split()
-
-
 def masked_sentences() -> list[str]:
-    """Half of each source; one, two or three words of each are masked."""
-    generator = random.Random(17)
-    found = []
-    for source in (_tweets(Path(DATA or "") / "wnut17"), _paragraphs(Path(DATA or "") / "squad")):
-        usable = [words for words in source if 5 <= len(words) <= 200]
-        for words in generator.sample(usable, 100 if ALL else 8):
-            places = generator.sample(range(len(words)), generator.choice((1, 1, 2, 3)))
-            found.append(" ".join("[MASK]" if place in places else word for place, word in enumerate(words)))
+    """Paragraphs of SQuAD, of each of which one, two or three words are masked."""
+    generator, found = random.Random(17), []
+    articles = json.loads((Path(DATA or "") / "squad/dev-v1.1.json").read_text(encoding="utf-8"))["data"]
+    paragraphs = [paragraph["context"].split() for article in articles for paragraph in article["paragraphs"]]
+    for words in generator.sample([words for words in paragraphs if len(words) <= 200], 200 if ALL else 16):
+        places = generator.sample(range(len(words)), generator.choice((1, 1, 2, 3)))
+        found.append(" ".join("[MASK]" if place in places else word for place, word in enumerate(words)))
     return found
 
 
@@ -310,7 +289,7 @@ def assert_same_fills(ours: mlxbert.FillMask, theirs: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not CHECKPOINT or not DATA, reason="needs MLXBERT_TEST_CHECKPOINT and MLXBERT_TEST_DATA")
 def test_words_targets_and_scores_are_those_of_the_pipeline() -> None:
-    """Needs the folder of a BERT with a masked-LM head, and one with wnut17 and squad in their original formats."""
+    """Needs the folder of a BERT with a masked-LM head, and one with squad in its original format."""
     torch = pytest.importorskip("torch", reason="needs torch")
     transformers = pytest.importorskip("transformers", reason="needs transformers")
     pipeline = transformers.pipeline("fill-mask", model=CHECKPOINT, dtype=torch.float32, device="cpu")

@@ -236,8 +236,6 @@ def test_inspect_and_verify_know_the_head() -> None:
     assert about.parameters["open_entities"] > 0
     same = mlxbert.verify(GOLDENS / "bert", GOLDENS / "bert")
     assert same.agree and same.outputs.heads["open_entities"] == 0
-    other = mlxbert.verify(GOLDENS / "bert", GOLDENS / "bert-marker")
-    assert not other.agree
 
 
 def assert_as_in_gliner(folder: Path, theirs: Any, **options: Any) -> int:

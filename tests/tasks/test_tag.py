@@ -1,7 +1,6 @@
 """Tagging through Python: what is found, where it is, and in texts of any length."""
 
 import itertools
-import json
 import os
 import tracemalloc
 import warnings
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert import Entity, Labels, Tagged
+from mlxbert import Labels, Tagged
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
 from mlxbert.nn.crf import SCALE
@@ -24,6 +23,7 @@ from mlxbert.tasks.tag import HEAD
 from mlxbert.text.token_blocks import SIZE
 from mlxbert.text.window_stitching import best_windows
 from mlxbert.text.words import trimmed
+from tests.helpers.cases import together
 from tests.helpers.families import FAMILIES, make_config, make_model
 from tests.helpers.frozen import add_vocabulary
 from tests.helpers.libraries import Library
@@ -58,12 +58,6 @@ def assert_places(result: Tagged) -> None:
     assert all(a.end <= b.start or (a.start, a.end) == (b.start, b.end) for a, b in itertools.pairwise(result.entities))
 
 
-def test_the_json_is_that_of_the_contract() -> None:
-    result = Tagged("Angela Merkel", (Entity("PER", 0, 13, "Angela Merkel", 0.99),))
-    wanted = {"label": "PER", "start": 0, "end": 13, "text": "Angela Merkel", "score": 0.99}
-    assert json.dumps(result.to_dict()) == json.dumps({"text": "Angela Merkel", "entities": [wanted]})
-
-
 def test_words_become_entities_by_their_first_tokens(table: mlxbert.Model) -> None:
     text = 'the man, "playing" in paris city  of tokyo.'
     wanted = [("PER", "man"), ("PER", "playing"), ("LOC", "paris city")]
@@ -77,25 +71,25 @@ def test_words_become_entities_by_their_first_tokens(table: mlxbert.Model) -> No
     assert_places(result)
     certain = mlxbert.tag(table, text, aggregation="none").entities
     assert result.entities[2].score == pytest.approx((certain[3].score + certain[4].score) / 2, abs=1e-6)
+    score = result.entities[0].score
+    first = {"label": "PER", "start": 4, "end": 7, "text": "man", "score": score}
+    assert list(result.to_dict()) == ["text", "entities"] and result.to_dict()["entities"][0] == first
 
 
-@pytest.mark.parametrize(
-    ("names", "wanted"),
+@together(
+    "names,begin,end,one",
     [
-        (("O", "B-X", "I-X", "E-X", "S-X"), [("X", "paris city"), ("X", "man"), ("X", "tokyo store")]),
-        (("O", "B-X", "I-X", "L-X", "U-X"), [("X", "paris city"), ("X", "man"), ("X", "tokyo store")]),
-        (("O", "B-X", "I-X"), [("X", "paris city"), ("X", "man"), ("X", "tokyo store")]),
-        (("O", "X", "Y"), [("X", "paris city"), ("Y", "man"), ("X", "tokyo store")]),
-        (("O", "B-X", "I-X", "Z"), [("X", "paris city"), ("Z", "man"), ("X", "tokyo store")]),
+        (("O", "B-X", "I-X", "E-X", "S-X"), "B-X", "E-X", "S-X"),
+        (("O", "B-X", "I-X", "L-X", "U-X"), "B-X", "L-X", "U-X"),
+        (("O", "B-X", "I-X"), "B-X", "I-X", "B-X"),
+        (("O", "X", "Y"), "X", "X", "Y"),  # types alone
+        (("O", "B-X", "I-X", "Z"), "B-X", "I-X", "Z"),  # a tag of no scheme
     ],
-    ids=["bioes", "bilou", "iob", "types alone", "a tag of no scheme"],
 )
-def test_tags_of_every_scheme(names: tuple[str, ...], wanted: list[Any], tmp_path: Path) -> None:
-    begin = next(name for name in names if name in ("B-X", "X"))
-    end = next((name for name in ("E-X", "L-X", "I-X") if name in names), begin)
-    one = next((name for name in ("S-X", "U-X", "Z", "Y") if name in names), begin)
+def test_tags_of_every_scheme(names: tuple[str, ...], begin: str, end: str, one: str, tmp_path: Path) -> None:
     tags = {"paris": begin, "city": end, "man": one, "tokyo": begin, "store": end}
-    model = mlxbert.load(save_tagger(tmp_path / "model", Labels(names), tags), task="tag")
+    model = mlxbert.load(save_tagger(tmp_path / "".join(names), Labels(names), tags), task="tag")
+    wanted = [("X", "paris city"), (one[-1], "man"), ("X", "tokyo store")]
     assert found(model, "the paris city man in tokyo store") == wanted
 
 

@@ -207,16 +207,6 @@ def test_the_sentences_are_embedded_once_per_model(tiny: mlxbert.Model, monkeypa
     assert embedded == [3, len(english()), 3] and usage.texts == 3
 
 
-def test_the_built_in_model_knows_what_a_complaint_is_about(
-    builtin: mlxbert.Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(zero_shot, "english", lambda: english()[:20])
-    monkeypatch.setattr(zero_shot, "_SENTENCES", {})
-    texts = ["You charged my card twice.", "The parcel is still not here", "Wonderful, thank you so much!"]
-    found: Any = mlxbert.classify(builtin, texts, labels=("delivery", "payment", "praise"))
-    assert [result.labels[0].label for result in found] == ["payment", "delivery", "praise"]
-
-
 def test_an_embedding_model_needs_labels_and_single_texts(embedder: mlxbert.Model) -> None:
     with pytest.raises(MissingHeadError):
         mlxbert.classify(embedder, TEXT)
