@@ -1,27 +1,40 @@
-"""`mlxbert bench`: what is measured, and that it is measured."""
+"""`mlxbert bench`: what is measured, of torch as of mlxbert, and what is shown of it; GPUs are imitated."""
 
 import dataclasses
 import io
+import itertools
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
-from contextlib import nullcontext
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, redirect_stdout
+from operator import attrgetter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock, Mock
 
 import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.doctor import bench as measure, worker
+from mlxbert.cli.views import console
+from mlxbert.doctor import bench as measure, torch_peer, training_steps, worker
 from mlxbert.doctor.bench import bench
-from mlxbert.doctor.worker_job import OURS, PASSES, PEER, UPDATE, MeasuredLibrary, WorkerJob
-from mlxbert.errors import ArgumentError
+from mlxbert.doctor.training_steps import Clock, Step, our_classifier, our_step, token_ids
+from mlxbert.doctor.views import bench_facts, bench_line, draw_bench
+from mlxbert.doctor.worker_job import OURS, PASSES, PEER, UPDATE, MeasuredLibrary, Spent, WorkerJob
+from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.machine.kernel_cache import VARIABLE
+from mlxbert.model import Model
 from mlxbert.nn import gpu_attention
+from mlxbert.train.loop.training_run import Run
+from mlxbert.weights.build import parameters
 from mlxbert.weights.model_source import ModelRef
+from tests.helpers.measured import measured
 from tests.helpers.program import call, terminal
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
@@ -41,22 +54,20 @@ def test_what_cannot_be_measured_is_refused() -> None:
 def _metal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mlxbert.nn.ops.on_gpu", lambda: True)
     monkeypatch.setattr(gpu_attention, "on_metal", lambda: True)
-    monkeypatch.setattr(thresholds, "KEYS", (64, 256))
-    monkeypatch.setattr(thresholds, "BLOCKS", (4, 5))
-    monkeypatch.setattr(thresholds, "_HEADS", 1)
-    monkeypatch.setattr(thresholds, "_CALLS", 1)
+    for name, value in {"KEYS": (64, 256), "BLOCKS": (4, 5), "_HEADS": 1, "_CALLS": 1}.items():
+        monkeypatch.setattr(thresholds, name, value)
 
 
 @pytest.mark.usefixtures("_metal")
 def test_where_padding_and_blocks_pay_is_measured() -> None:
     found = thresholds.thresholds(mx.float32, tokens=64, runs=1)
-    for name, sizes, built_in in (
-        ("padding", [64, 256], gpu_attention.PADDED_FROM),
-        ("blocks", [4, 5], gpu_attention.BLOCKS_FROM),
-    ):
+    used_from = {"padding": gpu_attention.PADDED_FROM, "blocks": gpu_attention.BLOCKS_FROM}
+    for name, sizes in (("padding", [64, 256]), ("blocks", [4, 5])):
         one = found[name]
         assert [*one["speedup"]] == sizes and all(ratio > 0 for ratio in one["speedup"].values())
-        assert one["used_from"] == built_in and one["pays_from"] == thresholds.pays_from(one["speedup"])
+        assert one["used_from"] == used_from[name] and one["pays_from"] == thresholds.pays_from(one["speedup"])
+    pays = [thresholds.pays_from({4: four, 8: eight, 16: 1.2}) for four, eight in ((0.5, 1.1), (1.1, 0.9))]
+    assert pays == [8, 16] and thresholds.pays_from({4: 2.0, 8: 1.0}) is None
 
 
 @pytest.mark.usefixtures("_metal")
@@ -67,11 +78,6 @@ def test_both_ways_that_are_compared_compute_the_same(make: Any, size: int) -> N
     mx.export_to_dot(sink := io.StringIO(), one(q))
     mx.export_to_dot(changed := io.StringIO(), other(q))
     assert sink.getvalue() != changed.getvalue()
-
-
-def test_from_where_on_something_pays() -> None:
-    found = [thresholds.pays_from({4: four, 8: eight, 16: 1.2}) for four, eight in ((0.5, 1.1), (1.1, 0.9))]
-    assert found == [8, 16] and thresholds.pays_from({4: 2.0, 8: 1.0}) is None
 
 
 class Fake:
@@ -215,22 +221,15 @@ def test_a_pass_is_repeated_until_it_took_long_enough() -> None:
 
 
 @pytest.mark.slow
-def test_the_peak_is_that_of_this_process() -> None:
-    code = (
-        "from mlxbert.doctor.worker import peak_memory as peak, process_memory as now; print(peak(), now()['resident'])"
-    )
+def test_torch_is_measured_without_the_blas_of_mlxbert_and_the_peak_is_that_of_the_process() -> None:
+    heavy = {"mlx.core", "mlxbert.cpu.blas", "mlxbert.machine.device"}
+    code = "import sys; from mlxbert.doctor.worker import peak_memory, process_memory; "
+    code += f"print(peak_memory(), process_memory()['resident'], {heavy} & {{*sys.modules}})"
     held = bytearray(2**29)
     held[:: 2**12] = b"x" * (2**29 // 2**12)  # a child of a large process would begin with its peak
-    now, peak = map(int, subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout.split())
-    assert 2**20 < now <= peak < 2**28
-
-
-@pytest.mark.slow
-def test_torch_is_measured_without_the_blas_of_mlxbert() -> None:
-    heavy = {"mlx.core", "mlxbert.cpu.blas", "mlxbert.machine.device"}
-    code = f"import sys, mlxbert.doctor.worker; print({heavy} & {{*sys.modules}})"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout
-    assert found.strip() == "set()"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    peak, now, loaded = run.stdout.split()
+    assert 2**20 < int(now) <= int(peak) < 2**28 and loaded == "set()"
 
 
 @pytest.fixture
@@ -268,24 +267,12 @@ def test_a_model_is_measured_beside_torch(dtype: str, tiny_folder: Path) -> None
 
 
 @pytest.mark.slow
-def test_torch_without_a_gpu_is_not_compared_with_mlxbert_on_one(tiny_folder: Path) -> None:
-    torch = pytest.importorskip("torch")
-    if torch.cuda.is_available() or torch.backends.mps.is_available():
-        pytest.skip("torch finds a GPU")
-    with pytest.raises(mlxbert.MlxbertError, match="finds no GPU") as caught:
-        measure._BenchWorker(WorkerJob(str(tiny_folder), PEER, "float16", "gpu"))
-    assert caught.value.hint is not None and "device='cpu'" in caught.value.hint
-
-
-@pytest.mark.slow
 def test_a_step_of_training_counts_three_times_the_products_of_a_pass(tiny_folder: Path) -> None:
     before = mx.get_active_memory()
-    facts = [
-        worker._ours(WorkerJob(str(tiny_folder), OURS, "float32", "cpu", train)).facts() for train in (False, True)
-    ]
+    jobs = [WorkerJob(str(tiny_folder), OURS, "float32", "cpu", train) for train in (False, True)]
+    encoding, training = [worker._ours(job).facts() for job in jobs]
     assert mx.get_peak_memory() < before + 2**20  # without the matrices of the limit, 4 MB each
-    for name in ("per_token", "per_score"):
-        assert facts[1][name] == 3 * facts[0][name] > 0
+    assert all(training[name] == 3 * encoding[name] > 0 for name in ("per_token", "per_score"))
 
 
 @pytest.mark.slow
@@ -300,3 +287,372 @@ def test_a_worker_that_fails_says_why(tiny_folder: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("mlxbert.doctor.bench.save", lambda model, folder: folder.mkdir())
     with pytest.raises(mlxbert.MlxbertError, match=r"config\.json"):
         bench(tiny_folder, rounds=1)
+
+
+GPUS = ("mps", "cuda")
+
+
+class Log:
+    """Whatever a torch and its clock are asked for, in order."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, available: str = "") -> None:
+        self.calls, self.torch = Mock(), MagicMock()
+        self.torch.__version__ = "2.13.0"
+        self.torch.backends.mps.is_available.return_value = available == "mps"
+        self.torch.cuda.is_available.return_value = available == "cuda"
+        self.calls.attach_mock(self.torch, "torch")
+        self.calls.clock.side_effect = itertools.count(1.0)
+        clock = SimpleNamespace(perf_counter=self.calls.clock, process_time=lambda: 0.0)
+        monkeypatch.setattr(training_steps, "time", clock)
+        monkeypatch.setattr(torch_peer, "time", clock)
+        monkeypatch.setitem(sys.modules, "torch", self.torch)
+
+    def names(self) -> list[str]:
+        return [name for name, _, _ in self.calls.mock_calls]
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> Log:
+    """A torch that records what it is asked for."""
+    return Log(monkeypatch)
+
+
+Prepare = Callable[[Log, str], Callable[[], object]]
+
+
+def _trained(log: Log, device: str) -> Callable[[], object]:
+    model = log.torch.model
+    model.parameters.return_value = [SimpleNamespace(requires_grad=True, device=SimpleNamespace(type=device))]
+    return training_steps.their_step(model, [{"input_ids": 1}], "float16")
+
+
+def _encoded(log: Log, device: str) -> Callable[[], object]:
+    model = log.torch.model
+    model.device = SimpleNamespace(type=device)
+    return torch_peer._pass(model, [[1, 2]])
+
+
+@pytest.mark.parametrize("device", GPUS)
+@pytest.mark.parametrize("make", [_trained, _encoded])
+def test_a_gpu_has_nothing_left_to_compute_when_a_clock_is_read(make: Prepare, device: str, log: Log) -> None:
+    step = make(log, device)
+    log.calls.reset_mock()
+    found = step()
+    names, waits = log.names(), f"torch.{device}.synchronize"
+    first, last = names.index("clock"), len(names) - 1 - names[::-1].index("clock")
+    computed = [number for number, name in enumerate(names) if name == "torch.model"]
+    assert names[first - 1] == names[last - 1] == waits and names.count(waits) == 2
+    assert len(computed) == 1 and first < computed[0] < last - 1
+    assert not [name for name in names[last:] if name != "clock"]
+    assert isinstance(found, dict) and {*found} == {"seconds"}  # a GPU would have to be waited for between its parts
+
+
+@pytest.mark.parametrize("make", [_trained, _encoded])
+def test_a_cpu_is_not_waited_for(make: Prepare, log: Log) -> None:
+    make(log, "cpu")()
+    assert not [name for name in log.names() if "synchronize" in name]
+
+
+@pytest.mark.parametrize(("available", "device", "name"), [
+    ("mps", "gpu", "mps"), ("cuda", "gpu", "cuda"), ("mps", "cpu", "cpu"), ("cuda", "cpu", "cpu"), ("", "cpu", "cpu"),
+])  # fmt: skip
+def test_torch_computes_on_the_kind_of_device_that_mlxbert_does(
+    available: str, device: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = Log(monkeypatch, available).torch
+    assert torch_peer.device_name(torch, device) == name
+    if not available:
+        with pytest.raises(MlxbertError, match=r"torch 2\.13\.0 finds no GPU") as caught:
+            torch_peer.device_name(torch, "gpu")
+        assert caught.value.hint is not None and "device='cpu'" in caught.value.hint
+
+
+def test_products_in_float32_are_rounded_to_tf32_where_those_of_mlxbert_are(log: Log) -> None:
+    for tf32 in (False, True):
+        torch_peer.match_precision(log.torch, tf32=tf32)
+        assert log.torch.backends.cuda.matmul.allow_tf32 is tf32 and log.torch.backends.cudnn.allow_tf32 is tf32
+
+
+def test_the_memory_of_a_gpu_is_what_torch_counts(log: Log) -> None:
+    assert torch_peer.device_memory(log.torch, "cuda") == (log.torch.cuda.max_memory_allocated, "arrays")
+    assert torch_peer.device_memory(log.torch, "mps") == (log.torch.mps.driver_allocated_memory, "arrays and cache")
+    assert torch_peer.device_memory(log.torch, "cpu") == (None, "process")
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("device", GPUS)
+def test_model_and_inputs_are_on_the_gpu_in_the_dtype_of_mlxbert(
+    device: str, train: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, transformers = Log(monkeypatch, device), MagicMock()
+    monkeypatch.setitem(sys.modules, "transformers", transformers)
+    monkeypatch.setattr(torch_peer, "version", lambda package: "5.23.0")
+    monkeypatch.setattr(torch_peer, "check_training", lambda torch, device, dtype: log.calls.checked(device, dtype))
+    side = torch_peer.torch_side(WorkerJob("folder", PEER, "float16", "gpu", train))
+    made = (transformers.AutoModelForSequenceClassification if train else transformers.AutoModel).from_pretrained
+    made.assert_called_once_with("folder", dtype=log.torch.float32 if train else log.torch.float16)
+    made.return_value.to.assert_called_once_with(device)
+    assert side.facts() == {"peer": {"torch": "2.13.0", "transformers": "5.23.0", "device": device}}
+    assert side.memory is torch_peer.device_memory(log.torch, device)[0]
+    assert log.torch.backends.cuda.matmul.allow_tf32 is False
+    assert not log.calls.checked.called  # it would do some of what the first update has to do
+    monkeypatch.setattr(torch_peer, "token_ids", lambda *given: [[]])
+    monkeypatch.setattr(torch_peer, "their_classifier", lambda *given: [])
+    monkeypatch.setattr(torch_peer, "their_step", lambda *given: lambda: log.calls.stepped() and {"seconds": 1.0})
+    monkeypatch.setattr(torch_peer, "_pass", lambda *given: lambda: log.calls.stepped() and {"seconds": 1.0})
+    log.calls.reset_mock()
+    for lengths in ([8], [8], [9]):
+        side.compute(lengths)
+    expected = ["stepped", "checked", "stepped", "stepped"] if train else ["stepped"] * 3
+    assert [name for name in log.names() if name in ("stepped", "checked")] == expected
+    if train:
+        log.calls.checked.assert_called_once_with(device, "float16")
+
+
+def _half(log: Log, dtype: str) -> Any:
+    """A torch whose layers give arrays of this dtype under autocast."""
+    log.torch.float32, log.torch.float16, log.torch.bfloat16 = "torch.float32", "torch.float16", "torch.bfloat16"
+    log.torch.nn.Linear.return_value.return_value.dtype = f"torch.{dtype}"
+    return log.torch
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_training_is_tried_in_its_dtype(dtype: str, log: Log) -> None:
+    torch_peer.check_training(_half(log, dtype), "mps", dtype)
+    log.torch.autocast.assert_called_once_with("mps", f"torch.{dtype}", enabled=dtype != "float32")
+    log.torch.amp.GradScaler.assert_called_once_with("mps", enabled=dtype == "float16")
+
+
+def test_training_that_torch_cannot_do_is_refused(log: Log) -> None:
+    with pytest.raises(MlxbertError, match=r"cannot train in float16 on mps \(autocast computes in float32") as caught:
+        torch_peer.check_training(_half(log, "float32"), "mps", "float16")
+    assert caught.value.hint is not None and "dtype='float32'" in caught.value.hint
+    torch = _half(log, "float16")
+    torch.amp.GradScaler.return_value.unscale_.side_effect = TypeError("Cannot convert a MPS Tensor to float64\nUse …")
+    with pytest.raises(MlxbertError, match=r"in float16 on mps \(Cannot convert a MPS Tensor to float64\)\n"):
+        torch_peer.check_training(torch, "mps", "float16")
+
+
+@pytest.mark.slow
+def test_a_real_torch_has_what_the_imitated_ones_are_asked_for() -> None:
+    torch = pytest.importorskip("torch")
+    for device in GPUS:
+        assert attrgetter(f"{device}.synchronize")(torch) and callable(torch_peer.device_memory(torch, device)[0])
+    assert {torch.cuda.is_available(), torch.backends.mps.is_available()} <= {False, True}
+    flags = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = [flag.allow_tf32 for flag in flags]
+    try:
+        for tf32 in (True, False):
+            torch_peer.match_precision(torch, tf32=tf32)
+            assert [flag.allow_tf32 for flag in flags] == [tf32] * 2
+    finally:
+        for flag, value in zip(flags, before, strict=True):
+            flag.allow_tf32 = value
+
+
+LENGTHS = (5, 9, 7)
+
+
+@pytest.fixture
+def model(tiny_folder: Path) -> Model:
+    return mlxbert.load(tiny_folder, new_heads={"sequence_classifier": Labels(("a", "b"))}, dtype="float32")
+
+
+def ids_of(model: Model) -> list[list[list[int]]]:
+    return token_ids(LENGTHS, model.config.vocab_size, model.config.pad_token_id)
+
+
+def test_batches_have_the_lengths_asked_for_and_no_padding_among_the_words() -> None:
+    found = token_ids(LENGTHS, 50, pad_id=3)
+    assert len(found) == training_steps.BATCHES and all([*map(len, batch)] == [*LENGTHS] for batch in found)
+    words = [word for batch in found for row in batch for word in row]
+    assert {*words} <= {*range(50)} - {3} and found == token_ids(LENGTHS, 50, pad_id=3) and found[0] != found[1]
+
+
+@pytest.mark.slow
+def test_both_sides_get_the_same_batches(model: Model) -> None:
+    pytest.importorskip("torch")
+    ids, pad = ids_of(model), model.config.pad_token_id
+    objective, batches = our_classifier(model, ids)
+    for examples, theirs in zip(batches, training_steps.their_classifier(ids, pad), strict=True):
+        ours = objective.collate(examples, None)
+        assert ours.inputs.attention_mask is not None and ours.targets.tolist() == theirs["labels"].tolist()
+        masks = np.array(ours.inputs.attention_mask), theirs["attention_mask"]
+        assert [mask.sum(1).tolist() for mask in masks] == [[*LENGTHS]] * 2
+        for row, (length, expected) in enumerate(zip(LENGTHS, theirs["input_ids"].tolist(), strict=True)):
+            assert np.array(ours.inputs.input_ids)[row, :length].tolist() == expected[:length]
+
+
+def test_every_step_is_an_update(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = ids_of(model)
+    objective, batches = our_classifier(model, ids)
+    seen: list[list[int]] = []
+    collate = objective.collate
+
+    def noted(examples: Sequence[mlxbert.Example], rng: object) -> object:
+        seen.extend(example.encoding.ids for example in examples)
+        return collate(examples, rng)
+
+    monkeypatch.setattr(objective, "collate", noted)
+    before = {name: np.array(array) for name, array in parameters(model.network).items()}
+    step = our_step(model, objective, batches, "float32")
+    found = [step() for _ in range(training_steps.BATCHES + 1)]  # they come again
+    assert sorted(seen) == sorted(row for batch in [*ids, ids[0]] for row in batch)
+    for one in found:
+        assert one["network"] > 0 and one["update"] > 0
+        assert one["network"] + one["update"] == pytest.approx(one["seconds"])
+    changed = {name for name, array in parameters(model.network).items() if not np.array_equal(array, before[name])}
+    assert "heads.sequence_classifier.out.weight" in changed and any("layers.0" in name for name in changed)
+
+
+def test_each_step_of_a_gpu_is_one_update_that_is_waited_for(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop starts an update before it finishes the one before it; the first is measured alone."""
+    for name, loaded in [*sys.modules.items()]:
+        if name.partition(".")[0] == "mlxbert" and "on_gpu" in vars(loaded):
+            monkeypatch.setattr(loaded, "on_gpu", lambda: True)
+    calls: list[str] = []
+
+    def noted(name: str, right: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any) -> Any:
+            calls.append(name)
+            return right(*given)
+
+        return call
+
+    for owner, name in ((Clock, "__init__"), (Clock, "spent"), (Run, "_start"), (mx, "synchronize")):
+        monkeypatch.setattr(owner, name, noted(name, getattr(owner, name)))
+    mx.disable_compile()
+    try:
+        step = our_step(model, *our_classifier(model, ids_of(model)), "float32")
+        found = [step() for _ in range(4)]
+    finally:
+        mx.enable_compile()
+    update = ["__init__", "_start", "synchronize", "spent"]
+    assert calls == [*update, "_start", "_start", "synchronize", *update * 3]
+    assert all({*one} == {"seconds"} for one in found)
+
+
+def test_a_check_follows_the_first_step_and_says_why_it_fails() -> None:
+    done: list[str] = []
+
+    def step() -> Spent:
+        done.append("step")
+        return {"seconds": 1.0}
+
+    checks: list[Callable[[], None]] = [lambda: done.append("check")]
+    for _ in range(2):
+        made = training_steps.checked(step, checks)
+        assert made() == made() == {"seconds": 1.0}
+    assert done == ["step", "check", "step", "step", "step"]
+
+    def refused() -> None:
+        raise mlxbert.MlxbertError("torch cannot train in float16")
+
+    for fails in (step, lambda: {"seconds": 1 / 0}):
+        with pytest.raises(mlxbert.MlxbertError, match="cannot train in float16"):
+            training_steps.checked(fails, [refused])()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_torch_updates_all_weights(dtype: str, model: Model, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from transformers import AutoModelForSequenceClassification
+
+    mlxbert.save(model, tmp_path / "saved")
+    theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved", dtype=torch.float32).train()
+    before = {name: one.detach().clone() for name, one in theirs.named_parameters()}
+    torch_peer.check_training(torch, "cpu", dtype)
+    batches = training_steps.their_classifier(ids_of(model), model.config.pad_token_id)
+    step = training_steps.their_step(theirs, batches, dtype)
+    found = step()
+    assert found["network"] + found["update"] == pytest.approx(found["seconds"])
+    assert all(not torch.equal(one, before[name]) for name, one in theirs.named_parameters())
+
+
+def test_what_a_step_needed_is_freed_before_another_shape_is_measured() -> None:
+    alive: set[int] = set()
+
+    class Held:
+        def __init__(self, size: int) -> None:
+            assert not alive
+            alive.add(size)
+            self.size = size
+
+        def __del__(self) -> None:
+            alive.discard(self.size)
+
+    made: list[int] = []
+
+    def make(lengths: Sequence[int]) -> Step:
+        made.append(len(lengths))
+        held = Held(len(lengths))
+        return lambda: {"seconds": float(held.size)}
+
+    measure: Callable[[Sequence[int]], Spent] = training_steps.measured(make)
+    assert [measure([8] * count)["seconds"] for count in (1, 2, 2, 1)] == [1, 2, 2, 1] and made == [1, 2, 1]
+
+
+def test_the_parts_of_a_step_add_up_and_cores_that_wait_are_not_busy() -> None:
+    clock = Clock()
+    time.sleep(0.05)
+    found = clock.spent(time.perf_counter())
+    assert found["network"] + found["update"] == pytest.approx(found["seconds"]) and found["busy"] < 0.9
+    assert {*Clock().spent(None)} == {"seconds"}
+
+
+TABLE = Path(__file__).parents[2] / "benchmarks" / "machines.md"
+
+
+def _cells(row: str) -> list[str]:
+    return [cell.strip() for cell in row.strip().strip("|").split("|")]
+
+
+def _drawn(report: dict[str, Any]) -> str:
+    with redirect_stdout(io.StringIO()) as shown:
+        screen = console.stdout()
+        for part in draw_bench(report):
+            screen.print(part)
+    return shown.getvalue()
+
+
+def test_the_row_to_share_has_the_columns_of_the_table() -> None:
+    header, *_ = [_cells(row) for row in TABLE.read_text().splitlines() if row.startswith("| machine")]
+    cells = dict(zip(header, _cells(bench_line(measured())), strict=True))
+    assert cells["dtype"] == "float16, training float32" and cells["mlxbert"] == "0.1.0"
+    assert cells["torch"] == "chip on mps" and cells["layers x width"] == "6 x 384"
+    assert [cells[f"{tokens} tokens"] for tokens in (32, 128, 300)] == ["12.5 (2.50)"] * 3
+    assert cells["first update"] == "0.41 s (2.00)" and cells["updates per s"] == "12.5 (2.50)"
+    assert cells["one text of 512 tokens"] == "500 ms (2.50)"
+    assert cells["machine"].endswith("Battery Power, low power, thermal pressure nominal → heavy")
+    assert cells["start"] == "0.30 s (20.00)" and cells["memory"] == cells["memory, training"] == "0.25 GB"
+    rows = [_cells(row) for row in TABLE.read_text().split("\n\n## ")[0].splitlines() if row.startswith("|")]
+    assert len(rows) >= 2 and {len(row) for row in rows} == {len(cells)}
+
+
+def test_what_was_not_measured_is_a_dash_and_without_a_peer_there_are_no_ratios() -> None:
+    report = measured(peer=False) | {"training": {"problem": "too little memory"}}
+    report["encoding"]["speeds"].pop()
+    cells = _cells(bench_line(report))
+    assert cells.count("\N{EN DASH}") == 5 and cells[2] == "float16"  # torch, 512 tokens, and three of training
+    assert "\N{EN DASH}" in _drawn(report) and "(" not in bench_line(measured(peer=False))
+
+
+def test_a_machine_that_does_not_say_its_power_has_a_row_without_it() -> None:
+    for state in ({}, dict.fromkeys(("power_source", "energy_mode", "thermal_pressure"))):
+        report = {**measured(), "power": {"start": state, "end": state}}
+        assert _cells(bench_line(report))[0] == "chip, chip cores"
+
+
+def test_the_memory_of_each_process_is_shown_before_and_after_many_lengths() -> None:
+    shown = dict(bench_facts(measured()))
+    sides = "mlxbert resident 33.0 MB, footprint 1.2 GB; torch resident 33.0 MB, footprint 1.2 GB"
+    assert shown["process after encoding"] == shown["… then 1,000 texts of 512 lengths"] == sides
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_each_library_has_one_row_in_a_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    rows = [row.split() for row in _drawn(measured()).splitlines()]
+    assert ["mlxbert", "12.5", "12.5", "12.5", "0.41", "s", "12.5", "0.30", "s", "0.25", "GB", "0.25", "GB"] in rows
+    assert ["ratio", "2.50", "2.50", "2.50", "2.00", "2.50", "20.00"] in rows

@@ -38,9 +38,10 @@ from mlxbert.errors import MlxbertError
 from mlxbert.goldens import golden_outputs
 from mlxbert.machine import device as devices
 from mlxbert.machine.device import dtype_name, mx
-from mlxbert.nn import dropout, gpu_attention, ops
+from mlxbert.nn import dropout, gpu, gpu_attention, ops
 from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.nn.backend import Backend, PositionedQK
+from mlxbert.train.loop import optimizer_steps
 from mlxbert.train.loop.adamw import AdamW
 from mlxbert.train.loop.optimizer_steps import CpuStep, DeviceStep
 from mlxbert.weights.families.mpnet import MPNET
@@ -53,7 +54,7 @@ Arrays = list[mx.array]
 
 
 def with_gradient(right: Callable[..., mx.array], pulled: Callable[[Arrays, mx.array], Arrays]) -> Callable[..., Any]:
-    """A function with another gradient: `pulled` takes its inputs and the cotangent."""
+    """Gives a function another gradient: `pulled` takes its inputs and the cotangent."""
     function: Any = mx.custom_function(right)
     function.vjp(lambda given, cotangent, output: tuple(pulled([*given], cotangent)))
     found: Callable[..., Any] = function
@@ -218,6 +219,15 @@ PLANTED: dict[Callable[[pytest.MonkeyPatch], None], str] = {
 }  # fmt: skip
 
 
+def make_cheap(monkeypatch: pytest.MonkeyPatch, *, large: bool = False) -> None:
+    """Leaves out of a check what takes a CPU long."""
+    monkeypatch.setattr(module, "_speed", dict)
+    for place in (checked_kernels, checked_gradients):
+        monkeypatch.setattr(place, "HEADS", 1)
+    if not large:
+        monkeypatch.setattr(checked_kernels, "_LARGE", ())
+
+
 @pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
@@ -225,7 +235,9 @@ def test_a_planted_fault_is_named_by_its_operation(
     plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    monkeypatch.setattr(module, "_speed", dict)
+    make_cheap(monkeypatch, large=plant is miscompiled_products)
+    models = [*module.golden_models()]
+    monkeypatch.setattr(module, "golden_models", lambda: models[::3])
     found = check("cpu")
     assert {one["operation"] for one in found["faults"]} == {PLANTED[plant]}
     assert all(one["follows_from"] for one in found["consequences"])
@@ -275,12 +287,17 @@ def test_any_result_that_is_2_percent_off_is_a_fault() -> None:
     }  # fmt: skip
 
 
+def on_gpu(patch: pytest.MonkeyPatch) -> None:
+    """Takes the paths of GPUs; MLX computes what it is asked for with plain operations, not compiled."""
+    for name, loaded in [*sys.modules.items()]:
+        if name.partition(".")[0] == "mlxbert" and "on_gpu" in vars(loaded):
+            patch.setattr(loaded, "on_gpu", lambda: True)
+
+
 @pytest.fixture
 def gpu_kind(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
     """A device that seems to be a GPU: `metal`, `metal, fused` or `cuda`."""
-    for name, loaded in [*sys.modules.items()]:
-        if name.partition(".")[0] == "mlxbert" and "on_gpu" in vars(loaded):
-            monkeypatch.setattr(loaded, "on_gpu", lambda: True)
+    on_gpu(monkeypatch)
     kind: str = request.param
     monkeypatch.setattr(gpu_attention, "on_metal", lambda: kind.startswith("metal"))
     monkeypatch.setenv("MLX_SDPA_VJP_FALLBACK", "0" if "fused" in kind else "1")
@@ -381,6 +398,7 @@ def test_planted_faults_of_an_operation_and_of_a_family_are_both_named(monkeypat
         return dataclasses.replace(right(found), layer_norm_eps=0.012)  # 0.01
 
     right = MPNET.facts
+    make_cheap(monkeypatch)
     monkeypatch.setitem(ACTIVATIONS, "quick_gelu", wrong)
     monkeypatch.setitem(FAMILIES, "mpnet", dataclasses.replace(MPNET, facts=read))
     found = check("cpu")
@@ -540,12 +558,9 @@ def goldens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_without_models_there_is_a_fault(goldens: Path) -> None:
+def test_missing_and_damaged_models_are_faults_and_others_are_checked(goldens: Path, tmp_path: Path) -> None:
     (fault,) = check("cpu")["faults"]
     assert fault["group"] == "families" and str(goldens) in str(fault["problem"])
-
-
-def test_damaged_models_are_faults_and_others_are_checked(goldens: Path, tmp_path: Path) -> None:
     shutil.copytree(Path(golden_outputs.__file__).parents[1] / "goldens" / "bert", goldens / "bert")
     shutil.copytree(goldens / "bert", goldens / "other")
     (goldens / "other" / "Model.json").write_text("{")
@@ -575,3 +590,78 @@ def test_what_follows_from_a_fault_is_none_of_its_own() -> None:
     follow = {one["operation"]: (one["follows_from"], one["published_models"]) for one in made["consequences"]}
     assert follow == {"gradient of a": (["a"], True), "model": (["a"], True), "family": (["b"], False)}
     assert made["groups"]["group"] == {"checks": 9, "faults": 5, "consequences": 3, "worst": 1e5}
+
+
+class Made:
+    """What a GPU has to make before a check is done, which takes CUDA a second or two each."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.plans = set[Any]()  # shapes of attention in half precision that cuDNN computes, with what is masked
+        self.fused = set[Any]()  # activations and rotations, each with the dtypes of its arrays
+        self.gathers = set[Any]()  # dtypes of tables and indices, of rows and of elements along an axis
+        attend, elements = mx.fast.scaled_dot_product_attention, mx.take_along_axis
+        rows, make = mx.array.__getitem__, mx.compile
+
+        def attention(q: mx.array, k: mx.array, v: mx.array, *, scale: float, mask: Any = None) -> Any:
+            if q.dtype != mx.float32 and q.shape[-1] % 8 == 0:
+                self.plans.add((q.shape, k.shape, q.dtype, (mask.dtype, mask.shape) if mask is not None else None))
+            return attend(q, k, v, scale=scale, mask=mask)
+
+        def along_axis(array: mx.array, indices: mx.array, axis: int) -> Any:
+            self.gathers.add(("axis", array.dtype, indices.dtype))
+            return elements(array, indices, axis=axis)
+
+        def of_rows(array: mx.array, index: Any) -> Any:
+            if isinstance(index, mx.array):
+                self.gathers.add(("rows", array.dtype, index.dtype))
+            return rows(array, index)
+
+        def compiled(function: Callable[..., Any], **options: Any) -> Any:
+            fused = make(function, **options)
+
+            def run(*given: Any) -> Any:
+                if options.get("shapeless") and all(isinstance(one, mx.array) for one in given):
+                    self.fused.add((id(fused), *(one.dtype for one in given)))
+                return fused(*given)
+
+            return run
+
+        on_gpu(patch)
+        patch.setattr(mx.fast, "scaled_dot_product_attention", attention)
+        patch.setattr(mx, "take_along_axis", along_axis)
+        patch.setattr(mx.array, "__getitem__", of_rows)
+        patch.setattr(mx, "compile", compiled)
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
+    """Counts, on a device that seems to be CUDA."""
+    make_cheap(monkeypatch)  # in half precision half a minute more
+    monkeypatch.setattr(module, "_vector_error", lambda dtype: 0.0)  # loads a model, for a GPU
+    functions: list[Any] = [gpu._fused, gpu._fused_rotation, optimizer_steps._compiled]
+    for function in functions:
+        function.cache_clear()
+    mx.disable_compile()
+    try:
+        yield Made(monkeypatch)
+    finally:
+        mx.enable_compile()
+        for function in functions:
+            function.cache_clear()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_check_asks_a_gpu_for_few_kernels_and_a_quick_one_for_fewer(quick: bool, made: Made) -> None:
+    """Before shapes and dtypes were chosen, there were 56 plans, 24 fused functions and 11 gathers."""
+    found = module.check("auto", quick=quick)
+    assert not found["faults"] and not found["consequences"]
+    counts = [len(every) for every in (made.plans, made.fused, made.gathers)]
+    if quick:
+        assert all(count <= most for count, most in zip(counts, (4, 4, 2), strict=True))
+        return
+    assert 15 <= counts[0] <= 20
+    assert 4 <= counts[1] <= 8  # two of them the update's; a step of training traces its own
+    assert 5 <= counts[2] <= 9
+    dtypes = {str(dtype) for _, dtype, _ in made.gathers}
+    assert {"mlx.core.float32", "mlx.core.float16", "mlx.core.bfloat16"} <= dtypes

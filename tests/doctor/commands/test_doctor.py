@@ -15,6 +15,7 @@ from mlxbert.doctor import device_speed, views
 from mlxbert.doctor.commands import doctor as machine
 from mlxbert.doctor.views import without_paths
 from mlxbert.machine import device, missing_mlx
+from tests.helpers.cases import together
 from tests.helpers.cells import quick
 from tests.helpers.program import call
 
@@ -48,11 +49,9 @@ def test_no_part_of_a_path_remains(path: str, other: str, sentence: str) -> None
     )
 
 
-def test_what_is_no_path_remains() -> None:
-    for text in (
-        "67 GFLOP/s, copies 20 GB/s", "kernel gemm<float16> is missing", "error: 1 / 2", "and/or, ~5 s", "a | b",
-    ):  # fmt: skip
-        assert without_paths(text) == text
+@together("text", ["67 GFLOP/s, copies 20 GB/s", "kernel gemm<float16> is missing", "error: 1 / 2", "and/or, ~5 s"])
+def test_what_is_no_path_remains(text: str) -> None:
+    assert without_paths(text) == text
 
 
 @quick(100)
@@ -81,42 +80,29 @@ def test_a_table_for_others_has_no_path_in_any_cell() -> None:
     assert "home" not in shown and "| norms | 1 | 0 | 0 | 16% |" in shown and "| MLX | 1 (mlx-cpu) |" in shown
 
 
-@pytest.mark.parametrize("words", [
-    ["doctor"], ["doctor", "--no-json"], ["doctor", "--report"], ["bench", "--no-json"], ["bench"], ["--help"],
-], ids=" ".join)  # fmt: skip
-def test_without_stdout_nothing_is_computed_for_nobody(
-    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@together("words", [
+    "doctor", "doctor --no-json", "doctor --report", "bench --no-json", "bench", "--help", "similarity a b --no-json",
+    "similarity a b --json", "similarity a b --no-json --output",
+])  # fmt: skip
+def test_without_stdout_nothing_is_computed_for_nobody_unless_it_goes_to_a_file(
+    words: str, tiny_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("_report", "_measure"):
-        monkeypatch.setattr(machine, name, None)
-    monkeypatch.setattr(sys, "stdout", None)
-    assert app.run(words) == 1 and "error: stdout is closed" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("words", [["--no-json"], ["--json"], ["--no-json", "--output"]], ids=" ".join)
-def test_results_without_stdout_are_an_error_unless_they_go_to_a_file(
-    words: list[str], tiny_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    to_file = words[-1] == "--output"
-    words = [*words, *([str(tiny_folder.with_name("x.jsonl"))] if to_file else []), "--model", str(tiny_folder)]
-    monkeypatch.setattr(sys, "stdout", None)
-    assert app.run(["similarity", "a b", "c d", *words]) == (0 if to_file else 1)
+    arguments, to_file = words.split(), words.endswith("--output")
+    arguments += [str(tiny_folder.with_name("x.jsonl"))] * to_file
+    arguments += ["--model", str(tiny_folder)] * (arguments[0] == "similarity")
+    with mock.patch.multiple(machine, _report=None, _measure=None), mock.patch.object(sys, "stdout", None):
+        assert app.run(arguments) == (0 if to_file else 1)
     assert ("error: stdout is closed" in capsys.readouterr().err) == (not to_file)
 
 
-@pytest.mark.parametrize(("value", "said"), [
-    ("abc", "'abc', which MLX reads as 0"), ("2x", "'2x', which MLX reads as 2"), ("", "'', which MLX reads as 0"),
-])  # fmt: skip
-@pytest.mark.parametrize("name", ["MLX_ENABLE_TF32", "MLX_SDPA_VJP_FALLBACK"])
-def test_a_variable_that_is_no_whole_number_is_a_problem(
-    name: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_variable_that_is_no_whole_number_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_speed, "measure_gflops", lambda: 200.0)
-    monkeypatch.setenv(name, value)
-    (problem,) = (one for one in call("doctor").lines[0]["problems"] if name in one)
-    assert problem.startswith(f"{name} is {said}")
-    monkeypatch.setenv(name, " 1")
-    assert not any(name in one for one in call("doctor").lines[0]["problems"])
+    for name in ("MLX_ENABLE_TF32", "MLX_SDPA_VJP_FALLBACK"):
+        for value, read in (("abc", 0), ("2x", 2), ("", 0), (" 1", None)):
+            monkeypatch.setenv(name, value)
+            found = [one for one in call("doctor").lines[0]["problems"] if name in one]
+            said = [] if read is None else [f"{name} is {value!r}, which MLX reads as {read}"]
+            assert len(found) == len(said) and all(map(str.startswith, found, said))
 
 
 def test_a_cpu_neither_rounds_to_tf32_nor_has_a_kernel_for_the_gradient_of_attention(
