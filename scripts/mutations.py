@@ -430,7 +430,7 @@ MUTATIONS = tuple(Mutation(*row) for row in (
      "tests/serve/test_bodies.py::test_a_thousand_fields_are_compared_with_those_of_the_route_and_no_more"),
     ("a dot of an allowed origin is any character", "mlxbert/serve/http/request_guards.py",
      "re.escape(host).replace", 'host.replace("*", r"\\*").replace',
-     "tests/serve/test_origins.py::test_a_star_stands_for_hosts_of_programs_and_names_below_a_domain"),
+     "tests/serve/test_access.py::test_a_star_in_an_origin_stands_for_ports_hosts_and_names_below_a_domain"),
     ("texts are ranked by their probabilities", "mlxbert/tasks/query_ranking.py", "entry = (first.order, -index,",
      "entry = (first.score, -index,",
      "tests/tasks/test_rerank.py::test_texts_are_ranked_by_what_their_equal_probabilities_are_made_of[40.0-1.0]"),

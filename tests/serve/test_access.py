@@ -1,4 +1,4 @@
-"""Access to the server: who may ask, how much, and what is known of it afterwards."""
+"""Access to the server: who may ask, how much, what is known of it afterwards, and the files of the page."""
 
 import asyncio
 import errno
@@ -14,13 +14,17 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
 
+import mlxbert
 from mlxbert.errors import ArgumentError, OutOfMemoryError
 from mlxbert.serve.access_log import Access, Log, LogHandler
 from mlxbert.serve.engine.engine import Engine
 from mlxbert.serve.engine.engine_state import EngineCounts
 from mlxbert.serve.engine.serving_options import EngineOptions, ServeOptions
-from mlxbert.serve.http.request_guards import AccessPolicy, read_key
+from mlxbert.serve.http.pages import FILES, page_routes
+from mlxbert.serve.http.request_guards import AccessPolicy, compile_origins, read_key
 from mlxbert.serve.http.server import _for_others, _prepare, address, logged, make_guarded
 from mlxbert.serve.service import Service, read_facts
 from tests.helpers.asking import Answer, ask
@@ -161,21 +165,12 @@ def test_origins_of_programs_and_files_may_ask_if_they_are_given(engine: Engine,
     assert server.get(origin="http://localhost.evil.example").status == 403
 
 
-@together(
-    "headers,status",
-    [
-        ({}, 401),
-        ({"authorization": f"Bearer {KEY}"}, 200),
-        ({"authorization": f"bearer  {KEY}"}, 200),
-        ({"x_api_key": KEY}, 200),
-        ({"api_key": KEY}, 200),
-        ({"authorization": KEY}, 401),
-        ({"authorization": f"Basic {KEY}"}, 401),
-        ({"authorization": f"Bearer {KEY}x"}, 401),
-        ({"authorization": "Bearer "}, 401),
-        ({"x_api_key": "\xe9"}, 401),
-    ],
-)
+@together("headers,status", [
+    ({}, 401), ({"authorization": f"Bearer {KEY}"}, 200), ({"authorization": f"bearer  {KEY}"}, 200),
+    ({"x_api_key": KEY}, 200), ({"api_key": KEY}, 200), ({"authorization": KEY}, 401),
+    ({"authorization": f"Basic {KEY}"}, 401), ({"authorization": f"Bearer {KEY}x"}, 401),
+    ({"authorization": "Bearer "}, 401), ({"x_api_key": "\xe9"}, 401),
+])  # fmt: skip
 def test_a_key_is_needed_where_there_is_one(engine: Engine, facts: Any, headers: dict[str, str], status: int) -> None:
     server = Server(engine, facts, key=KEY)
     found = server.get(**headers)
@@ -240,24 +235,17 @@ def test_slow_bodies_are_refused(engine: Engine, facts: Any) -> None:
 
 HOSTILE = {
     "deep": (b'{"input": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", 400),
-    "many": (b'{"input": [' + b'"",' * 999_999 + b'""]}', 413),
-    "surrogate": (b'{"input": "\\ud800"}', 400),
+    "many": (b'{"input": [' + b'"",' * 999_999 + b'""]}', 413), "surrogate": (b'{"input": "\\ud800"}', 400),
     "ignored surrogate": (b'{"input": "a", "user": "\\ud800"}', 200),
-    "raw surrogate": (b'{"input": "\xed\xa0\x80"}', 400),
-    "latin": (b'{"input": "\xe9"}', 400),
+    "raw surrogate": (b'{"input": "\xed\xa0\x80"}', 400), "latin": (b'{"input": "\xe9"}', 400),
     "nan": (b'{"input": "a", "dimensions": NaN}', 400),
     "huge": (b'{"input": "a", "dimensions": 1' + b"0" * 500 + b"}", 400),
-    "infinite": (b'{"input": "a", "dimensions": 1e999}', 400),
-    "empty": (b"", 400),
-    "null": (b"null", 400),
-    "text": (b'"a"', 400),
-    "cut": (b'{"input": "a', 400),
-    "trailing": (b'{"input": "a"} {}', 400),
+    "infinite": (b'{"input": "a", "dimensions": 1e999}', 400), "empty": (b"", 400), "null": (b"null", 400),
+    "text": (b'"a"', 400), "cut": (b'{"input": "a', 400), "trailing": (b'{"input": "a"} {}', 400),
     "utf-16": ('{"input": "a"}'.encode("utf-16"), 400),
-    "path as model": (b'{"input": "a", "model": "../../etc/passwd"}', 404),
-    "nul": (b'{"input": "a\\u0000b"}', 200),
+    "path as model": (b'{"input": "a", "model": "../../etc/passwd"}', 404), "nul": (b'{"input": "a\\u0000b"}', 200),
     "no texts": (b'{"input": []}', 400),
-}
+}  # fmt: skip
 
 
 @together("name", HOSTILE)
@@ -459,3 +447,87 @@ def test_health_says_whether_requests_are_answered(server: Server, tiny_folder: 
         pass
     server.service.engine = ended
     assert server.get("/health").status == 503 == server.lines[-1]["status"] and len(server.lines) == 3
+
+
+WEB = ("http://localhost", "http://localhost:3000", "http://localhost:65535", "https://localhost:3000")
+ELSEWHERE = (
+    "http://localhost.evil.example", "http://localhost:3000.evil", "http://xlocalhost:3000", "null", "", "http://",
+)  # fmt: skip
+OF_MANY = ["vscode-webview://*", "https://*.example.org", "http://[::1]:*", "tauri://localhost"]
+MEANT = ("vscode-webview://0jd1lpqmnv", "https://a.example.org", "https://a.b.example.org", "http://[::1]:80")
+MEANT += ("tauri://localhost", "http://[::1]")
+NOT_MEANT = ("vscode-webview://", "vscode-webviewx://a", "https://example.org", "https://a.example.org.evil")
+NOT_MEANT += (
+    "http://a.example.org",
+    "https://a.example.org:8080",
+    "https://evil/.example.org",
+    "https://a.exampleXorg",
+)
+NOT_MEANT += ("tauri://localhost:1", "vscode-webview://a/b")
+
+
+@together("given,sent", [
+    ([], ()), (["http://localhost:3000"], WEB[1:2]), (["http://localhost:*"], WEB[:3]), (["http://localhost"], WEB[:1]),
+    (["null"], ["null"]), (["https://*.localhost"], ()), (OF_MANY, MEANT),
+])  # fmt: skip
+def test_a_star_in_an_origin_stands_for_ports_hosts_and_names_below_a_domain(
+    given: list[str], sent: tuple[str, ...]
+) -> None:
+    pattern = compile_origins(given)
+    assert {one for one in (*WEB, *ELSEWHERE, *MEANT, *NOT_MEANT) if pattern.fullmatch(one)} == {*sent}
+
+
+@together("given,hint", [
+    ("*", "every website"), ("http://*", "every website"), ("https://*:*", "every website"),
+    ("https://*:8443", "every website"), ("http://a.example/", "use http://a.example"),
+    ("https://A.example", "use https://a.example"), ("https://a.example:443", "use https://a.example"),
+    ("http://a.example:80/x?y", "use http://a.example"), ("http://me@a.example:81", "use http://a.example:81"),
+    ("https://b\u00fccher.example", "use https://xn--bcher-kva.example"), ("file:///srv/page.html", "null"),
+    ("localhost:3000", None), ("http://", None), ("http://local*", None), ("http://a b", None),
+    ("http://localhost:30*", None), ("http://localhost:123456", None), ("http://localhost:65536", None),
+    ("http://localhost:03000", None), ("http*://localhost", None), ("Null", None), ("", None),
+])  # fmt: skip
+def test_what_no_browser_sends_or_every_website_would_is_refused(given: str, hint: str | None) -> None:
+    with pytest.raises(ArgumentError) as refused:
+        compile_origins(["http://localhost:3000", given])
+    assert repr(given) in refused.value.message and "expected" in refused.value.message
+    assert hint in refused.value.hint if hint and refused.value.hint else hint is refused.value.hint
+
+
+PAGE = Path(mlxbert.__file__).parent / "serve" / "http" / "page"
+
+
+@pytest.fixture(scope="module")
+def pages() -> TestClient:
+    return TestClient(Starlette(routes=page_routes()))
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_files_come_with_their_type_a_strict_policy_and_a_tag(pages: TestClient, path: str) -> None:
+    name, media_type = FILES[path]
+    reply = pages.get(path)
+    assert reply.content == (PAGE / name).read_bytes()
+    assert reply.headers["content-type"] == f"{media_type}; charset=utf-8"
+    assert "default-src 'none'" in reply.headers["content-security-policy"]
+    assert "unsafe" not in reply.headers["content-security-policy"]
+    tag = reply.headers["etag"]
+    for known in (tag, f"W/{tag}", f'"other", {tag}', "*"):
+        again = pages.get(path, headers={"If-None-Match": known})
+        assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
+    assert pages.get(path, headers={"If-None-Match": '"other"'}).status_code == 200
+    assert pages.head(path).headers["content-length"] == str(len(reply.content))
+    assert pages.post(path).status_code == 405
+
+
+@together("path", ["/index.html", "/page/page.js", "/../pages.py", "/%2e%2e/pages.py", "/page.js%00"])
+def test_there_are_no_other_files(pages: TestClient, path: str) -> None:
+    assert pages.get(path).status_code == 404
+
+
+def test_files_have_nothing_that_the_policy_or_the_house_forbids() -> None:
+    texts = {name: (PAGE / name).read_text(encoding="utf-8") for name, _ in FILES.values()}
+    assert {*texts} == {path.name for path in PAGE.iterdir()}
+    assert sum(text.count("\n") for text in texts.values()) <= 960
+    assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?! type=\"module\" src=)", texts["index.html"])
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)|@import|[\s:]url\(", "".join(texts.values()))
+    assert not re.search(r"(inner|outer|Adjacent)HTML|\beval\b|document\.write|Storage|cookie", texts["page.js"])

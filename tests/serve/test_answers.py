@@ -4,6 +4,7 @@ import asyncio
 import json
 import random
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -38,6 +39,7 @@ from mlxbert.tasks.options import (
 from mlxbert.tasks.tag import TagTask
 from tests.helpers.asking import ask
 from tests.helpers.cases import together
+from tests.helpers.indexes import build, write_files
 from tests.helpers.serving import serving
 
 MOST = 20_000  # bytes
@@ -55,25 +57,19 @@ def client(service: Service) -> TestClient:
     return TestClient(make_app(service))
 
 
-@together(
-    "path,body",
-    [
-        ("/api/fill-mask", {"texts": ["[MASK] " * 20], "top_k": 30}),
-        ("/models/fill-mask", {"inputs": "[MASK] " * 20, "parameters": {"top_k": 30}}),
-        ("/embed_all", {"inputs": [WORDS] * 40}),
-        ("/api/embed-words", {"texts": [WORDS * 20]}),
-        ("/api/embed", {"texts": ["cat"] * 45}),
-        ("/api/embed", {"input": ["cat"] * 45}),
-        ("/v1/embeddings", {"input": ["cat"] * 45, "encoding_format": "base64"}),
-        ("/v2/embed", {"texts": ["cat"] * 45, "embedding_types": ["float", "binary"]}),
-        ("/similarity", {"inputs": {"source_sentence": "cat", "sentences": ["dog"] * 45}}),
-        ("/api/answer", {"pairs": [["cat ?", WORDS * 3]], "top_k": 10_000}),
-        ("/models/answer", {"inputs": {"question": "cat ?", "context": WORDS * 3}, "parameters": {"top_k": 9999}}),
-        ("/api/classify", {"texts": ["cat"], "labels": [str(number) for number in range(200)], "model": "nli"}),
-        ("/api/tag", {"texts": [WORDS * 10]}),
-        ("/tokenize", {"inputs": [WORDS] * 30}),
-    ],
-)
+@together("path,body", [
+    ("/api/fill-mask", {"texts": ["[MASK] " * 20], "top_k": 30}),
+    ("/models/fill-mask", {"inputs": "[MASK] " * 20, "parameters": {"top_k": 30}}),
+    ("/embed_all", {"inputs": [WORDS] * 40}), ("/api/embed-words", {"texts": [WORDS * 20]}),
+    ("/api/embed", {"texts": ["cat"] * 45}), ("/api/embed", {"input": ["cat"] * 45}),
+    ("/v1/embeddings", {"input": ["cat"] * 45, "encoding_format": "base64"}),
+    ("/v2/embed", {"texts": ["cat"] * 45, "embedding_types": ["float", "binary"]}),
+    ("/similarity", {"inputs": {"source_sentence": "cat", "sentences": ["dog"] * 45}}),
+    ("/api/answer", {"pairs": [["cat ?", WORDS * 3]], "top_k": 10_000}),
+    ("/models/answer", {"inputs": {"question": "cat ?", "context": WORDS * 3}, "parameters": {"top_k": 9999}}),
+    ("/api/classify", {"texts": ["cat"], "labels": [str(number) for number in range(200)], "model": "nli"}),
+    ("/api/tag", {"texts": [WORDS * 10]}), ("/tokenize", {"inputs": [WORDS] * 30}),
+])  # fmt: skip
 def test_what_multiplies_is_refused_before_it_is_computed(
     client: TestClient, service: Service, path: str, body: Any
 ) -> None:
@@ -87,8 +83,6 @@ def test_what_multiplies_is_refused_before_it_is_computed(
 
 
 def test_a_search_for_everything_is_refused(tmp_path: Path, folders: dict[str, Path]) -> None:
-    from tests.helpers.indexes import build, write_files
-
     build(tmp_path / "notes.db", write_files(tmp_path / "notes", 8), folders["embed"]).close()
     with serving(
         {"embed": folders["embed"]}, {"notes": tmp_path / "notes.db"}, ServeOptions(max_answer=MOST / 1e6)
@@ -99,8 +93,6 @@ def test_a_search_for_everything_is_refused(tmp_path: Path, folders: dict[str, P
 
 
 def test_estimates_are_no_less_than_what_results_take(folders: dict[str, Path]) -> None:
-    import tracemalloc
-
     def measured(task: Any, item: Any) -> tuple[int, int]:
         job = task.job(item)
         task.compute([job])
@@ -260,11 +252,23 @@ def test_a_client_that_leaves_while_its_request_waits_gives_up_its_place(folders
         app = make_app(service)
         body = json.dumps({"texts": ["the cat " * 10] * 200}).encode()
 
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def send(message: dict[str, Any]) -> None:
+            raise AssertionError(message)
+
         async def leave() -> None:
             asking = asyncio.create_task(asyncio.to_thread(ask, app, "POST", "/api/embed", body))
-            scope_task = asyncio.create_task(_asked(app, body))
+            scope = {
+                "type": "http",
+                "method": "POST",
+                "path": "/api/embed",
+                "headers": [(b"content-type", b"application/json")],
+            }
+            leaving = asyncio.create_task(app(scope, receive, send))
             await asyncio.sleep(0.3)
-            scope_task.cancel()
+            leaving.cancel()
             await asyncio.sleep(0.1)
             service.room.leave(held)
             assert (await asking).status == 200
@@ -272,21 +276,6 @@ def test_a_client_that_leaves_while_its_request_waits_gives_up_its_place(folders
         asyncio.run(leave())
         assert service.engine.waiting == 0
         assert service.room.claim(10 * service.room.max_bytes, print).granted
-
-
-async def _asked(app: Any, body: bytes) -> None:
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    async def send(message: dict[str, Any]) -> None:
-        raise AssertionError(message)
-
-    scope = {
-        "type": "http", "http_version": "1.1", "method": "POST", "path": "/api/embed", "raw_path": b"/api/embed",
-        "query_string": b"", "root_path": "", "scheme": "http", "server": ("127.0.0.1", 80),
-        "headers": [(b"content-type", b"application/json")],
-    }  # fmt: skip
-    await app(scope, receive, send)
 
 
 def test_an_engine_that_closes_answers_what_waits_for_room(folders: dict[str, Path]) -> None:

@@ -53,18 +53,13 @@ def test_a_large_body_is_read_apart_from_the_requests() -> None:
     assert small == threading.main_thread().name and large != small
 
 
-@together(
-    "body",
-    [
-        b'{"texts": ["a"],' + b",".join(b'"text%06d": 1' % number for number in range(1_000_000)) + b"}",
-        b'{"texts": ["a"],' + b",".join(b'"text%03d": 1' % number for number in range(4000)) + b"}",
-        b'{"texts": ["a"], "' + b"texts" * 3_000_000 + b'": 1}',
-        b'{"texts": [' + b"{}," * 5_000_000 + b"{}]}",
-        b'{"texts": [' + b'"ab",' * 3_000_000 + b'"ab"]}',
-        b'{"texts": ["a"], "x": "\\ud800", "y": [' + b"[]," * 5_000_000 + b"[]]}",
-        b'{"texts": ' + b"[" * 8_000_000,
-    ],
-)
+@together("body", [
+    b'{"texts": ["a"],' + b",".join(b'"text%06d": 1' % number for number in range(1_000_000)) + b"}",
+    b'{"texts": ["a"],' + b",".join(b'"text%03d": 1' % number for number in range(4000)) + b"}",
+    b'{"texts": ["a"], "' + b"texts" * 3_000_000 + b'": 1}', b'{"texts": [' + b"{}," * 5_000_000 + b"{}]}",
+    b'{"texts": [' + b'"ab",' * 3_000_000 + b'"ab"]}',
+    b'{"texts": ["a"], "x": "\\ud800", "y": [' + b"[]," * 5_000_000 + b"[]]}", b'{"texts": ' + b"[" * 8_000_000,
+])  # fmt: skip
 def test_no_body_takes_long(body: bytes) -> None:
     """The first one took more than a minute, in which nothing else was answered."""
     begun = time.process_time()
@@ -122,19 +117,12 @@ def test_half_of_a_surrogate_pair_is_refused_where_it_is_read_alone(half: str) -
         assert "surrogate" in found.message and found.message.isascii()
 
 
-@together(
-    "body",
-    [
-        b'{"texts": ["a"], "dimensions": "\\ud800"}',
-        b'{"texts": "\\ud800"}',
-        b'{"texts": ["a"], "x": NaN, "y": "\\ud800"}',
-        b'{"texts": ["a"], "y": "\\ud800"',
-        b'["\\ud800"]',
-        b'{"y": "\\ud800"}',
-        b'{"texts": ["a"], "y": "\\ud800", "x": "\xff"}',
-        b'{"texts": ["a"], "y": "\\ud800", "x": ' + b"[" * 20_000 + b"]" * 20_000 + b"}",
-    ],
-)
+@together("body", [
+    b'{"texts": ["a"], "dimensions": "\\ud800"}', b'{"texts": "\\ud800"}',
+    b'{"texts": ["a"], "x": NaN, "y": "\\ud800"}', b'{"texts": ["a"], "y": "\\ud800"', b'["\\ud800"]',
+    b'{"y": "\\ud800"}', b'{"texts": ["a"], "y": "\\ud800", "x": "\xff"}',
+    b'{"texts": ["a"], "y": "\\ud800", "x": ' + b"[" * 20_000 + b"]" * 20_000 + b"}",
+])  # fmt: skip
 def test_what_else_is_wrong_with_a_body_with_half_of_a_pair_is_said(body: bytes) -> None:
     for kind in (Body, Strict):
         found = problem(body, kind)

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -31,19 +32,14 @@ APART = {"model", "on_error", "texts", "pairs", "questions", "context", "query"}
 OF_OLLAMA = {"embed": {"input", "truncate", "options", "keep_alive", "encoding_format"}}  # and the form of vectors
 # By the names of tasks: the model that a server has, and items that it can use.
 ITEMS: dict[str, tuple[str, list[Any]]] = {
-    "embed": ("embed", [*TEXTS, LONG, "\u4e00"]),
-    "embed-words": ("embed", [*TEXTS, LONG]),
-    "embed-sparse": ("sparse", [*TEXTS, LONG]),
-    "embed-tokens": ("tokens", [*TEXTS, LONG]),
-    "fill-mask": ("fill-mask", MASKED),
-    "classify": ("sentiment", [*TEXTS, LONG]),
-    "tag": ("tag", [*TEXTS, LONG]),
+    "embed": ("embed", [*TEXTS, LONG, "\u4e00"]), "embed-words": ("embed", [*TEXTS, LONG]),
+    "embed-sparse": ("sparse", [*TEXTS, LONG]), "embed-tokens": ("tokens", [*TEXTS, LONG]),
+    "fill-mask": ("fill-mask", MASKED), "classify": ("sentiment", [*TEXTS, LONG]), "tag": ("tag", [*TEXTS, LONG]),
     "answer": ("answer", [(question, CONTEXT) for question in QUESTIONS]),
     "rerank": ("rerank", [("a dog", text) for text in (*TEXTS, TEXTS[0], LONG)]),
-    "next-sentence": ("fill-mask", [(first, second) for first, second in PAIRS]),
-    "replaced": ("electra", TEXTS),
+    "next-sentence": ("fill-mask", [(first, second) for first, second in PAIRS]), "replaced": ("electra", TEXTS),
     "similarity": ("embed", [("a dog", text) for text in (*TEXTS, TEXTS[0], LONG)]),
-}
+}  # fmt: skip
 # Names of tasks in the code of the server that are not keys of the catalogue, and why.
 NAMED = {
     "mlxbert/serve/engine/engine.py": "the result of each task, for type checkers, as a script writes it",
@@ -54,24 +50,16 @@ NAMED = {
 
 
 @pytest.fixture(scope="module")
-def splade(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_splade(tmp_path_factory.mktemp("splade") / "model")
+def served(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    made = tmp_path_factory.mktemp("served")
+    tokens, sparse = token_folders.PYLATE["usual"](made / "tokens"), save_splade(made / "sparse")
+    return {**folders, "electra": save_discriminator(made / "electra"), "sparse": sparse, "tokens": tokens}
 
 
 @pytest.fixture(scope="module")
-def client(folders: dict[str, Path], discriminator: Path, splade: Path, of_tokens: Path) -> Iterator[TestClient]:
-    with serving({**folders, "electra": discriminator, "sparse": splade, "tokens": of_tokens}) as service:
+def client(served: dict[str, Path]) -> Iterator[TestClient]:
+    with serving(served) as service:
         yield TestClient(make_app(service))
-
-
-@pytest.fixture(scope="module")
-def of_tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return token_folders.PYLATE["usual"](tmp_path_factory.mktemp("tokens") / "tokens")
-
-
-@pytest.fixture(scope="module")
-def discriminator(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_discriminator(tmp_path_factory.mktemp("discriminator") / "electra")
 
 
 @pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES)
@@ -93,20 +81,14 @@ def test_a_route_takes_the_options_of_its_task(entry: TaskEntry) -> None:
 
 @pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES)
 def test_a_server_gives_what_this_process_gives(
-    entry: TaskEntry,
-    client: TestClient,
-    folders: dict[str, Path],
-    discriminator: Path,
-    splade: Path,
-    of_tokens: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    entry: TaskEntry, client: TestClient, served: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connect(monkeypatch, client)
     name, items = ITEMS[entry.name]
     ask = getattr(mlxbert, "embed_stream" if entry.name == "embed" else entry.name.replace("-", "_"))
     if entry.name == "embed-tokens":  # the function returns arrays
         ask = lambda model, items: entry.make(model, entry.options()).run(items)  # noqa: E731
-    model = mlxbert.load({**folders, "electra": discriminator, "sparse": splade, "tokens": of_tokens}[name])
+    model = mlxbert.load(served[name])
     expected: list[Any]
     if entry.items.ranked:
         expected = sorted(ask(model, items[0][0], [text for _, text in items]), key=lambda one: one.index)
@@ -144,33 +126,68 @@ def test_entities_of_any_labels_are_found_by_the_model_that_takes_them(folders: 
 
 def values_of(result: Any) -> dict[str, Any]:
     """All values of a result; its parts as in its JSON."""
-    return {name: getattr(result, name) for name in ("truncated", "only_unknown") if hasattr(result, name)} | {
-        **result.to_dict(), "context": getattr(result, "context", None),
-    }  # fmt: skip
+    more = {name: getattr(result, name) for name in ("truncated", "only_unknown") if hasattr(result, name)}
+    return more | result.to_dict() | {"context": getattr(result, "context", None)}
 
 
 def test_the_server_knows_no_task_by_its_name() -> None:
     """A new task is an entry of the catalogue: nothing compares names, and look-ups are all that spells them."""
-    names = {*ENTRIES, "embed-all"}
     spelled = set()
-    for path in [*sorted((ROOT / "mlxbert/serve").rglob("*.py")), ROOT / "mlxbert/serve/server_models.py"]:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        looked_up = {
-            id(node.slice)
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "CATALOGUE"
-        }
-        compared = [
-            part
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Compare | ast.match_case)
-            for part in ast.walk(node if isinstance(node, ast.Compare) else node.pattern)
-            if isinstance(part, ast.Constant) and part.value in names
-        ]
-        assert [f"{path}:{part.lineno}" for part in compared] == []
-        if any(
-            isinstance(node, ast.Constant) and node.value in names and id(node) not in looked_up
-            for node in ast.walk(tree)
-        ):
+
+    def named(node: ast.AST) -> list[ast.Constant]:
+        constants = [part for part in ast.walk(node) if isinstance(part, ast.Constant)]
+        return [part for part in constants if part.value in (*ENTRIES, "embed-all")]
+
+    for path in sorted((ROOT / "mlxbert/serve").rglob("*.py")):
+        nodes = [*ast.walk(tree := ast.parse(path.read_text(encoding="utf-8")))]
+        look_ups = [one for one in nodes if isinstance(one, ast.Subscript) and ast.unparse(one.value) == "CATALOGUE"]
+        compared = [one if isinstance(one, ast.Compare) else one.pattern
+                    for one in nodes if isinstance(one, ast.Compare | ast.match_case)]  # fmt: skip
+        assert [f"{path}:{part.lineno}" for one in compared for part in named(one)] == []
+        if len(named(tree)) > sum(len(named(one.slice)) for one in look_ups):
             spelled.add(path.relative_to(ROOT).as_posix())
     assert spelled == {*NAMED}
+
+
+@pytest.fixture(scope="module")
+def document() -> Any:
+    return json.loads(_description())
+
+
+def test_every_route_is_described(document: Any) -> None:
+    described = {(method, path) for path, methods in document["paths"].items() for method in methods}
+    routes = [route for protocol in PROTOCOLS for route in protocol.routes]
+    assert {(route.method.lower(), re.sub(r":\w+\}", "}", route.path)) for route in routes} == described
+    assert len(described) == len(routes)
+    for route in routes:
+        operation = document["paths"][re.sub(r":\w+\}", "}", route.path)][route.method.lower()]
+        assert ("requestBody" in operation) == (route.body is not None)
+
+
+def test_references_have_an_end_and_names_are_unique(document: Any) -> None:
+    found = set(re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(document)))
+    assert found <= {*document["components"]["schemas"]}
+    names = [operation["operationId"] for methods in document["paths"].values() for operation in methods.values()]
+    assert len({*names}) == len(names)
+
+
+def test_types_fields_and_routes_have_descriptions(document: Any) -> None:
+    for schema in document["components"]["schemas"].values():
+        assert schema["description"] and "Attributes:" not in schema["description"]
+    operations = [one for methods in document["paths"].values() for one in methods.values()]
+    assert all(one["description"] for one in operations)
+    bodies = [one["requestBody"]["content"]["application/json"]["schema"] for one in operations if "requestBody" in one]
+    names = {one["$ref"].rpartition("/")[2] for one in bodies if "$ref" in one}
+    own = [name for name in names if "`mlxbert." in document["components"]["schemas"][name]["description"]]
+    assert len(own) == len(CATALOGUE) + 2  # and similarity and search
+    for name in [*own, "EmbeddingsBody"]:
+        fields = document["components"]["schemas"][name]["properties"]
+        assert [field for field, schema in fields.items() if not schema.get("description")] == []
+    embed = document["components"]["schemas"]["Embed"]["properties"]
+    assert embed["kind"]["description"].startswith("Use the model's own prompt.") and "on_error" in embed
+    assert (embed["dimensions"]["minimum"], embed["dimensions"]["maximum"]) == (1, 1_000_000)
+
+
+def test_it_is_valid(document: Any) -> None:
+    validator = pytest.importorskip("openapi_spec_validator")
+    validator.validate(document)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.errors import ArgumentError, MissingHeadError, MlxbertError, ModelChangedError, OverloadedError
+from mlxbert.errors import ArgumentError, MlxbertError, ModelChangedError, OverloadedError
 from mlxbert.results.result import Failure
 from mlxbert.serve.engine.engine import Engine
 from mlxbert.serve.engine.engine_state import EngineState
@@ -72,29 +72,6 @@ def vectors(answered: Any) -> np.ndarray[Any, Any]:
     return np.stack([result.embedding for result in answered.results])
 
 
-def test_vectors_are_those_of_embed(engine: Engine, model: mlxbert.Model) -> None:
-    expected = mlxbert.embed(model, TEXTS)
-    usage = mlxbert.Usage()
-    mlxbert.embed(model, TEXTS, usage=usage)
-    answered = engine.submit("one", "embed", TEXTS).result()
-    np.testing.assert_allclose(vectors(answered), expected, atol=1e-6)
-    assert answered.tokens == usage.tokens
-    assert list(answered.truncated) == []
-
-
-def test_other_tasks_give_what_their_functions_give(engine: Engine, model: mlxbert.Model) -> None:
-    masked = "tokyo is the largest city in [MASK]."
-    found = engine.submit("one", "fill_mask", [masked], top_k=3).result().results[0]
-    expected = mlxbert.fill_mask(model, masked, top_k=3)
-    assert isinstance(found, mlxbert.FillMask)
-    assert [fill.token for fill in found.masks[0].fills] == [fill.token for fill in expected.masks[0].fills]
-    words = engine.submit("one", "embed-words", ["A man eats."]).result().results[0]
-    assert isinstance(words, mlxbert.Words)
-    assert [word.word for word in words.words] == ["A", "man", "eats", "."]
-    with pytest.raises(MissingHeadError):
-        engine.submit("one", "rerank", [("a query", "a text")]).result()
-
-
 def test_many_threads_get_their_own_answers(engine: Engine, model: mlxbert.Model) -> None:
     texts = [f"{text} {number}" for number in range(4) for text in TEXTS]
     expected = mlxbert.embed(model, texts)
@@ -135,13 +112,6 @@ def test_a_bad_item_fails_alone(engine: Engine) -> None:
     assert [one.index for one in answered.results if isinstance(one, Failure)] == [1, 2]
 
 
-def test_truncated_texts_are_named(engine: Engine) -> None:
-    answered = engine.submit("one", "embed", ["short", "word " * 2000]).result()
-    assert list(answered.truncated) == [1]
-    failed = engine.submit("one", "embed", ["short", "word " * 2000], overflow="error").result()
-    assert isinstance(failed.results[1], Failure)
-
-
 def test_windows_of_a_long_text_are_all_computed(engine: Engine, model: mlxbert.Model) -> None:
     long = "word and " * 150
     expected = mlxbert.embed(model, long, overflow="window")
@@ -156,19 +126,12 @@ class Same:
         return "Same()"
 
 
-@together(
-    "model,task,items,options",
-    [
-        ("one", "no-such", ["a"], {}),
-        ("one", "embed", ["a"], {"pooling": "sum"}),
-        ("one", "embed", ["a"], {"colour": 3}),
-        ("one", "embed", ["a"], {"dimensions": 9999}),
-        ("one", "fill-mask", ["[MASK]"], {"targets": [["cat"]]}),
-        ("one", "embed", "a text", {}),
-        ("three", "embed", ["a"], {}),
-        *(("one", "embed", ["a"], {"prompt": odd}) for odd in (Same(), {1, 2}, b"x", "x" * 300_000)),
-    ],
-)
+@together("model,task,items,options", [
+    ("one", "no-such", ["a"], {}), ("one", "embed", ["a"], {"pooling": "sum"}), ("one", "embed", ["a"], {"colour": 3}),
+    ("one", "embed", ["a"], {"dimensions": 9999}), ("one", "fill-mask", ["[MASK]"], {"targets": [["cat"]]}),
+    ("one", "embed", "a text", {}), ("three", "embed", ["a"], {}),
+    *(("one", "embed", ["a"], {"prompt": odd}) for odd in (Same(), {1, 2}, b"x", "x" * 300_000)),
+])  # fmt: skip
 def test_wrong_requests_are_refused_and_no_failures_of_the_engine(
     engine: Engine, model: str, task: str, items: Any, options: dict[str, Any]
 ) -> None:
@@ -295,16 +258,6 @@ def test_memory_is_never_more_than_said(tiny_folder: Path) -> None:
             assert [*engine.loaded] == [name]
     with Engine({"a": folder}, EngineOptions(max_memory=0.5 * size / 1e9)) as engine, pytest.raises(MlxbertError):
         engine.submit("a", "embed", ["x"]).result()
-
-
-def test_idle_models_leave(make: Make) -> None:
-    with make(idle_minutes=0.002) as engine:
-        engine.submit("one", "embed", ["x"]).result()
-        deadline = time.monotonic() + 10
-        while engine.loaded and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert not engine.loaded
-        assert len(engine.submit("one", "embed", ["x"]).result().results) == 1
 
 
 @pytest.fixture

@@ -40,16 +40,10 @@ def test_vectors_of_texts(client: TestClient, folders: dict[str, Path]) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-@together(
-    "model,one,given",
-    [
-        ("tag", TEXTS[0], {}),
-        ("fill-mask", "the [MASK] sat", {}),
-        ("answer", QUESTION, {}),
-        ("answer", QUESTION, {"top_k": 2}),
-        ("nli", TEXTS[0], LABELS),
-    ],
-)
+@together("model,one,given", [
+    ("tag", TEXTS[0], {}), ("fill-mask", "the [MASK] sat", {}), ("answer", QUESTION, {}),
+    ("answer", QUESTION, {"top_k": 2}), ("nli", TEXTS[0], LABELS),
+])  # fmt: skip
 def test_several_inputs_have_a_list_of_what_each_has(client: TestClient, model: str, one: Any, given: Any) -> None:
     alone = post(client, model, one, parameters=given)
     both = post(client, model, [one, one], parameters=given)
@@ -94,23 +88,14 @@ def test_an_embedding_model_scores_candidate_labels(client: TestClient, folders:
     assert client.post("/api/classify", json=body | {"labels": None}).status_code == 400
 
 
-@together(
-    "model,inputs,given",
-    [
-        ("tag", 3, {}),
-        ("tag", QUESTION, {}),
-        ("tag", TEXTS, {"ignore_labels": []}),
-        ("tag", TEXTS, {"colour": 1}),
-        ("answer", QUESTION, {"align_to_words": True}),
-        ("sentiment", TEXTS[0], {"function_to_apply": "none"}),
-        ("sentiment", TEXTS[0], LABELS),
-        ("sentiment", "cat " * 100, {}),
-        ("fill-mask", "no mask", {}),
-        ("embed", {"source_sentence": "cat", "sentences": ["dog"]}, {"colour": 1}),
-        ("embed", {"source_sentence": "cat", "sentences": "dog"}, {}),
-        ("nli", TEXTS[0], LABELS | {"hypothesis_template": "none"}),
-    ],
-)
+@together("model,inputs,given", [
+    ("tag", 3, {}), ("tag", QUESTION, {}), ("tag", TEXTS, {"ignore_labels": []}), ("tag", TEXTS, {"colour": 1}),
+    ("answer", QUESTION, {"align_to_words": True}), ("sentiment", TEXTS[0], {"function_to_apply": "none"}),
+    ("sentiment", TEXTS[0], LABELS), ("sentiment", "cat " * 100, {}), ("fill-mask", "no mask", {}),
+    ("embed", {"source_sentence": "cat", "sentences": ["dog"]}, {"colour": 1}),
+    ("embed", {"source_sentence": "cat", "sentences": "dog"}, {}),
+    ("nli", TEXTS[0], LABELS | {"hypothesis_template": "none"}),
+])  # fmt: skip
 def test_what_would_be_wrong_is_refused(client: TestClient, model: str, inputs: Any, given: dict[str, Any]) -> None:
     error = post(client, model, inputs, 400, parameters=given)
     assert [*error] == ["error"] and isinstance(error["error"], str)

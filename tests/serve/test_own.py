@@ -69,17 +69,14 @@ CONTEXT = "the cat sat on the mat in paris , a city . a dog went to the store ."
 
 
 # What tasks give without options is in `test_catalogue.py`.
-@together(
-    "task,model,items,given",
-    [
-        ("embed", "embed", TEXTS, {"dimensions": 8, "normalize": True, "pooling": "cls"}),
-        ("fill-mask", "fill-mask", MASKED, {"targets": ["cat", "city"], "text": False}),
-        ("classify", "stars", [LONG], {"overflow": "window"}),
-        ("classify", "nli", TEXTS, {"labels": ["cat", "city"], "multi": True, "hypothesis": "a {} ."}),
-        ("answer", "answer", [(one, CONTEXT) for one in QUESTIONS], {"top_k": 3, "max_words": 4}),
-        ("similarity", "embed", [("a dog", text) for text in (*TEXTS, TEXTS[0])], {"top_k": 2, "prompt": "the "}),
-    ],
-)
+@together("task,model,items,given", [
+    ("embed", "embed", TEXTS, {"dimensions": 8, "normalize": True, "pooling": "cls"}),
+    ("fill-mask", "fill-mask", MASKED, {"targets": ["cat", "city"], "text": False}),
+    ("classify", "stars", [LONG], {"overflow": "window"}),
+    ("classify", "nli", TEXTS, {"labels": ["cat", "city"], "multi": True, "hypothesis": "a {} ."}),
+    ("answer", "answer", [(one, CONTEXT) for one in QUESTIONS], {"top_k": 3, "max_words": 4}),
+    ("similarity", "embed", [("a dog", text) for text in (*TEXTS, TEXTS[0])], {"top_k": 2, "prompt": "the "}),
+])  # fmt: skip
 def test_options_of_a_request_are_those_of_the_library(
     client: TestClient, folders: dict[str, Path], task: str, model: str, items: list[Any], given: dict[str, Any]
 ) -> None:
@@ -147,40 +144,29 @@ def test_truncated_texts_are_named(client: TestClient) -> None:
     assert reply.headers["X-Truncated-Texts"] == "2"
 
 
-@together(
-    "task,body,status",
-    [
-        ("embed", {}, 400),
-        ("embed", {"texts": "cat"}, 400),
-        ("embed", {"texts": ["cat"], "colour": 1}, 400),
-        ("embed", {"texts": ["cat"], "model": "none"}, 404),
-        ("tag", {"texts": ["cat"], "model": "embed"}, 400),
-        ("classify", {"texts": [["a", "b", "c"]]}, 400),
-        ("fill-mask", {"texts": ["[MASK]"], "top_k": 0}, 400),
-    ],
-)
+@together("task,body,status", [
+    ("embed", {}, 400), ("embed", {"texts": "cat"}, 400), ("embed", {"texts": ["cat"], "colour": 1}, 400),
+    ("embed", {"texts": ["cat"], "model": "none"}, 404), ("tag", {"texts": ["cat"], "model": "embed"}, 400),
+    ("classify", {"texts": [["a", "b", "c"]]}, 400), ("fill-mask", {"texts": ["[MASK]"], "top_k": 0}, 400),
+])  # fmt: skip
 def test_wrong_bodies_are_refused(client: TestClient, task: str, body: dict[str, Any], status: int) -> None:
     error = post(client, task, status, **body)
     assert set(error) == {"error", "hint", "kind"}
     assert "top_k" not in body or error["error"].startswith("`top_k` is 0, expected ")
 
 
-@together(
-    "task,body,limit",
-    [
-        ("embed", {"texts": ["cat"] * 51}, "50"),
-        ("classify", {"texts": ["cat"] * 6, "labels": [*"abcdefghij"], "model": "nli"}, "50"),
-        ("embed", {"texts": ["x" * 2001]}, "2,000"),
-        ("embed", {"texts": ["cat"] * 3, "prompt": "x" * 700}, "2,000"),
-        ("classify", {"texts": ["x" * 300], "labels": [*"abcdefg"], "model": "nli"}, "2,000"),
-        ("classify", {"texts": ["x"], "labels": ["a", "b"], "hypothesis": "{}" + "x" * 999, "model": "nli"}, "2,000"),
-        ("rerank", {"query": "x" * 700, "texts": ["cat"] * 3}, "2,000"),
-        ("rerank", {"query": "x" * 2001, "texts": ["cat"], "overflow": "error"}, "2,000"),
-        ("similarity", {"query": "x" * 2001, "texts": ["cat"]}, "2,000"),
-        ("answer", {"pairs": [["a ?", "x " * 100]], "stride": 24}, "2,000"),  # of windows of 32 tokens
-        ("search", {"query": "x" * 2001}, "2,000"),
-    ],
-)
+@together("task,body,limit", [
+    ("embed", {"texts": ["cat"] * 51}, "50"),
+    ("classify", {"texts": ["cat"] * 6, "labels": [*"abcdefghij"], "model": "nli"}, "50"),
+    ("embed", {"texts": ["x" * 2001]}, "2,000"), ("embed", {"texts": ["cat"] * 3, "prompt": "x" * 700}, "2,000"),
+    ("classify", {"texts": ["x" * 300], "labels": [*"abcdefg"], "model": "nli"}, "2,000"),
+    ("classify", {"texts": ["x"], "labels": ["a", "b"], "hypothesis": "{}" + "x" * 999, "model": "nli"}, "2,000"),
+    ("rerank", {"query": "x" * 700, "texts": ["cat"] * 3}, "2,000"),
+    ("rerank", {"query": "x" * 2001, "texts": ["cat"], "overflow": "error"}, "2,000"),
+    ("similarity", {"query": "x" * 2001, "texts": ["cat"]}, "2,000"),
+    ("answer", {"pairs": [["a ?", "x " * 100]], "stride": 24}, "2,000"),  # of windows of 32 tokens
+    ("search", {"query": "x" * 2001}, "2,000"),
+])  # fmt: skip
 def test_the_work_of_a_request_is_limited_and_the_limit_is_told(
     client: TestClient, service: Service, monkeypatch: pytest.MonkeyPatch, task: str, body: dict[str, Any], limit: str
 ) -> None:

@@ -1,8 +1,7 @@
-"""The page at `/`: its files, and every panel used in a browser as a person would, with the results of the library."""
+"""The page at `/`: every panel used in a browser as a person would, with the results of the library."""
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,59 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from starlette.applications import Starlette
-from starlette.testclient import TestClient
 
 import mlxbert
 from mlxbert.results.text_results import Classification, Regression
-from mlxbert.serve.http.pages import FILES, page_routes
 from mlxbert.serve.service import Service
 from tests.helpers.browser import Browser, browsing
-from tests.helpers.cases import together
 from tests.helpers.indexes import build, write_files
 from tests.helpers.serving import listening, serving
 from tests.helpers.task_models import save_discriminator, save_models
 
-PAGE = Path(mlxbert.__file__).parent / "serve" / "http" / "page"
-
-
-@pytest.fixture(scope="module")
-def client() -> TestClient:
-    return TestClient(Starlette(routes=page_routes()))
-
-
-@pytest.mark.parametrize("path", FILES)
-def test_files_come_with_their_type_a_strict_policy_and_a_tag(client: TestClient, path: str) -> None:
-    name, media_type = FILES[path]
-    reply = client.get(path)
-    assert reply.content == (PAGE / name).read_bytes()
-    assert reply.headers["content-type"] == f"{media_type}; charset=utf-8"
-    assert "default-src 'none'" in reply.headers["content-security-policy"]
-    assert "unsafe" not in reply.headers["content-security-policy"]
-    tag = reply.headers["etag"]
-    for known in (tag, f"W/{tag}", f'"other", {tag}', "*"):
-        again = client.get(path, headers={"If-None-Match": known})
-        assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
-    assert client.get(path, headers={"If-None-Match": '"other"'}).status_code == 200
-    assert client.head(path).headers["content-length"] == str(len(reply.content))
-    assert client.post(path).status_code == 405
-
-
-@together("path", ["/index.html", "/page/page.js", "/../pages.py", "/%2e%2e/pages.py", "/page.js%00"])
-def test_there_are_no_other_files(client: TestClient, path: str) -> None:
-    assert client.get(path).status_code == 404
-
-
-def test_files_have_nothing_that_the_policy_or_the_house_forbids() -> None:
-    texts = {name: (PAGE / name).read_text(encoding="utf-8") for name, _ in FILES.values()}
-    assert {*texts} == {path.name for path in PAGE.iterdir()}
-    assert sum(text.count("\n") for text in texts.values()) <= 960
-    assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?! type=\"module\" src=)", texts["index.html"])
-    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)|@import|[\s:]url\(", "".join(texts.values()))
-    assert not re.search(r"(inner|outer|Adjacent)HTML|\beval\b|document\.write|Storage|cookie", texts["page.js"])
-
-
-# The rest is done in a browser.
+pytestmark = pytest.mark.slow
 
 MASKED = "Tokyo is the largest [MASK] in [MASK]."
 CONTEXT = "the cat sat on the mat in paris , a city . a dog went to the store ."
@@ -126,7 +82,6 @@ def assert_bars(found: list[tuple[str, str]], expected: list[tuple[str, float]],
 Loaded = Callable[[str], mlxbert.Model]
 
 
-@pytest.mark.slow
 def test_masked_words(page: Browser, loaded: Loaded) -> None:
     page.go("Masked words")
     page.pick("Model", "builtin")
@@ -141,7 +96,6 @@ def test_masked_words(page: Browser, loaded: Loaded) -> None:
     assert "builtin" in page.texts(".facts")[0] and "tokens" in page.texts(".facts")[0]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("text", ["[MASK]", "He likes snow [MASK] in winter.", "\U0001f642\n[MASK] ."])
 def test_the_sentence_is_that_of_the_server(page: Browser, loaded: Loaded, text: str) -> None:
     page.go("Masked words")
@@ -152,7 +106,6 @@ def test_the_sentence_is_that_of_the_server(page: Browser, loaded: Loaded, text:
     assert page.run(sentence) == mlxbert.fill_mask(loaded("builtin"), text).masks[0].fills[0].text
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("model", ["sentiment", "emotions"])
 def test_labels(page: Browser, loaded: Loaded, model: str) -> None:
     page.go("Labels")
@@ -167,7 +120,6 @@ def test_labels(page: Browser, loaded: Loaded, model: str) -> None:
     assert_bars(page.bars(), shown)
 
 
-@pytest.mark.slow
 def test_numbers_in_the_place_of_labels(page: Browser, loaded: Loaded) -> None:
     page.go("Labels")
     page.pick("Model", "stars")
@@ -178,7 +130,6 @@ def test_numbers_in_the_place_of_labels(page: Browser, loaded: Loaded) -> None:
     assert_bars(page.bars(), [("Value", found.value)], 3)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("model", "multi"), [("nli", False), ("nli", True), ("embed", False)])
 def test_labels_that_are_typed_in(page: Browser, loaded: Loaded, model: str, multi: bool) -> None:
     page.go("Your labels")
@@ -195,7 +146,6 @@ def test_labels_that_are_typed_in(page: Browser, loaded: Loaded, model: str, mul
                 [(one.label, 100 * one.score) for one in found.labels])  # fmt: skip
 
 
-@pytest.mark.slow
 def test_names(page: Browser, loaded: Loaded) -> None:
     text = f"\U0001f642 {CONTEXT}"
     page.go("Names")
@@ -210,7 +160,6 @@ def test_names(page: Browser, loaded: Loaded) -> None:
     assert page.run(unmarked) == text
 
 
-@pytest.mark.slow
 def test_answers(page: Browser, loaded: Loaded) -> None:
     page.go("Answers")
     page.type("Question", "the cat ?")
@@ -223,7 +172,6 @@ def test_answers(page: Browser, loaded: Loaded) -> None:
     assert_bars(page.bars(), [(one.answer, 100 * one.score) for one in found.spans])
 
 
-@pytest.mark.slow
 def test_that_there_is_no_answer_and_that_a_text_was_truncated_is_said(page: Browser) -> None:
     none = {"question": "?", "answer": None, "start": None, "end": None, "score": 0.25, "no_answer_score": 0.75}
     reply = {"model": "answer", "results": [none], "tokens": 3, "truncated": [0]}
@@ -235,7 +183,6 @@ def test_that_there_is_no_answer_and_that_a_text_was_truncated_is_said(page: Bro
     assert "truncated" in page.texts(".facts")[0]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("panel", "task", "model", "button"),
     [("Similarity", mlxbert.similarity, "embed", "Compare"), ("Reranking", mlxbert.rerank, "rerank", "Rerank")],
@@ -252,7 +199,6 @@ def test_ranked_texts(page: Browser, loaded: Loaded, panel: str, task: Any, mode
     assert expected[0].text in page.said()
 
 
-@pytest.mark.slow
 def test_next_sentence(page: Browser, loaded: Loaded) -> None:
     page.go("Next sentence")
     page.pick("Model", "builtin")
@@ -264,7 +210,6 @@ def test_next_sentence(page: Browser, loaded: Loaded) -> None:
     assert ("not" in page.said()) is not found.is_next
 
 
-@pytest.mark.slow
 def test_replaced_words(page: Browser, loaded: Loaded) -> None:
     page.go("Replaced words")
     page.press("Find replaced words")
@@ -274,7 +219,6 @@ def test_replaced_words(page: Browser, loaded: Loaded) -> None:
     assert shown == [text[one.start : one.end] for one in found]
 
 
-@pytest.mark.slow
 def test_vectors(page: Browser, loaded: Loaded) -> None:
     page.go("Vectors")
     page.pick("Model", "embed")
@@ -288,7 +232,6 @@ def test_vectors(page: Browser, loaded: Loaded) -> None:
     assert json.loads(copied(page, "Copy all numbers")) == pytest.approx(vector.tolist(), abs=1e-6)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "mode"), [("meaning and words", "hybrid"), ("words", "words")])
 def test_search(page: Browser, index: Path, name: str, mode: str) -> None:
     page.go("Search")
@@ -338,7 +281,6 @@ PASSAGES: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.slow
 def test_a_passage_is_plain_text_with_the_words_of_the_query_marked_and_opens(page: Browser) -> None:
     usual: dict[str, Any] = {
         "query": "How do refunds work?",
@@ -379,7 +321,6 @@ def copied(page: Browser, button: str) -> str:
     return str(page.driver.execute_async_script(script))
 
 
-@pytest.mark.slow
 def test_what_is_shown_of_a_request_can_be_run(page: Browser) -> None:
     text = 'it\'s "the" cat \\ $HOME `sat` \U0001f642 [MASK]'
     page.go("Masked words")
@@ -408,7 +349,6 @@ def test_what_is_shown_of_a_request_can_be_run(page: Browser) -> None:
     assert tokens(page.driver.execute_async_script(script)) == expected
 
 
-@pytest.mark.slow
 def test_where_there_is_no_clipboard_the_request_is_selected(page: Browser) -> None:
     page.go("Vectors")
     page.press("Embed")
@@ -419,7 +359,6 @@ def test_where_there_is_no_clipboard_the_request_is_selected(page: Browser) -> N
     assert page.run("return getSelection().toString()").split() == page.texts("pre")[0].split()
 
 
-@pytest.mark.slow
 def test_an_error_stands_in_its_place_with_its_hint(page: Browser) -> None:
     page.go("Masked words")
     page.type("Text", "no mask at all")
@@ -434,7 +373,6 @@ def test_an_error_stands_in_its_place_with_its_hint(page: Browser) -> None:
     assert all(REFUSED in one for one in page.complaints())
 
 
-@pytest.mark.slow
 def test_texts_are_never_markup(page: Browser) -> None:
     text = "<img src=x onerror=alert(1)><script>alert(2)</script>"
     for panel, label, button in (("Similarity", "Texts", "Compare"), ("Names", "Text", "Find names")):
@@ -445,7 +383,6 @@ def test_texts_are_never_markup(page: Browser) -> None:
         assert text in "".join(page.texts(".answer")).replace("\u00a0LOC", "").replace("\u00a0PER", "")
 
 
-@pytest.mark.slow
 def test_with_the_keyboard_alone(page: Browser, loaded: Loaded) -> None:
     page.tab_to(lambda one: one.text == "Similarity").send_keys("\ue007")
     page.wait(lambda: page.texts("section h2") == ["Similarity"])
@@ -465,7 +402,6 @@ def test_with_the_keyboard_alone(page: Browser, loaded: Loaded) -> None:
     page.tab_to(lambda one: one.text == "Copy")
 
 
-@pytest.mark.slow
 def test_links_lead_to_panels_and_back(page: Browser, address: str) -> None:
     page.go("Names")
     page.go("Vectors")
@@ -477,7 +413,6 @@ def test_links_lead_to_panels_and_back(page: Browser, address: str) -> None:
     page.wait(lambda: page.texts("section h2") == ["Answers"])
 
 
-@pytest.mark.slow
 def test_every_panel_can_be_read_at_every_width_and_named_by_a_screen_reader(page: Browser) -> None:
     nameless = """return [...document.querySelectorAll("input, select, textarea")]
       .filter((one) => ![...one.labels].some((label) => label.textContent.trim())).map((one) => one.outerHTML)"""
@@ -494,7 +429,6 @@ def test_every_panel_can_be_read_at_every_width_and_named_by_a_screen_reader(pag
     page.look(1280)
 
 
-@pytest.mark.slow
 def test_the_state_of_the_server_is_watched_while_somebody_looks(page: Browser, service: Service) -> None:
     asked = "return performance.getEntriesByType('resource').filter((one) => one.name.endsWith('/api/status')).length"
     page.wait(lambda: page.run(asked) >= 2)
@@ -510,7 +444,6 @@ def test_the_state_of_the_server_is_watched_while_somebody_looks(page: Browser, 
     page.wait(lambda: page.run(asked) > before + 1)
 
 
-@pytest.mark.slow
 def test_a_server_that_starts_or_ends_is_waited_for(browser: Browser, service: Service) -> None:
     service.ready = False
     with listening(service) as address:
@@ -532,7 +465,6 @@ def test_a_server_that_starts_or_ends_is_waited_for(browser: Browser, service: S
 KEY = "a key that is long enough"
 
 
-@pytest.mark.slow
 def test_a_key_is_asked_for_where_the_server_wants_one(browser: Browser, service: Service) -> None:
     with listening(service, KEY) as address:
         browser.open(f"{address}/")

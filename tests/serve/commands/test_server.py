@@ -80,19 +80,16 @@ def same(folders: dict[str, Path]) -> Callable[..., Outcome]:
 
 
 # What tasks and their options give on a server is in `test_catalogue.py` and `test_own.py`.
-@together(
-    "model,arguments",
-    [
-        ("embed", ["embed", *TEXTS, LONG, "\u4e00", "--kind", "query", "--dimensions", "8"]),
-        ("embed", ["embed", *TEXTS, "--output-dtype", "int8"]),
-        ("embed", ["embed", "cat", "--pooling", "mean", "--dimensions", "0"]),
-        ("fill-mask", ["fill-mask", "the [MASK]", "no mask", "--targets", "cat,dog", "--no-text"]),
-        ("emotions", ["classify", *TEXTS, LONG, "--pair", "a city", "--top-k", "2"]),
-        ("answer", ["answer", "the cat ?", "a dog ?", "--context", CONTEXT, "--top-k", "3"]),
-        ("rerank", ["rerank", "a dog", *TEXTS, TEXTS[0], "--top-k", "2"]),
-        ("embed", ["similarity", "a dog", *TEXTS, TEXTS[0], LONG, "--prompt", "the "]),
-    ],
-)
+@together("model,arguments", [
+    ("embed", ["embed", *TEXTS, LONG, "\u4e00", "--kind", "query", "--dimensions", "8"]),
+    ("embed", ["embed", *TEXTS, "--output-dtype", "int8"]),
+    ("embed", ["embed", "cat", "--pooling", "mean", "--dimensions", "0"]),
+    ("fill-mask", ["fill-mask", "the [MASK]", "no mask", "--targets", "cat,dog", "--no-text"]),
+    ("emotions", ["classify", *TEXTS, LONG, "--pair", "a city", "--top-k", "2"]),
+    ("answer", ["answer", "the cat ?", "a dog ?", "--context", CONTEXT, "--top-k", "3"]),
+    ("rerank", ["rerank", "a dog", *TEXTS, TEXTS[0], "--top-k", "2"]),
+    ("embed", ["similarity", "a dog", *TEXTS, TEXTS[0], LONG, "--prompt", "the "]),
+])  # fmt: skip
 def test_the_output_is_the_same(same: Callable[..., Outcome], model: str, arguments: Sequence[str]) -> None:
     same(model, *arguments)
 
@@ -193,19 +190,13 @@ def test_a_busy_server_is_asked_again(client: TestClient, monkeypatch: Any) -> N
     assert len(waited) == 6
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "told"),
-    [
-        (200, b"<html>", "status 200"),
-        (200, b"[]", "status 200"),
-        (200, b'{"models": [{"name": 3}]}', "unexpected facts"),
-        (200, b'{"models": 3}', "unexpected facts"),
-        (404, b'{"detail": "Not Found"}', "status 404"),
-        (401, b'{"error": "no key", "hint": null, "kind": "unauthorized"}', "MLXBERT_API_KEY"),
-        (404, b'{"error": "no such route", "hint": null, "kind": "not_found"}', "no list of models"),
-        (500, b"", "status 500"),
-    ],
-)
+@pytest.mark.parametrize(("status", "body", "told"), [
+    (200, b"<html>", "status 200"), (200, b"[]", "status 200"), (200, b'{"models": [{"name": 3}]}', "unexpected facts"),
+    (200, b'{"models": 3}', "unexpected facts"), (404, b'{"detail": "Not Found"}', "status 404"),
+    (401, b'{"error": "no key", "hint": null, "kind": "unauthorized"}', "MLXBERT_API_KEY"),
+    (404, b'{"error": "no such route", "hint": null, "kind": "not_found"}', "no list of models"),
+    (500, b"", "status 500"),
+])  # fmt: skip
 def test_what_is_no_server_of_ours_is_told(
     monkeypatch: Any, client: TestClient, status: int, body: bytes, told: str
 ) -> None:

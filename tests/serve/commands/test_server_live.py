@@ -5,6 +5,7 @@ import json
 import os
 import socket
 import ssl
+import subprocess
 import sys
 import threading
 import time
@@ -20,7 +21,7 @@ from mlxbert.serve.http_client import _trusted
 from mlxbert.serve.server_models import Server
 from tests.helpers.certificate import save_certificate
 from tests.helpers.fake_hub import QuietServer
-from tests.helpers.program import call, environment, process
+from tests.helpers.program import call, command, environment, process
 from tests.helpers.serving import listening, serving
 from tests.serve.test_own import assert_same
 
@@ -39,26 +40,16 @@ def url(folders: dict[str, Path]) -> Iterator[str]:
         yield address
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["embed", "the cat", "été ☃", "--kind", "query"],
-        ["similarity", "the cat", "a dog"],
-        ["classify", "the cat", "--labels", "cat,dog", "--model", "nli"],
-        ["rerank", "the cat", "a dog"],
-        ["tag", "the cat"],
-        ["answer", "the cat ?", "--context", "the cat sat"],
-        ["fill-mask", "the [MASK]"],
-    ],
-)
+@pytest.mark.parametrize("arguments", [
+    ["embed", "the cat", "été ☃", "--kind", "query"], ["similarity", "the cat", "a dog"],
+    ["classify", "the cat", "--labels", "cat,dog", "--model", "nli"], ["rerank", "the cat", "a dog"],
+    ["tag", "the cat"], ["answer", "the cat ?", "--context", "the cat sat"], ["fill-mask", "the [MASK]"],
+])  # fmt: skip
 def test_no_model_is_loaded(url: str, arguments: list[str]) -> None:
-    import subprocess
-
     done = subprocess.run(
         [sys.executable, "-c", _ASK, *arguments, "--server", url], capture_output=True, env=environment(), check=True
     )
-    assert done.stderr.decode().splitlines()[-1] == "0 []", done.stderr
-    assert done.stdout
+    assert done.stdout and done.stderr.decode().splitlines()[-1] == "0 []", done.stderr
 
 
 def test_a_file_over_a_socket_and_the_program_itself(url: str, folders: dict[str, Path], tmp_path: Path) -> None:
@@ -71,10 +62,6 @@ def test_a_file_over_a_socket_and_the_program_itself(url: str, folders: dict[str
 
 
 def test_results_come_while_texts_are_written(url: str) -> None:
-    import subprocess
-
-    from tests.helpers.program import command
-
     with subprocess.Popen(
         command("embed", "--server", url), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()
     ) as running:
