@@ -178,7 +178,7 @@ MUTATIONS = tuple(Mutation(*row) for row in (
      "tests/export/test_quantized.py::test_4_bits_are_rounded_for_the_inputs"),
     ("a quantized model agrees whatever it computes", "mlxbert/export/compare/outputs.py",
      "if not share >= least:", "if share < 0:",
-     "tests/export/test_judge.py::test_what_is_kept_is_judged_by_use"),
+     "tests/export/test_verify.py::test_what_is_kept_is_judged_by_use"),
     ("numbers too large for float16 are written as infinity", "weights/save.py",
      "if overflows.any().item():", "if False:",
      "tests/export/test_convert.py::test_a_number_that_float16_does_not_hold_is_refused"),
@@ -483,7 +483,7 @@ MUTATIONS = tuple(Mutation(*row) for row in (
      "tests/export/test_gguf.py::test_what_is_computed_from_our_tensors[bert, counted]"),
     ("a softmax in ONNX runs over the queries", "mlxbert/export/onnx/onnx_operators.py",
      "w.first(op), axis=-1)", "w.first(op), axis=-2)",
-     "tests/export/onnx/test_onnx.py::test_outputs_equal_those_of_the_model"),
+     "tests/export/test_onnx.py::test_outputs_equal_those_of_the_model"),
 ))
 # fmt: on
 

@@ -27,7 +27,7 @@ from mlxbert.weights.formats.quantized import Quantization, quantizable
 from mlxbert.weights.model_folder import ModelFolder
 from mlxbert.weights.save import plan
 from tests.conftest import agreement
-from tests.export.test_round_trip import check_manifest
+from tests.export.test_convert import check_manifest
 from tests.helpers.cases import fast, together
 from tests.helpers.families import FAMILIES
 from tests.helpers.frozen import add_vocabulary, change_config, read_config, tensors_in, write_tensors

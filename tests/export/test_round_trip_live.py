@@ -1,5 +1,6 @@
-"""`mlxbert convert` and transformers: what it wrote opens with nothing missing and nothing unexpected, bit for bit."""
+"""What `mlxbert convert` wrote opens in transformers and sentence-transformers with nothing missing, bit for bit."""
 
+import importlib
 import json
 import logging
 import warnings
@@ -15,26 +16,26 @@ from mlxbert import Conversion
 from mlxbert.goldens.golden_outputs import load_network, outputs
 from mlxbert.machine.device import mx
 from mlxbert.weights.checkpoint import open_checkpoint
-from tests.helpers.families import CELLS, FAMILIES, Compared, make_model
+from tests.export.test_convert import check_manifest
+from tests.helpers.families import FAMILIES, Compared, make_model
 from tests.helpers.frozen import add_vocabulary, read_config, tensors_in, write_config, write_tensors
 from tests.weights.test_families import nomic_of_its_authors
 
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
-transformers = pytest.importorskip("transformers", reason="live parity needs transformers")
+pytest.importorskip("transformers", reason="live parity needs transformers")
+st = pytest.importorskip("sentence_transformers", minversion="6.0", reason="live parity needs sentence-transformers")
+from tests.weights import test_sentence_transformers_live as modules  # noqa: E402
+
+bert = modules.bert
 
 pytestmark = [pytest.mark.slow, pytest.mark.sampled]
 
 # Widths, tied tensors, fused matrices, names: one cell of each kind for what is the same for all.
 SOME = [
-    ("bert", "ForPreTraining"),
-    ("roberta", "ForMaskedLM"),
-    ("albert, two groups", "ForSequenceClassification"),
-    ("electra", "ForPreTraining"),
-    ("mpnet", "ForQuestionAnswering"),
-    ("modernbert", "ForMaskedLM"),
-    ("gte", "ForTokenClassification"),
-    ("deberta-v2", "ForMaskedLM"),
-]
+    ("bert", "ForPreTraining"), ("roberta", "ForMaskedLM"), ("albert, two groups", "ForSequenceClassification"),
+    ("electra", "ForPreTraining"), ("mpnet", "ForQuestionAnswering"), ("modernbert", "ForMaskedLM"),
+    ("gte", "ForTokenClassification"), ("deberta-v2", "ForMaskedLM"),
+]  # fmt: skip
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
@@ -93,21 +94,6 @@ def assert_agrees(found: Conversion, *, rounded: bool = False) -> None:
     assert difference["agree"] and difference["differences"] == []
     assert difference["tensors"]["different"] == 0 < difference["tensors"]["compared"]
     assert bool(difference["tensors"]["rounded"]) is rounded
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize(("family", "head"), CELLS, ids=str)
-def test_a_converted_model_is_the_model(family: str, head: str, tmp_path: Path) -> None:
-    compared = FAMILIES[family]
-    model = make_model(compared, head)
-    a, b = save(model, tmp_path / "a"), tmp_path / "b"
-    found = mlxbert.convert(a, b)
-    assert found.changed == ()
-    assert_agrees(found)
-    again = reload(model, b)
-    assert_same_tensors(again, model)
-    assert_same_here(b, a, compared)
-    assert (b / "config.json").read_bytes() == (a / "config.json").read_bytes()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -173,3 +159,48 @@ def assert_rewritten(a: Path, model: Any, head: str) -> None:
         with torch.no_grad():
             theirs = found(torch.tensor(ids)).last_hidden_state.numpy()
         assert np.abs(ours - theirs).max() < 2e-5
+
+
+def vectors(folder: Path) -> Any:
+    """What sentence-transformers gives."""
+    model = st.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+    return model.encode(modules.TEXTS, batch_size=5, show_progress_bar=False)
+
+
+def check(a: Path, b: Path) -> None:
+    """Both give the same vectors there, and the same here; every file that matters is there."""
+    check_manifest(mlxbert.convert(a, b))
+    theirs = vectors(b)
+    assert np.array_equal(theirs, vectors(a))
+    ours = [mlxbert.embed(mlxbert.load(folder, task="embed", dtype="float32"), modules.TEXTS) for folder in (a, b)]
+    assert np.array_equal(ours[0], ours[1]) and np.abs(ours[1] - theirs).max() <= modules.BOUND * max(
+        1.0, np.abs(theirs).max()
+    )
+    files = [{path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} for folder in (a, b)]
+    weights = {name for name in files[0] if name.endswith(".bin")}
+    assert files[0] - weights <= files[1]
+    assert not any(name.endswith(".bin") for name in files[1])
+
+
+@pytest.mark.parametrize("dialect", modules.DIALECTS)
+def test_modules_that_torch_saved_become_safetensors(dialect: str, bert: Path, tmp_path: Path) -> None:
+    a, b = (
+        modules.save_model(tmp_path / "a", bert, modules.STACKS["Dense, LayerNorm, Normalize"](), {}, dialect),
+        tmp_path / "b",
+    )
+    read = importlib.import_module("safetensors.torch").load_file
+    paths = [path for path in a.rglob("model.safetensors") if path.parent.name[:1] in "23"]
+    assert len(paths) == 2
+    for path in paths:
+        torch.save(read(path), path.with_name("pytorch_model.bin"))
+        path.unlink()
+    check(a, b)
+    assert all((b / path.relative_to(a)).is_file() for path in paths)
+
+
+@pytest.mark.parametrize("dialect", modules.DIALECTS)
+def test_halves_open_in_halves_and_point_the_same_way(dialect: str, bert: Path, tmp_path: Path) -> None:
+    a = modules.save_model(tmp_path / "a", bert, modules.STACKS["Dense, LayerNorm, Normalize"](), {}, dialect)
+    check_manifest(mlxbert.convert(a, tmp_path / "b", dtype="float16"))
+    cosines = (vectors(a) * vectors(tmp_path / "b").astype(np.float32)).sum(axis=1)
+    assert cosines.min() > 0.999

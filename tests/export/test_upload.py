@@ -155,40 +155,28 @@ def _linked(folder: Path) -> None:
     (folder / "vocab.txt").symlink_to(folder.parent / "vocab.txt")
 
 
-@pytest.mark.parametrize(
-    ("damage", "said"),
-    [
-        (lambda model: (model / "model.safetensors").write_bytes(b"x"), "model.safetensors"),
-        (lambda model: (model / "model.safetensors").unlink(), "weights|safetensors"),
-        (lambda model: (model / "vocab.txt").unlink(), "tokenizer|vocab"),
-        (lambda model: (model / "config.json").unlink(), "config"),
-        (lambda model: (model / ".unfinished").touch(), "unfinished"),
-        (lambda model: (model / "README.md").write_text("---\nlicense: [a\n---\n"), "front matter"),
-        (lambda model: (model / "README.md").write_text("---\n- a\n---\n"), "front matter"),
-        (lambda model: (model / "README.md").write_bytes(b"\xff\xfe"), "front matter"),
-        (_linked, "outside the folder"),
-    ],
-)
+@pytest.mark.parametrize(("damage", "said"), [
+    (lambda model: (model / "model.safetensors").write_bytes(b"x"), "model.safetensors"),
+    (lambda model: (model / "model.safetensors").unlink(), "weights|safetensors"),
+    (lambda model: (model / "vocab.txt").unlink(), "tokenizer|vocab"),
+    (lambda model: (model / "config.json").unlink(), "config"),
+    (lambda model: (model / ".unfinished").touch(), "unfinished"),
+    (lambda model: (model / "README.md").write_text("---\nlicense: [a\n---\n"), "front matter"),
+    (lambda model: (model / "README.md").write_text("---\n- a\n---\n"), "front matter"),
+    (lambda model: (model / "README.md").write_bytes(b"\xff\xfe"), "front matter"), (_linked, "outside the folder"),
+])  # fmt: skip
 def test_a_folder_that_is_not_a_whole_model_is_refused(model: Path, plan: Plan, damage: Any, said: str) -> None:
     damage(model)
     with pytest.raises(MlxbertError, match=said):
         plan(model)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ({"folder": 3}, "`folder` is of type int"),
-        ({"folder": "builtin"}, "built-in model"),
-        ({"folder": "nowhere"}, "is not a folder"),
-        ({"name": "a/b/c"}, "`name` is 'a/b/c'"),
-        ({"name": "../x"}, "`name` is"),
-        ({"name": None}, "`name` is None"),
-        ({"revision": "0" * 40}, "expected a branch"),
-        ({"revision": "../x"}, "expected a branch"),
-        ({"message": " "}, "`message` is ' '"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "said"), [
+    ({"folder": 3}, "`folder` is of type int"), ({"folder": "builtin"}, "built-in model"),
+    ({"folder": "nowhere"}, "is not a folder"), ({"name": "a/b/c"}, "`name` is 'a/b/c'"),
+    ({"name": "../x"}, "`name` is"), ({"name": None}, "`name` is None"), ({"revision": "0" * 40}, "expected a branch"),
+    ({"revision": "../x"}, "expected a branch"), ({"message": " "}, "`message` is ' '"),
+])  # fmt: skip
 def test_bad_arguments_are_refused_before_the_hub_is_asked(
     model: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: dict[str, Any], said: str
 ) -> None:

@@ -214,18 +214,12 @@ def broken(handler: BaseHTTPRequestHandler, sent: bytes) -> bool:
 
 KINDS = ("create", "whoami", "branch", "preupload", "batch", "put", "complete", "verify", "validate", "commit")
 FAULTS: dict[str, tuple[Fault, str]] = {
-    "401": (status(401), "the token"),
-    "403": (status(403), "may not write"),
-    "404": (status(404), "no such namespace or repository"),
-    "409": (status(409), "was changed during the upload"),
-    "412": (status(412), "was changed during the upload"),
-    "413": (status(413), "too large"),
-    "422": (status(422), "refuses the upload"),
-    "429": (status(429, Retry_After="3600"), "Retry-After: 3600"),
-    "500": (status(500), "status 500"),
-    "broken": (broken, "broke"),
-    "page": (page, "not how a hub answers"),
-}
+    "401": (status(401), "the token"), "403": (status(403), "may not write"),
+    "404": (status(404), "no such namespace or repository"), "409": (status(409), "was changed during the upload"),
+    "412": (status(412), "was changed during the upload"), "413": (status(413), "too large"),
+    "422": (status(422), "refuses the upload"), "429": (status(429, Retry_After="3600"), "Retry-After: 3600"),
+    "500": (status(500), "status 500"), "broken": (broken, "broke"), "page": (page, "not how a hub answers"),
+}  # fmt: skip
 
 
 CASES = [(fault, "create") for fault in FAULTS] + [(fault, kind) for fault in ("403", "broken") for kind in KINDS[1:]]

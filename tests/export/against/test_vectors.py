@@ -1,6 +1,7 @@
-"""`verify_vectors` with files: every format that holds vectors, and files that hold something else."""
+"""`verify_vectors` names the fault of vectors, and none if there is none, in every format that holds vectors."""
 
 import json
+import random
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -11,11 +12,13 @@ import pytest
 
 import mlxbert
 from mlxbert.errors import InputError, MlxbertError
+from mlxbert.export.against.recipes import RecipeRunner
 from mlxbert.model import Model
 from mlxbert.search.schema import locked
 from tests.helpers.cases import together
 from tests.helpers.program import call
-from tests.helpers.wrong_vectors import FAULTS, TEXTS, Vectors, save_embedder, vectors
+from tests.helpers.tiny import VOCAB
+from tests.helpers.wrong_vectors import FAULTS, LIMIT, TEXTS, Vectors, save_embedder, vectors
 
 
 @pytest.fixture(scope="module")
@@ -95,14 +98,18 @@ def test_a_file_with_another_number_of_vectors_is_not_read(
         mlxbert.verify_vectors(model, tmp_path / "x.npy", TEXTS)
 
 
-def test_an_index_is_read_and_not_changed(model: Model, tmp_path: Path) -> None:
-    path = tmp_path / "index.db"
-    with mlxbert.open_index(path, model=model) as index:
-        index.add({"id": str(number), "text": text} for number, text in enumerate(TEXTS[:5]))
+def test_an_index_is_read_and_not_changed(folder: Path, model: Model, tmp_path: Path) -> None:
+    (tmp_path / "texts").mkdir()
+    for number, text in enumerate(TEXTS):
+        (tmp_path / "texts" / f"{number}.md").write_text(f"# {text[:7]}\n\n{text}\n\nthe cat sat on the mat .\n")
+    path = tmp_path / "i.db"
+    with mlxbert.open_index(path, model=str(folder), paths=[tmp_path / "texts"]) as index:
+        assert [*index.update()]
+        index.add({"id": "1", "text": TEXTS[0]} for _ in range(1))
     before = path.read_bytes()
     with locked(str(path)):  # another process updates it
-        assert mlxbert.verify_vectors(model, path)
-    assert path.read_bytes() == before
+        result = mlxbert.verify_vectors(model, path)
+    assert result.agrees and result.texts > len(TEXTS) and path.read_bytes() == before
 
 
 def test_a_record_without_a_vector_is_named(model: Model, tmp_path: Path) -> None:
@@ -161,81 +168,52 @@ def test_options_that_embed_does_not_write_are_an_error(
         mlxbert.verify_vectors(model, tmp_path / "x.parquet")
 
 
-def test_an_index(folder: Path, model: Model, tmp_path: Path) -> None:
-    (tmp_path / "texts").mkdir()
-    for number, text in enumerate(TEXTS):
-        (tmp_path / "texts" / f"{number}.md").write_text(f"# {text[:7]}\n\n{text}\n\nthe cat sat on the mat .\n")
-    path = tmp_path / "i.db"
-    index = mlxbert.open_index(path, model=str(folder), paths=[tmp_path / "texts"])
-    for _ in index.update():
-        pass
-    index.close()
-    result = mlxbert.verify_vectors(model, path)
-    assert result.agrees and result.texts >= len(TEXTS)
-
-
-def _broken(name: str, content: bytes = b"") -> Callable[[Path], Path]:
-    def make(folder: Path) -> Path:
-        (folder / name).write_bytes(content)
-        return folder / name
-
-    return make
-
-
-def _array(rows: Any) -> Callable[[Path], Path]:
-    def make(folder: Path) -> Path:
-        np.save(folder / "x.npy", rows)
-        return folder / "x.npy"
-
-    return make
-
-
 def _npy(shape: str) -> bytes:
     header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}}}\n".encode()
     return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(32)
 
 
-def _table(command: str) -> Callable[[Path], Path]:
-    def make(folder: Path) -> Path:
-        with sqlite3.connect(folder / "x.db") as database:
-            database.execute(command)
+def _written(path: Path, content: Any) -> Path:
+    """Writes bytes, an array, a command for a database, or nothing."""
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif isinstance(content, str):
+        with sqlite3.connect(path) as database:
+            database.execute(content)
         database.close()
-        return folder / "x.db"
-
-    return make
+    elif content is not None:
+        np.save(path, content)
+    return path
 
 
 WIDE = np.ones((len(TEXTS), 24), np.float32)
 NAN, ZERO, LARGE = WIDE.copy(), WIDE.copy(), WIDE.astype(np.float64)
 NAN[3, 2], ZERO[3], LARGE[3] = np.nan, 0, 1e300
 RECORD = b'{"text": "a", "embedding": [1, 2]}\n'
-HOSTILE: dict[str, tuple[Callable[[Path], Path], str]] = {
-    "missing": (lambda folder: folder / "none.npy", "none.npy"),
-    "no array": (_broken("x.npy", b"nothing"), "cannot be read"),
-    "objects": (_array(np.array([{}, []], object)), "cannot be read"),
-    "one row too few": (_array(WIDE[1:]), f"{len(TEXTS) - 1} vectors for {len(TEXTS)} texts"),
-    **{shape: (_broken("x.npy", _npy(shape)), "cannot be read") for shape in (f"({10**30}, 4)", "(-1, 4)", "(2, 4")},
-    "NaN": (_array(NAN), "text 3"), "zero": (_array(ZERO), "text 3"), "too large": (_array(LARGE), "text 3"),
-    "another width": (_array(np.ones((len(TEXTS), 1536))), "1,536 values"),
-    "three dimensions": (_array(np.ones((len(TEXTS), 2, 24))), "shape"),
-    "extension": (_broken("x.bin"), "the extension is '.bin'"), "empty": (_broken("x.jsonl"), "no records"),
-    "no vector": (_broken("x.jsonl", b'{"text": "a"}\n'), "no column has a vector"),
-    "ragged": (_broken("x.jsonl", RECORD + b'{"text": "b", "embedding": [1, 2, 3]}\n'), "2 to 3 values"),
-    "no text in a record": (_broken("x.jsonl", RECORD + b'{"embedding": [1, 3]}\n'), "line 2"),
-    "broken JSON": (_broken("x.jsonl", RECORD[:-3]), "line 1"),
-    "no database": (_broken("x.db", b"nothing" * 100), "cannot be read"),
-    "no tables": (_table("PRAGMA user_version = 1"), "no table has both texts and vectors"),
-    "no table with vectors": (_table("CREATE TABLE a (text TEXT)"), "no table has both texts and vectors"),
+HOSTILE: dict[str, tuple[str, Any, str]] = {
+    "missing": ("none.npy", None, "none.npy"), "no array": ("x.npy", b"nothing", "cannot be read"),
+    "objects": ("x.npy", np.array([{}, []], object), "cannot be read"),
+    "one row too few": ("x.npy", WIDE[1:], f"{len(TEXTS) - 1} vectors for {len(TEXTS)} texts"),
+    **{shape: ("x.npy", _npy(shape), "cannot be read") for shape in (f"({10**30}, 4)", "(-1, 4)", "(2, 4")},
+    "NaN": ("x.npy", NAN, "text 3"), "zero": ("x.npy", ZERO, "text 3"), "too large": ("x.npy", LARGE, "text 3"),
+    "another width": ("x.npy", np.ones((len(TEXTS), 1536)), "1,536 values"),
+    "three dimensions": ("x.npy", np.ones((len(TEXTS), 2, 24)), "shape"),
+    "extension": ("x.bin", b"", "the extension is '.bin'"), "empty": ("x.jsonl", b"", "no records"),
+    "no vector": ("x.jsonl", b'{"text": "a"}\n', "no column has a vector"),
+    "ragged": ("x.jsonl", RECORD + b'{"text": "b", "embedding": [1, 2, 3]}\n', "2 to 3 values"),
+    "no text in a record": ("x.jsonl", RECORD + b'{"embedding": [1, 3]}\n', "line 2"),
+    "broken JSON": ("x.jsonl", RECORD[:-3], "line 1"), "no database": ("x.db", b"nothing" * 100, "cannot be read"),
+    "no tables": ("x.db", "PRAGMA user_version = 1", "no table has both texts and vectors"),
+    "no table with vectors": ("x.db", "CREATE TABLE a (text TEXT)", "no table has both texts and vectors"),
 }  # fmt: skip
 
 
-@together("name", HOSTILE)
-def test_a_hostile_file(name: str, tmp_path_factory: pytest.TempPathFactory, model: Model) -> None:
-    make, part = HOSTILE[name]
-    path = make(tmp_path_factory.mktemp("hostile"))
-    texts = TEXTS if path.suffix == ".npy" else None
+@together("case", HOSTILE)
+def test_a_hostile_file(case: str, tmp_path_factory: pytest.TempPathFactory, model: Model) -> None:
+    name, content, part = HOSTILE[case]
+    path = _written(tmp_path_factory.mktemp("hostile") / name, content)
     with pytest.raises(MlxbertError) as caught:
-        mlxbert.verify_vectors(model, path, texts)
+        mlxbert.verify_vectors(model, path, TEXTS if path.suffix == ".npy" else None)
     assert part in caught.value.message, caught.value.message
 
 
@@ -263,3 +241,76 @@ def test_the_command(folder: Path, model: Model, found: Vectors, tmp_path: Path)
     call("verify", str(folder)).fails(2, "B is missing")
     call("verify", str(folder), str(folder), "--max-texts", "3").fails(2, "--max-texts works only with --against")
     call("verify", str(folder), "--against", str(tmp_path / "v.npy")).fails(2, "without their texts", "--input")
+
+
+def test_lowercased_texts_of_a_cased_model(tmp_path: Path) -> None:
+    model = mlxbert.load(save_embedder(tmp_path / "model", cased=True))
+    assert mlxbert.verify_vectors(model, vectors(model), TEXTS)
+    (cause,) = mlxbert.verify_vectors(model, vectors(model, change=str.lower), TEXTS).causes
+    assert (cause.kind, cause.texts) == ("case", sum(text != text.lower() for text in TEXTS))
+
+
+def test_a_cause_of_most_texts_is_named_and_the_others_are_counted(model: Model) -> None:
+    found = vectors(model, pool=lambda hidden: hidden[0])
+    found[2] = vectors(model, ["he bought milk"])[0]
+    result = mlxbert.verify_vectors(model, found, TEXTS)
+    assert [cause.kind for cause in result.causes] == ["pooling"] and not result
+    assert result.notes[0].startswith("1 of 20 ") and result.cosine_explained is not None
+    assert result.cosine_explained.lowest < 0.99
+
+
+def test_a_common_prompt_that_the_files_do_not_state(model: Model) -> None:
+    prompt = "Represent this sentence for searching relevant passages: "
+    result = mlxbert.verify_vectors(model, mlxbert.embed(model, [prompt + text for text in TEXTS]), TEXTS)
+    assert [cause.kind for cause in result.causes] == ["prompt"] and result.alternatives == ()
+    assert result.cause is not None and repr(prompt) in result.cause
+
+
+def test_none_of_the_causes_is_named_for_vectors_of_another_model(model: Model) -> None:
+    own, noise = vectors(model), np.random.RandomState(3).randn(len(TEXTS), 24)
+    for found in (-own, own + noise * 0.05):
+        result = mlxbert.verify_vectors(model, found, TEXTS)
+        assert not result and result.differ > 10 and result.causes == () and result.cause is None
+        assert sum(band.texts for band in result.cosine.ranges) == len(TEXTS)
+
+
+def test_without_a_cause_few_inputs_are_computed(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens, compute = 0, RecipeRunner._compute
+
+    def counted(runner: Any, reading: Any, pooled: Any, windows: Any) -> Any:
+        nonlocal tokens
+        tokens += sum(len(each.encoding) for text in windows for each in text)
+        return compute(runner, reading, pooled, windows)
+
+    monkeypatch.setattr(RecipeRunner, "_compute", counted)
+    result = mlxbert.verify_vectors(model, np.random.RandomState(3).randn(len(TEXTS), 24), TEXTS)
+    own = sum(min(len(model.tokenizer.pieces(text)) + 2, LIMIT) for text in TEXTS)
+    assert result.tried > 100 and tokens < 4 * own and not result and result.causes == ()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_named(fault: str, model: Model) -> None:
+    kinds, make = FAULTS[fault]
+    result = mlxbert.verify_vectors(model, make(model), TEXTS)
+    assert tuple(cause.kind for cause in result.causes) == kinds and result.alternatives == ()
+    assert result.agrees == bool(result) == (result.cause is None) == (not kinds)
+    if result.cosine_explained is not None:
+        assert result.cosine_explained.lowest > (0.97 if fault == "binary" else 0.998 if "int8" in fault else 0.9999)
+
+
+def test_windows_are_averaged_as_embed_does_it(model: Model) -> None:
+    texts = [" ".join([text] * 6) for text in TEXTS[:12]]
+    found = np.stack([mlxbert.embed(model, text, overflow="window") for text in texts])
+    result = mlxbert.verify_vectors(model, found, texts)
+    assert [cause.kind for cause in result.causes] == ["windows"]
+    assert result.cosine_explained is not None and result.cosine_explained.lowest > 1 - 1e-6
+
+
+def test_a_limit_below_all_texts_is_found_in_vectors_of_few_bits(model: Model) -> None:
+    rng = random.Random(459)
+    words = [word for word in VOCAB if word.isalpha()]
+    texts = [" ".join(rng.choices(words, k=rng.randint(24, 30))) for _ in range(40)]
+    for limit in (12, 23):
+        packed = np.packbits(vectors(model, texts, limit=limit) > 0, axis=1)
+        result = mlxbert.verify_vectors(model, packed, texts)
+        assert result.cause is not None and f"truncated at {limit} tokens: 40 of 40 texts" in result.cause
