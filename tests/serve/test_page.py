@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 import mlxbert
-from mlxbert.results.text_results import Classification, Regression
 from mlxbert.serve.service import Service
 from tests.helpers.browser import Browser, browsing
 from tests.helpers.indexes import build, write_files
@@ -82,13 +81,20 @@ def assert_bars(found: list[tuple[str, str]], expected: list[tuple[str, float]],
 Loaded = Callable[[str], mlxbert.Model]
 
 
+def use(page: Browser, panel: str, button: str, texts: dict[str, str], **chosen: str) -> None:
+    """Fills a panel in, as a person would, and presses its button; lists are named by their labels."""
+    page.go(panel)
+    for label, name in chosen.items():
+        page.pick(label.replace("_", " "), name)
+    for label, text in texts.items():
+        page.type(label, text)
+    page.press(button)
+
+
 def test_masked_words(page: Browser, loaded: Loaded) -> None:
-    page.go("Masked words")
-    page.pick("Model", "builtin")
-    page.type("Text", f"\U0001f642 {MASKED}")
-    page.type("Words for each mask", "3")
-    page.press("Fill")
-    found = mlxbert.fill_mask(loaded("builtin"), f"\U0001f642 {MASKED}", top_k=3)
+    text = f"\U0001f642 {MASKED}"
+    use(page, "Masked words", "Fill", {"Text": text, "Words for each mask": "3"}, Model="builtin")
+    found = mlxbert.fill_mask(loaded("builtin"), text, top_k=3)
     assert_bars(page.bars(), [(fill.token, 100 * fill.score) for mask in found.masks for fill in mask.fills])
     words = [mask.fills[0].token for mask in found.masks]
     assert page.texts("mark") == words
@@ -98,62 +104,43 @@ def test_masked_words(page: Browser, loaded: Loaded) -> None:
 
 @pytest.mark.parametrize("text", ["[MASK]", "He likes snow [MASK] in winter.", "\U0001f642\n[MASK] ."])
 def test_the_sentence_is_that_of_the_server(page: Browser, loaded: Loaded, text: str) -> None:
-    page.go("Masked words")
-    page.pick("Model", "builtin")
-    page.type("Text", text)
-    page.press("Fill")
+    use(page, "Masked words", "Fill", {"Text": text}, Model="builtin")
     sentence = "return document.querySelector('section:not([hidden]) .text').textContent"
     assert page.run(sentence) == mlxbert.fill_mask(loaded("builtin"), text).masks[0].fills[0].text
 
 
 @pytest.mark.parametrize("model", ["sentiment", "emotions"])
 def test_labels(page: Browser, loaded: Loaded, model: str) -> None:
-    page.go("Labels")
-    page.pick("Model", model)
-    page.type("Text", TEXTS[1])
-    page.type("Second text", TEXTS[2])
-    page.press("Classify")
-    found = mlxbert.classify(loaded(model), (TEXTS[1], TEXTS[2]))
-    assert isinstance(found, Classification)
-    labels = found.labels
-    shown = [(f"{one.label} ✓" if one.chosen else one.label, 100 * one.score) for one in labels]
+    use(page, "Labels", "Classify", {"Text": TEXTS[1], "Second text": TEXTS[2]}, Model=model)
+    found: Any = mlxbert.classify(loaded(model), (TEXTS[1], TEXTS[2]))
+    shown = [(f"{one.label} ✓" if one.chosen else one.label, 100 * one.score) for one in found.labels]
     assert_bars(page.bars(), shown)
 
 
 def test_numbers_in_the_place_of_labels(page: Browser, loaded: Loaded) -> None:
-    page.go("Labels")
-    page.pick("Model", "stars")
-    page.type("Text", TEXTS[1])
-    page.press("Classify")
-    found = mlxbert.classify(loaded("stars"), TEXTS[1])
-    assert isinstance(found, Regression)
+    use(page, "Labels", "Classify", {"Text": TEXTS[1]}, Model="stars")
+    found: Any = mlxbert.classify(loaded("stars"), TEXTS[1])
     assert_bars(page.bars(), [("Value", found.value)], 3)
 
 
 @pytest.mark.parametrize(("model", "multi"), [("nli", False), ("nli", True), ("embed", False)])
 def test_labels_that_are_typed_in(page: Browser, loaded: Loaded, model: str, multi: bool) -> None:
     page.go("Your labels")
-    page.pick("Model", model)
-    page.type("Text", TEXTS[1])
-    page.type("Labels", "cat\n\n city \ndog")
-    page.type("Hypothesis", "a {} .")
     if multi:
         page.field("Several may fit").click()
-    page.press("Classify")
-    found = mlxbert.classify(loaded(model), TEXTS[1], labels=["cat", "city", "dog"], hypothesis="a {} .", multi=multi)
-    assert isinstance(found, Classification)
-    assert_bars([(name.removesuffix(" ✓"), number) for name, number in page.bars()],
-                [(one.label, 100 * one.score) for one in found.labels])  # fmt: skip
+    texts = {"Text": TEXTS[1], "Labels": "cat\n\n city \ndog", "Hypothesis": "a {} ."}
+    use(page, "Your labels", "Classify", texts, Model=model)
+    labels = ["cat", "city", "dog"]
+    found: Any = mlxbert.classify(loaded(model), TEXTS[1], labels=labels, hypothesis="a {} .", multi=multi)
+    shown = [(name.removesuffix(" ✓"), number) for name, number in page.bars()]
+    assert_bars(shown, [(one.label, 100 * one.score) for one in found.labels])
 
 
 def test_names(page: Browser, loaded: Loaded) -> None:
     text = f"\U0001f642 {CONTEXT}"
-    page.go("Names")
-    page.type("Text", text)
-    page.press("Find names")
+    use(page, "Names", "Find names", {"Text": text})
     entities = mlxbert.tag(loaded("tag"), text).entities
-    assert entities
-    assert page.texts(".text mark") == [f"{one.text}\u00a0{one.label}" for one in entities]
+    assert entities and page.texts(".text mark") == [f"{one.text}\u00a0{one.label}" for one in entities]
     assert page.texts(".legend mark") == list(dict.fromkeys(one.label for one in entities))
     unmarked = "const all = document.querySelector('section:not([hidden]) .text').cloneNode(true);"
     unmarked += "all.querySelectorAll('small').forEach((one) => one.remove()); return all.textContent"
@@ -161,14 +148,9 @@ def test_names(page: Browser, loaded: Loaded) -> None:
 
 
 def test_answers(page: Browser, loaded: Loaded) -> None:
-    page.go("Answers")
-    page.type("Question", "the cat ?")
-    page.type("Text", CONTEXT)
-    page.type("Answers to show", "4")
-    page.press("Answer")
+    use(page, "Answers", "Answer", {"Question": "the cat ?", "Text": CONTEXT, "Answers to show": "4"})
     found = mlxbert.answer(loaded("answer"), ("the cat ?", CONTEXT), top_k=4)
-    assert page.texts("mark") == [found.answer]
-    assert page.said().startswith(f"{found.answer} (")
+    assert page.texts("mark") == [found.answer] and page.said().startswith(f"{found.answer} (")
     assert_bars(page.bars(), [(one.answer, 100 * one.score) for one in found.spans])
 
 
@@ -183,48 +165,35 @@ def test_that_there_is_no_answer_and_that_a_text_was_truncated_is_said(page: Bro
     assert "truncated" in page.texts(".facts")[0]
 
 
-@pytest.mark.parametrize(
-    ("panel", "task", "model", "button"),
-    [("Similarity", mlxbert.similarity, "embed", "Compare"), ("Reranking", mlxbert.rerank, "rerank", "Rerank")],
-)
-def test_ranked_texts(page: Browser, loaded: Loaded, panel: str, task: Any, model: str, button: str) -> None:
-    page.go(panel)
-    if len(page.field("Model").find_elements("css selector", "option")) > 1:
-        page.pick("Model", model)
-    page.type("Query", "a dog")
-    page.type("Texts", "\n".join(TEXTS))
-    page.press(button)
-    expected = task(loaded(model), "a dog", TEXTS)
+@pytest.mark.parametrize(("panel", "task", "button", "chosen"), [
+    ("Similarity", mlxbert.similarity, "Compare", {"Model": "embed"}), ("Reranking", mlxbert.rerank, "Rerank", {}),
+])  # fmt: skip
+def test_ranked_texts(
+    page: Browser, loaded: Loaded, panel: str, task: Any, button: str, chosen: dict[str, str]
+) -> None:
+    use(page, panel, button, {"Query": "a dog", "Texts": "\n".join(TEXTS)}, **chosen)
+    expected = task(loaded(chosen.get("Model", "rerank")), "a dog", TEXTS)
     assert_bars(page.bars(), [(one.text, one.score) for one in expected], 3)
     assert expected[0].text in page.said()
 
 
 def test_next_sentence(page: Browser, loaded: Loaded) -> None:
-    page.go("Next sentence")
-    page.pick("Model", "builtin")
-    page.type("First", "He went to the store.")
-    page.type("Second", "The moon is a planet.")
-    page.press("Judge")
-    found = mlxbert.next_sentence(loaded("builtin"), ("He went to the store.", "The moon is a planet."))
+    first, second = "He went to the store.", "The moon is a planet."
+    use(page, "Next sentence", "Judge", {"First": first, "Second": second}, Model="builtin")
+    found = mlxbert.next_sentence(loaded("builtin"), (first, second))
     assert_bars(page.bars(), [("it follows", 100 * found.score), ("it does not", 100 - 100 * found.score)])
     assert ("not" in page.said()) is not found.is_next
 
 
 def test_replaced_words(page: Browser, loaded: Loaded) -> None:
-    page.go("Replaced words")
-    page.press("Find replaced words")
+    use(page, "Replaced words", "Find replaced words", {})
     text = page.field("Text").get_property("value")
     found = [one for one in mlxbert.replaced(loaded("electra"), text).tokens if one.replaced]
-    shown = [mark.split()[0] for mark in page.texts("mark")]
-    assert shown == [text[one.start : one.end] for one in found]
+    assert [mark.split()[0] for mark in page.texts("mark")] == [text[one.start : one.end] for one in found]
 
 
 def test_vectors(page: Browser, loaded: Loaded) -> None:
-    page.go("Vectors")
-    page.pick("Model", "embed")
-    page.pick("Embedded as", "a query")
-    page.type("Text", TEXTS[0])
-    page.press("Embed")
+    use(page, "Vectors", "Embed", {"Text": TEXTS[0]}, Model="embed", Embedded_as="a query")
     vector = mlxbert.embed(loaded("embed"), TEXTS[0], kind="query")
     assert f"{vector.size} numbers" in page.said()
     shown = [float(number) for number in page.texts(".vector")[0].split() if number != "…"]
@@ -234,12 +203,7 @@ def test_vectors(page: Browser, loaded: Loaded) -> None:
 
 @pytest.mark.parametrize(("name", "mode"), [("meaning and words", "hybrid"), ("words", "words")])
 def test_search(page: Browser, index: Path, name: str, mode: str) -> None:
-    page.go("Search")
-    page.pick("Index", "notes")
-    page.type("Query", "the cat sat")
-    page.pick("By", name)
-    page.type("Passages", "3")
-    page.press("Search")
+    use(page, "Search", "Search", {"Query": "the cat sat", "Passages": "3"}, Index="notes", By=name)
     with mlxbert.open_index(index) as opened:
         hits = opened.search("the cat sat", top_k=3, mode=mode)  # type: ignore[arg-type]
     for short in page.all(".passage summary"):
@@ -282,15 +246,8 @@ PASSAGES: list[dict[str, Any]] = [
 
 
 def test_a_passage_is_plain_text_with_the_words_of_the_query_marked_and_opens(page: Browser) -> None:
-    usual: dict[str, Any] = {
-        "query": "How do refunds work?",
-        "place": "",
-        "page": None,
-        "fields": {},
-        "rerank_score": None,
-        "chunk": 1,
-    }
-    scores = {"score": 0.016393, "vector_score": 0.71234, "word_score": 8.25}
+    usual: dict[str, Any] = {"query": "How do refunds work?", "place": "", "page": None, "fields": {}, "chunk": 1}
+    scores = {"score": 0.016393, "vector_score": 0.71234, "word_score": 8.25, "rerank_score": None}
     results = [usual | scores | {"rank": rank} | one for rank, one in enumerate(PASSAGES, 1)]
     page.go("Search")
     page.run("window.fetch = async () => new Response(arguments[0])", json.dumps({"index": "a", "results": results}))
@@ -323,9 +280,7 @@ def copied(page: Browser, button: str) -> str:
 
 def test_what_is_shown_of_a_request_can_be_run(page: Browser) -> None:
     text = 'it\'s "the" cat \\ $HOME `sat` \U0001f642 [MASK]'
-    page.go("Masked words")
-    page.type("Text", text)
-    page.press("Fill")
+    use(page, "Masked words", "Fill", {"Text": text})
     page.all("summary")[0].click()
     expected = [token for token, _ in page.bars()]
 
@@ -350,8 +305,7 @@ def test_what_is_shown_of_a_request_can_be_run(page: Browser) -> None:
 
 
 def test_where_there_is_no_clipboard_the_request_is_selected(page: Browser) -> None:
-    page.go("Vectors")
-    page.press("Embed")
+    use(page, "Vectors", "Embed", {})
     page.all("summary")[0].click()
     allow(page, "geolocation")
     page.all("button.copy")[-1].click()
@@ -360,15 +314,12 @@ def test_where_there_is_no_clipboard_the_request_is_selected(page: Browser) -> N
 
 
 def test_an_error_stands_in_its_place_with_its_hint(page: Browser) -> None:
-    page.go("Masked words")
-    page.type("Text", "no mask at all")
-    page.press("Fill")
+    use(page, "Masked words", "Fill", {"Text": "no mask at all"})
     (error,) = page.texts("section .error")
     assert "no mask at all" in error and "put [MASK] where" in error
     assert page.all("section .error")[0].get_attribute("role") == "alert"
     assert not page.all(".answer")
-    page.type("Text", MASKED)
-    page.press("Fill")
+    use(page, "Masked words", "Fill", {"Text": MASKED})
     assert page.bars() and not page.texts("section .error")
     assert all(REFUSED in one for one in page.complaints())
 
@@ -376,9 +327,7 @@ def test_an_error_stands_in_its_place_with_its_hint(page: Browser) -> None:
 def test_texts_are_never_markup(page: Browser) -> None:
     text = "<img src=x onerror=alert(1)><script>alert(2)</script>"
     for panel, label, button in (("Similarity", "Texts", "Compare"), ("Names", "Text", "Find names")):
-        page.go(panel)
-        page.type(label, text)
-        page.press(button)
+        use(page, panel, button, {label: text})
         assert not page.driver.find_elements("css selector", "main img, main script")
         assert text in "".join(page.texts(".answer")).replace("\u00a0LOC", "").replace("\u00a0PER", "")
 
