@@ -452,7 +452,7 @@ def test_the_license_and_the_languages_of_the_card_are_in_the_file(bert: Path) -
 
 def test_progress_counts_the_header_and_every_tensor(bert: Path) -> None:
     calls: list[tuple[int, int | None]] = []
-    report = convert(bert, on_written=lambda done, total: calls.append((done, total)))
+    report = convert(bert, on_written=lambda *both: calls.append(both))
     (total,) = {total for _, total in calls}
     assert len(calls) == report.tensors and calls == sorted(calls) and calls[-1][0] == total
     assert total is not None and report.bytes - 32 * (report.tensors + 1) <= total <= report.bytes

@@ -36,24 +36,21 @@ from tests.helpers.vocabularies import byte_files, put
 
 LAYER = "bert.encoder.layer.0.attention.self"
 OURS = "encoder.layers.0.attention"
-DECODER = "cls.predictions.decoder.weight"
+DECODER, IDS = "cls.predictions.decoder.weight", "bert.embeddings.position_ids"
 
 
 def names(found: Verification) -> list[str]:
-    """What differs."""
     assert found.agree is (not found.differences)
     json.dumps(found.to_dict(), allow_nan=False)
     return [difference.name for difference in found.differences]
 
 
 def hidden(found: Verification) -> float:
-    """The largest difference of hidden states."""
     assert found.outputs.last_hidden_state is not None
     return found.outputs.last_hidden_state
 
 
 def vectors(found: Verification) -> VectorDifferences:
-    """The differences of vectors."""
     assert found.outputs.vectors is not None
     return found.outputs.vectors
 
@@ -145,19 +142,52 @@ def test_a_planted_difference_is_found_and_named(difference: str, a: Path, b: Pa
     assert found.outputs.texts in range(1, len(few_texts)) or "cut" not in wanted
 
 
+RENAMED = {"0": "A", "1": "B", "2": "other", "3": "D"}
+# The same of frozen models, whose outputs do not differ.
+OF_FROZEN: dict[str, tuple[str, str, Callable[[Path], object], list[str], str]] = {
+    "labels": ("bert", "ForSequenceClassification", lambda b: change_config(b, id2label=RENAMED),
+               ["heads.labels.names"], "A, B, C, D in A; A, B, other, D in B"),
+    "first position": ("roberta", "Model", lambda b: change_config(b, pad_token_id=6),
+                       ["pad_token_id", "positions.first_position"], "positions.first_position: 8 in A; 7 in B"),
+    "offsets": ("roberta", "Model", lambda b: write_json(b / "tokenizer_config.json", {"trim_offsets": False}),
+                ["offsets"], ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("difference", OF_FROZEN)
+def test_a_planted_difference_of_a_frozen_model_is_found_and_named(difference: str, tmp_path: Path) -> None:
+    family, head, plant, wanted, said = OF_FROZEN[difference]
+    a, b = two(tmp_path, family, head)
+    plant(b)
+    found = mlxbert.verify(a, b)
+    assert names(found) == wanted and said in found.differences[-1].text and not any(found.outputs.heads.values())
+
+
+# What changes no number, and what is noted of it.
+NOTED: dict[str, tuple[Callable[[Path], object], list[str]]] = {
+    "dropout": (lambda b: change_config(b, hidden_dropout_prob=0.25),
+                ["training", "dropout.feed_forward", "heads.sequence_classifier.dropout"]),
+    "labels of no head": (lambda b: change_config(b, id2label={"0": "no", "1": "yes"}),
+                          ["heads.labels.names", "LABEL_0, LABEL_1 in A", "no, yes in B"]),
+    "what is not used": (lambda b: write_tensors(b, tensors_in(b) | {IDS: mx.arange(32)[None]}), [f"only B has {IDS}"]),
+    "the default said aloud": (lambda b: save_st(b, pooling("mean"), transformer={"max_seq_length": 32}), []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("difference", NOTED)
+def test_what_changes_no_number_is_noted(difference: str, a: Path, b: Path) -> None:
+    plant, said = NOTED[difference]
+    plant(b)
+    found = mlxbert.verify(a, b)
+    assert found.agree and len(found.notes) == bool(said) and all(part in found.notes[0] for part in said)
+    assert mlxbert.verify(b, b).notes == ()
+
+
 def test_how_far_a_difference_takes_outputs_apart(a: Path, b: Path) -> None:
     found = mlxbert.verify(a, save_st(b, pooling("cls")))
     assert hidden(found) == 0.0 and vectors(found).largest_difference > 1e-4
     change_config(b, layer_norm_eps=1e-5)
     assert hidden(mlxbert.verify(a, b)) > 1e-4
-
-
-def test_dropout_matters_in_training_only(a: Path, b: Path) -> None:
-    change_config(b, hidden_dropout_prob=0.25)
-    found = mlxbert.verify(a, b)
-    assert found.agree
-    (note,) = found.notes
-    assert "training" in note and "dropout.feed_forward" in note and "heads.sequence_classifier.dropout" in note
 
 
 def test_a_missing_pooler(a: Path, b: Path) -> None:
@@ -167,28 +197,11 @@ def test_a_missing_pooler(a: Path, b: Path) -> None:
         assert texts == {name: f"{name}: only {side} has this part" for name in ("pooler", "next_sentence")}
 
 
-def test_renamed_labels(tmp_path: Path) -> None:
-    a, b = two(tmp_path, "bert", "ForSequenceClassification")
-    change_config(b, id2label={"0": "A", "1": "B", "2": "other", "3": "D"})
-    found = mlxbert.verify(a, b)
-    assert names(found) == ["heads.labels.names"]
-    assert (found.differences[0].a, found.differences[0].b) == (("A", "B", "C", "D"), ("A", "B", "other", "D"))
-    assert dict(found.outputs.heads) == {"sequence_classifier": 0.0}
-
-
-def test_facts_of_heads_that_neither_model_has_are_noted(a: Path, b: Path) -> None:
-    change_config(b, id2label={"0": "no", "1": "yes"})
-    found = mlxbert.verify(a, b)
-    assert found.agree
-    (note,) = found.notes
-    assert all(fact in note for fact in ("heads.labels.names", "LABEL_0, LABEL_1 in A", "no, yes in B"))
-
-
 def test_a_classifier_that_only_one_model_has(tmp_path: Path) -> None:
     a, b = (
         add_vocabulary(write_model("bert", head, tmp_path / head)) for head in ("Model", "ForSequenceClassification")
     )
-    change_config(b, id2label={"0": "A", "1": "B", "2": "other", "3": "D"})
+    change_config(b, id2label=RENAMED)
     for found in (mlxbert.verify(a, b), mlxbert.verify(b, a)):
         assert names(found) == ["heads.labels.names", "sequence_classifier"]
         assert found.tensors.equal == found.tensors.compared == len(tensors_in(a))
@@ -204,24 +217,6 @@ def test_a_second_text_in_another_segment(a: Path, b: Path, few_texts: tuple[str
     found = mlxbert.verify(a, b)
     assert names(found) == ["offsets"] and found.outputs.texts == len(few_texts)
     assert "their offsets or segments are not" in found.differences[0].text
-
-
-def test_offsets_of_the_same_tokens(tmp_path: Path) -> None:
-    a, b = two(tmp_path, "roberta", "Model")
-    write_json(b / "tokenizer_config.json", {"trim_offsets": False})
-    assert names(mlxbert.verify(a, b)) == ["offsets"]
-
-
-def test_another_first_position(tmp_path: Path) -> None:
-    a, b = two(tmp_path, "roberta", "Model")
-    change_config(b, pad_token_id=6)
-    found = mlxbert.verify(a, b)
-    assert names(found) == ["pad_token_id", "positions.first_position"]
-    assert [difference.text for difference in found.differences][1] == "positions.first_position: 8 in A; 7 in B"
-
-
-def test_the_default_said_aloud_is_no_difference(a: Path, tmp_path: Path) -> None:
-    assert mlxbert.verify(a, save_st(tmp_path / "b", pooling("mean"), transformer={"max_seq_length": 32})).agree
 
 
 @pytest.mark.slow
@@ -257,7 +252,12 @@ def test_vectors_that_only_one_model_makes(a: Path, tmp_path: Path) -> None:
     assert found.outputs.vectors is None and mlxbert.verify(b, b).agree
 
 
-def test_models_of_different_families_and_sizes(a: Path, tmp_path: Path) -> None:
+def test_models_of_different_families_sizes_and_positions(a: Path, tmp_path: Path) -> None:
+    modern = add_vocabulary(write_model("modernbert", "Model", tmp_path / "modern"))
+    kinds = {difference.name: difference.text for difference in mlxbert.verify(a, modern).differences}
+    assert kinds["positions"] == "positions: Absolute in A; Rotary in B"
+    assert kinds["block"] == "block: PostNorm in A; PreNorm in B"
+    assert "encoder.embeddings.position.weight: only A has it" in kinds.values()
     b = put(write_model("roberta", "Model", tmp_path / "b"), byte_files())
     found = mlxbert.verify(a, b)
     assert {"hidden_size", "kind"} <= {*names(found)}
@@ -265,15 +265,6 @@ def test_models_of_different_families_and_sizes(a: Path, tmp_path: Path) -> None
     shapes = [difference for difference in found.differences if difference.name == "encoder.embeddings.word.weight"]
     assert shapes[0].text == f"encoder.embeddings.word.weight: {len(VOCAB)} x 24 in A; 43 x 30 in B"
     assert found.outputs.last_hidden_state is None
-
-
-def test_other_kinds_of_positions_and_of_sizes(a: Path, tmp_path: Path) -> None:
-    b = add_vocabulary(write_model("modernbert", "Model", tmp_path / "b"))
-    found = mlxbert.verify(a, b)
-    kinds = {difference.name: difference.text for difference in found.differences}
-    assert kinds["positions"] == "positions: Absolute in A; Rotary in B"
-    assert kinds["block"] == "block: PostNorm in A; PreNorm in B"
-    assert "encoder.embeddings.position.weight: only A has it" in kinds.values()
 
 
 def test_one_problem_in_two_folders_is_no_difference(tmp_path: Path) -> None:
@@ -499,19 +490,13 @@ def test_every_output_counts(found: OutputDifferences, most: float) -> None:
 
 
 def test_a_decoder_of_its_own_is_compared(a: Path, b: Path) -> None:
-    for folder in (a, b):
+    for folder in (b, a):
         tensors = tensors_in(folder)
         write_tensors(folder, tensors | {DECODER: tensors["bert.embeddings.word_embeddings.weight"] + 0.5})
-    assert mlxbert.verify(a, b).agree
+        found = mlxbert.verify(a, b)
+        assert found.agree is (folder == a) and hidden(found) == 0.0  # the other is tied at first
     change(b, cls__predictions__bias=lambda array: array + 1, cls__predictions__decoder__weight=lambda array: array + 1)
     assert sorted(names(mlxbert.verify(a, b)))[:2] == [f"heads.masked_lm.decoder.{part}" for part in ("bias", "weight")]
-
-
-def test_a_decoder_of_its_own_differs_from_a_tied_one(a: Path, b: Path) -> None:
-    tensors = tensors_in(b)
-    write_tensors(b, tensors | {DECODER: tensors["bert.embeddings.word_embeddings.weight"] + 0.5})
-    found = mlxbert.verify(a, b)
-    assert not found.agree and hidden(found) == 0.0
 
 
 def test_a_layer_more(a: Path, tmp_path: Path) -> None:
@@ -521,15 +506,6 @@ def test_a_layer_more(a: Path, tmp_path: Path) -> None:
     found = mlxbert.verify(a, b)
     assert names(found)[0] == "layer_schedule"
     assert all(name.startswith("encoder.layers.1.") for name in names(found)[1:]) and len(names(found)) > 5
-
-
-@pytest.mark.slow
-def test_what_is_not_used_is_noted(a: Path, b: Path) -> None:
-    write_tensors(b, tensors_in(b) | {"bert.embeddings.position_ids": mx.arange(32)[None]})
-    found = mlxbert.verify(a, b)
-    assert found.agree
-    assert len(found.notes) == 1 and found.notes[0].startswith("only B has bert.embeddings.position_ids")
-    assert mlxbert.verify(b, b).notes == ()
 
 
 @pytest.mark.slow
