@@ -1,4 +1,4 @@
-"""An index of files that change, and what it finds."""
+"""An index of files that change, what it finds, and its problems."""
 
 import json
 import os
@@ -19,16 +19,20 @@ from mlxbert.labels.labels import Labels
 from mlxbert.search import file_walk, index_writer, schema, update_events
 from mlxbert.search.chunks import Chunk
 from mlxbert.search.commands.indexed_texts import stored_passages
-from mlxbert.search.documents.document import Document
-from mlxbert.search.documents.document_kinds import read_documents
+from mlxbert.search.documents.document import Document, ReadProblem
+from mlxbert.search.documents.document_kinds import KINDS, DocumentKind, read_documents
 from mlxbert.search.hit import Hit
 from mlxbert.search.index import MODES, Index, Mode, open_index
+from mlxbert.search.index_problems import ProblemList, grouped, pattern_of
 from mlxbert.search.sqlite import SqliteStore
+from mlxbert.search.store import IndexProblem
 from mlxbert.search.update_events import Event
 from tests.helpers import token_folders
 from tests.helpers.cases import together
 from tests.helpers.classifiers import NLI, STARS, save_classifier, save_saturated
 from tests.helpers.indexes import LONG_AGO, build, check_same, contents, passage, write
+from tests.helpers.object_storage import NEEDS_LANCE
+from tests.helpers.tiny import save, with_nan
 
 
 @pytest.fixture
@@ -64,10 +68,6 @@ def test_an_argument_of_the_wrong_type_is_refused_before_a_file_is_made(
 def test_records_that_are_no_mappings_are_refused(records: Any, index: Index) -> None:
     with pytest.raises(InputError, match="expected a"):
         index.add(records)
-
-
-def test_paths_without_a_document_are_said(index: Index, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert index.search("cat", paths=[tmp_path / "absent"]) == [] and "absent" in caplog.text
 
 
 def test_an_index_that_another_process_is_creating_is_opened_when_it_is_there(
@@ -140,7 +140,10 @@ def _steps(happened: list[Event]) -> str:
     return "".join(letters.get(type(event).__name__, "") for event in happened)
 
 
-@pytest.mark.parametrize(("first", "turn", "steps"), [(1, 9.0, "sriEsriEsriE"), (2, 9.0, "srsriEiEsriE")])
+@pytest.mark.parametrize(
+    ("first", "turn", "steps"),
+    [(1, 9.0, "sriEsriEsriE"), (2, 9.0, "srsriEiEsriE"), (9, -1.0, "sriEsriEsriE")],  # the last: reading takes long
+)
 def test_files_are_read_and_embedded_alternately(
     index: Index, folder: Path, monkeypatch: pytest.MonkeyPatch, first: int, turn: float, steps: str
 ) -> None:
@@ -151,16 +154,6 @@ def test_files_are_read_and_embedded_alternately(
     for name in ("d.txt", "e.txt", "f.txt"):
         write(folder / name, f"milk {name}")
     assert _steps(run(index)) == f"x{steps}"  # what is gone leaves the index first
-
-
-def test_what_takes_long_to_read_does_not_keep_what_was_read_from_being_embedded(
-    index: Index, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(index_writer, "_TURN", -1.0)
-    for name in ("d.txt", "e.txt", "f.txt"):
-        write(folder / name, f"milk {name}")
-    shutil.copy(folder / "a.md", folder / "a2.md")  # has a vector already
-    assert _steps(run(index)) == "srisriEsriEsriE"
 
 
 def test_unchanged_files_are_not_read(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,9 +188,8 @@ def test_a_file_that_was_touched_is_read_and_nothing_else(index: Index, folder: 
     happened = run(index)
     assert counts(happened) == {}
     (scanned,) = (event for event in happened if isinstance(event, update_events.Scanned))
-    assert [event.size for event in happened if isinstance(event, update_events.FileRead)] == [
-        scanned.size
-    ]  # for a bar
+    (read,) = (event for event in happened if isinstance(event, update_events.FileRead))
+    assert read.size == scanned.size  # for a bar
     assert not [event for event in run(index) if isinstance(event, update_events.FileRead)]
 
 
@@ -450,10 +442,8 @@ def test_records_that_are_added(index: Index) -> None:
     with pytest.raises(InputError):
         index.add([{"id": "5", "text": "kept"}, {"text": "no id"}])
     assert texts(index, "kept", where=["id=5"], mode="words") == ["kept"] and index.remove(["5"]) == 1
-    assert (
-        index.add([{"id": "\ud800", "text": "half \udfff", "title": "\ud800\0", "x": "\ud800", "nan": float("nan")}])
-        == 1
-    )
+    odd = {"id": "\ud800", "text": "half \udfff", "title": "\ud800\0", "x": "\ud800", "nan": float("nan")}
+    assert index.add([odd]) == 1
     assert texts(index, "half", where=["nan=", "id=*"], mode="words") == ["half \ufffd"]
     index.check()
 
@@ -576,16 +566,12 @@ def test_chunks_of_one_document(index: Index, folder: Path) -> None:
             index.read(wrong)  # type: ignore[arg-type]
 
 
-def test_scores(index: Index) -> None:
+def test_scores_and_the_rankings_of_each_mode(index: Index) -> None:
     hits = index.search("city", mode="vectors", top_k=3)
     assert [hit.rank for hit in hits] == [1, 2, 3] and hits[0].score >= hits[1].score >= hits[2].score
-    assert [hit.text for hit in index.search("city", mode="vectors", min_score=hits[1].score)] == [
-        hit.text for hit in hits[:2]
-    ]
+    some = index.search("city", mode="vectors", min_score=hits[1].score)
+    assert [hit.text for hit in some] == [hit.text for hit in hits[:2]]
     assert index.search("city", min_score=10) == [] and len(index.search("city", top_k=1)) == 1
-
-
-def test_each_mode_has_its_lists(index: Index) -> None:
     ranks = {"hybrid": {"vector_rank", "word_rank", "phrase_rank"}, "vectors": {"vector_rank"}, "words": {"word_rank"}}
     assert (*ranks,) == MODES
     for mode in MODES:
@@ -598,9 +584,8 @@ def test_the_score_of_a_passage_does_not_depend_on_the_number_of_hits(
 ) -> None:
     """Passages that one ranking has are compared in every way."""
     queries = ["dog", "milk", "cat", "sat", "largest city"]
-    every = {
-        (query, hit.chunk): (hit.score, hit.vector_score) for query in queries for hit in index.search(query, top_k=20)
-    }
+    found = [(query, hit) for query in queries for hit in index.search(query, top_k=20)]
+    every = {(query, hit.chunk): (hit.score, hit.vector_score) for query, hit in found}
     monkeypatch.setattr("mlxbert.search.index._MIN_DEPTH", 1)
     monkeypatch.setattr("mlxbert.search.index._PER_HIT", 1)
     hits = [(query, hit) for query in queries for hit in index.search(query, top_k=1)]
@@ -675,9 +660,11 @@ def test_equal_probabilities_of_a_reranker_do_not_lose_its_order(index: Index, t
     assert {hit.rerank_score for hit in hits} == {1.0}
 
 
-def test_a_field_that_no_document_has_is_said(index: Index, caplog: pytest.LogCaptureFixture) -> None:
-    assert index.search("city", where=["nosuch=1"]) == []
-    assert "nosuch" in caplog.text and "path" in caplog.text
+def test_a_field_that_no_document_has_and_a_path_without_one_are_said(
+    index: Index, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert index.search("city", where=["nosuch=1"]) == [] == index.search("cat", paths=[tmp_path / "absent"])
+    assert "nosuch" in caplog.text and "path" in caplog.text and "absent" in caplog.text
 
 
 def test_an_updated_index_ranks_as_a_new_one(model: mlxbert.Model, tmp_path: Path) -> None:
@@ -853,24 +840,166 @@ def test_the_index_of_paths(
         assert again.path == index.path
 
 
-@pytest.mark.parametrize("store", ["index.db", "lance:index"])
+@pytest.mark.parametrize("prefix", ["", pytest.param("lance:", marks=NEEDS_LANCE)])
 def test_stored_passages_have_the_vectors_of_the_search(
-    store: str, tmp_path: Path, model: mlxbert.Model, monkeypatch: pytest.MonkeyPatch
+    prefix: str, tmp_path: Path, folder: Path, model: mlxbert.Model
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    if store.startswith("lance:"):
-        pytest.importorskip("lance")
-    for name, text in {"b.txt": "the dog sat on the mat", "a.md": "# City\n\nthe cat sat"}.items():
-        Path("docs").mkdir(exist_ok=True)
-        Path("docs", name).write_text(text)
-    with open_index(store, model=model, paths=["docs"], titles=False) as index:
-        list(index.update())
+    with build(f"{prefix}{tmp_path}/i", folder / "b.txt", model, titles=False) as index:
         index.add([{"id": "7", "text": "paris , tokyo", "lang": "en"}])
-        found = [*stored_passages(index.store)]
-        assert len(found) == index.store.size()
-    rows = [row for row, _ in found]
-    assert [row["text"] for row in rows][-2:] == ["the dog sat on the mat", "paris , tokyo"]
-    assert rows[-2]["path"].endswith("b.txt") and rows[-2]["start_line"] == 1
-    assert rows[-1]["path"] is None and rows[-1]["place"] == "7" and rows[-1]["fields"]["lang"] == "en"
-    vectors = mlxbert.embed(model, [row["text"] for row in rows], normalize=True)
-    assert np.allclose(np.stack([vector for _, vector in found]), vectors, atol=2e-3)
+        (rows, vectors) = zip(*stored_passages(index.store), strict=True)
+        assert len(rows) == index.store.size() == 2
+    assert [row["text"] for row in rows] == ["dog milk", "paris , tokyo"]
+    assert rows[0]["path"] == str(folder / "b.txt") and rows[0]["start_line"] == 1
+    assert rows[1]["path"] is None and rows[1]["place"] == "7" and rows[1]["fields"]["lang"] == "en"
+    expected = mlxbert.embed(model, [row["text"] for row in rows], normalize=True)
+    assert np.allclose(np.stack(vectors), expected, atol=2e-3)
+
+
+FIVE = b'{"text": "the cat"}\n{"text": "a dog"}\n{"text": \n{"text": "paris"}\n{"text": "tokyo"}\n'
+FILES = {
+    "five.jsonl": FIVE,
+    "binary": b"\0\1\2",
+    "broken.ipynb": b"{",
+    "empty.txt": b"",
+    "guessed.csv": b"id,remark\n1,the cat sat\n2,\n",
+    "lost.csv": b"text,id\nthe lamp is broken, please,1\nmilk,2\n",
+    "good.md": b"# The city\n\nthe cat sat\n",
+    ".hidden": b"the cat",
+    "space.md": b" \n\n",
+}
+EXPECTED = {
+    ("binary", "", "left out"), ("broken.ipynb", "", "left out"), ("empty.txt", "", "left out"),
+    ("space.md", "", "left out"), ("five.jsonl", "line 3", "left out"), ("guessed.csv", "", "guessed"),
+    ("guessed.csv", "line 3", "left out"), ("lost.csv", "line 2", "left out"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def lossy_folder(tmp_path: Path) -> Path:
+    """Files of which parts are left out or guessed."""
+    for name, data in FILES.items():
+        write(tmp_path / "lossy" / name, data)
+    return tmp_path / "lossy"
+
+
+@pytest.fixture
+def lossy(tmp_path: Path, lossy_folder: Path, model: mlxbert.Model) -> Iterator[Index]:
+    with build(tmp_path / "lossy_folder.db", lossy_folder, model) as made:
+        yield made
+
+
+def places(index: Index) -> set[tuple[str, str, str]]:
+    return {(Path(problem.path or "").name, problem.place, problem.kind) for problem in index.problems()}
+
+
+def test_everything_that_was_left_out_or_guessed_is_a_problem(lossy: Index, tmp_path: Path) -> None:
+    assert places(lossy) == EXPECTED
+    assert all(problem.reason and problem.more == 0 for problem in lossy.problems())
+    assert [problem.path for problem in lossy.problems()] == sorted(problem.path or "" for problem in lossy.problems())
+    for happened in (last(run(lossy)), last(run(lossy))):
+        assert happened.problems == {"left out": 7, "guessed": 1} == lossy.stats().problems
+    assert lossy.stats().documents == 4 + 1 + 1 + 1  # those without a chunk are none
+    lossy.check()
+
+
+def test_problems_follow_their_file(lossy: Index, lossy_folder: Path) -> None:
+    (lossy_folder / "five.jsonl").write_bytes(FIVE.replace(b'{"text": \n', b"\n"))
+    (lossy_folder / "binary").write_bytes(b"the dog")
+    (lossy_folder / "lost.csv").unlink()
+    (lossy_folder / "good.md").write_bytes(b"\0")
+    run(lossy)
+    changed = {"five.jsonl", "binary", "lost.csv"}
+    assert places(lossy) == {entry for entry in EXPECTED if entry[0] not in changed} | {("good.md", "", "left out")}
+    lossy_folder.rename(lossy_folder.with_name("moved"))
+    lossy.move(lossy_folder, lossy_folder.with_name("moved"))
+    assert {Path(problem.path or "").parent.name for problem in lossy.problems()} == {"moved"}
+    assert last(run(lossy)).problems == lossy.stats().problems and lossy.stats().problems["left out"] == 5
+    lossy.check()
+
+
+def test_a_file_without_a_document_is_a_problem(tmp_path: Path, model: mlxbert.Model, monkeypatch: Any) -> None:
+    read, file = list[Document](), write(tmp_path / "docs" / "a.mine", "x")
+    left_out = Document("", "The subject", place="message 1", problems=(ReadProblem("left out", "an attachment"),))
+    monkeypatch.setitem(KINDS, "mine", DocumentKind(lambda data, name: iter(read), (".mine",)))
+    with open_index(tmp_path / "index.db", model=model, paths=[file.parent]) as index:
+        assert [event.documents for event in run(index) if isinstance(event, update_events.FileIndexed)] == [0]
+        assert places(index) == {("a.mine", "", "left out")}
+        read += [left_out, Document("the cat", place="message 2", problems=(ReadProblem("cut", "a \ud800 picture"),))]
+        write(file, "xy")
+        assert [event.documents for event in run(index) if isinstance(event, update_events.FileIndexed)] == [1]
+        assert places(index) == {("a.mine", "message 1", "left out"), ("a.mine", "message 2", "cut")}
+
+
+def test_texts_without_tokens_and_reasons_that_no_database_stores_are_problems(
+    lossy: Index, lossy_folder: Path
+) -> None:
+    (lossy_folder / "dropped.jsonl").write_text('{"text": "\\u200b\\u200d"}\n{"text": "the cat"}\n')
+    (lossy_folder / "half.jsonl").write_text('{"\\ud800": 3}\n')
+    run(lossy)
+    assert {("dropped.jsonl", "line 1", "left out"), ("half.jsonl", "", "left out")} <= places(lossy)
+    lossy.check()
+
+
+def test_a_text_without_numbers_costs_only_its_file(tmp_path: Path, lossy_folder: Path) -> None:
+    """The model's vector of one word is NaN."""
+    (lossy_folder / "mad.txt").write_text("a dog in tokyo")
+    model = mlxbert.load(with_nan(save(tmp_path / "model"), "tokyo"), dtype="float32")
+    (lossy_folder / "five.jsonl").unlink()
+    with build(tmp_path / "index.db", lossy_folder, model) as index:
+        assert [Path(path).name for path, _ in index.stats().failed if "mad" in path] == ["mad.txt"]
+        assert [Path(str(hit.path)).name for hit in index.search("the cat sat", top_k=1)] == ["good.md"]
+
+
+def test_problems_of_added_records(lossy: Index) -> None:
+    before = lossy.stats().documents
+    assert lossy.add([{"id": "a", "text": ""}, {"id": "b", "text": "milk"}, {"id": "c", "text": " "}]) == 3
+    added = [problem for problem in lossy.problems() if problem.path is None]
+    assert [(problem.place, problem.kind) for problem in added] == [("a", "left out"), ("c", "left out")]
+    lossy.add([{"id": "x" * 1000, "text": ""}])
+    assert len(lossy.problems()) == len(EXPECTED) + 3 and lossy.remove(["x" * 1000]) == 1
+    lossy.add([{"id": "a", "text": ""}, {"id": "a", "text": "milk"}])
+    assert lossy.remove(["c"]) == 1 and lossy.stats().documents == before + 2
+    assert not [problem for problem in lossy.problems() if problem.path is None]
+
+
+def test_a_million_problems_are_a_few(lossy: Index, lossy_folder: Path) -> None:
+    rows = "".join(f"{number},a,b\nx,{number}\n" for number in range(500))
+    (lossy_folder / "lost.csv").write_text(f"text,id\n{rows}")
+    run(lossy)
+    lost = [problem for problem in lossy.problems() if problem.path == str(lossy_folder / "lost.csv")]
+    assert len(lost) == 100 and [problem.more for problem in lost] == [0] * 99 + [400]
+    assert (lost[0].place, lost[99].place) == ("line 2", "line 200")
+    assert lossy.stats().problems["left out"] == 7 - 1 + 500
+
+
+def test_problems_are_bounded_whatever_their_reasons() -> None:
+    listed = ProblemList("/a")
+    for number in range(3000):
+        word = "".join(chr(ord("a") + int(digit)) for digit in str(number))
+        listed.add(f"line {number}", ReadProblem("left out", f"{word} " + "x" * 1000))
+    kept = listed.kept()
+    assert len(kept) == 99 + 1 + 100 and sum(1 + problem.more for problem in kept) == 3000
+    assert max(len(problem.reason) for problem in kept) <= 500
+
+
+def test_groups() -> None:
+    problems = [
+        IndexProblem("/a", "line 2", "left out", "the row has 3 columns, but the header has 2"),
+        IndexProblem("/b", "", "guessed", "the column of the text is probably 'body'"),
+        IndexProblem("/a", "line 9", "left out", "the row has 4 columns, but the header has 2", 5),
+    ]
+    first, second = grouped(problems)
+    assert (first.kind, first.reason, first.count) == ("left out", "the row has … columns, but the header has …", 7)
+    assert (second.reason, second.count) == ("the column of the text is probably 'body'", 1)
+    assert pattern_of("byte 0xe9 at offset 12, line 3: no") == pattern_of("byte 0x81 at offset 7, line 45: no")
+
+
+def test_a_damaged_problem_is_refused(lossy: Index) -> None:
+    for change in ("kind = x'61'", "more = 'x'", "reason = CAST(x'6100' AS TEXT)"):
+        with pytest.raises(StoreError), lossy.store.writing():
+            lossy.store._connection.execute(f"UPDATE problems SET {change}")  # type: ignore[attr-defined]
+            lossy.problems()
+    with lossy.store.writing():
+        lossy.store._connection.execute("UPDATE problems SET file = 99999")  # type: ignore[attr-defined]
+    with pytest.raises(StoreError, match="problem"):
+        lossy.check()
