@@ -1,13 +1,17 @@
-"""Spreadsheets, slides, OpenDocument texts, books, rich text and web archives: contents, and files made to harm."""
+"""Spreadsheets, slides, OpenDocument texts, books, rich text and web archives; files made to harm, and any bytes."""
 
 import io
 import struct
 import zipfile
+from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from mlxbert.search.documents.document import Document, UnreadableError
+from mlxbert.search.documents.document_kinds import read_documents
 from tests.helpers.cases import together
+from tests.helpers.cells import quick
 from tests.helpers.office import (
     ENCRYPTED,
     OLE,
@@ -23,21 +27,27 @@ from tests.helpers.office import (
     xlsx,
     zipped,
 )
-from tests.helpers.papers import docx, paragraph
-from tests.search.documents.test_documents import BOMB, assert_unreadable, headings, only, read
+from tests.helpers.papers import docx, paragraph, pdf
+from tests.search.documents.test_documents import (
+    BOMB,
+    CALENDAR,
+    MAIL,
+    ORG,
+    PAGE as HTML,
+    RECORDS,
+    SRT,
+    assert_unreadable,
+    headings,
+    only,
+    read,
+)
 
 pytestmark = pytest.mark.usefixtures("here")
-
 AUTHOR_AND_DATE = {"author": "Ann", "date": "2024-05-06T07:08:09+00:00"}
 ROWS: list[list[object]] = [
-    ["Stock in May"],
-    [],
-    ["Name", "Price", "Since"],
-    ["Lamp", 12.5, (45292,)],
-    ["Desk", 1200, ""],
-    [],
+    ["Stock in May"], [], ["Name", "Price", "Since"], ["Lamp", 12.5, (45292,)], ["Desk", 1200, ""], [],
     ["", True, "a\nb"],
-]
+]  # fmt: skip
 XLSX = xlsx({"Prices &amp; more": ROWS, "Low": [["secret"]]}, hidden="Low", title="T", author="Ann")
 ODS = ods({"Prices": [["Name", "Price", "City"], ["Lamp", 12.5, "Oslo"]], "Empty": []}, title="T", author="Ann")
 PPTX = pptx(
@@ -91,34 +101,33 @@ def test_spreadsheets() -> None:
     assert (sheet.place, hidden.place, hidden.text) == ("sheet Prices & more", "sheet Low", "Low\n\nsecret")
     assert (sheet.title, dict(sheet.fields)) == ("T", AUTHOR_AND_DATE)
     sheet = only("a.ods", ODS)
-    assert (sheet.text, sheet.place) == (
-        "Prices\n\nName | Price | City\nName: Lamp; Price: 12.5; City: Oslo",
-        "sheet Prices",
-    )
+    assert sheet.text == "Prices\n\nName | Price | City\nName: Lamp; Price: 12.5; City: Oslo"
+    assert sheet.place == "sheet Prices"
     assert (sheet.title, dict(sheet.fields)) == ("T", AUTHOR_AND_DATE)
 
 
-def test_a_sheet_without_headers_reads_as_it_stands() -> None:
-    rows: list[list[object]] = [["Name", "Ann"], ["Phone", 5551234567], ["Share", 0.1 + 0.2]]
-    assert only("a.xlsx", xlsx({"A": rows})).text == "A\n\nName | Ann\nPhone | 5551234567\nShare | 0.3"
+UNNAMED = [["Desk", "blue", "Oslo"], ["Chair", "green", "Bern"]]
 
 
-@pytest.mark.parametrize("first", [["Lamp", "red", 12], ["red", "red", "blue"], ["a", "b", "c" * 101]])
-def test_rows_below_one_that_names_no_columns_have_no_header(first: list[object]) -> None:
-    rows: list[list[object]] = [first, ["Desk", "blue", "Oslo"], ["Chair", "green", "Bern"]]
-    assert only("a.xlsx", xlsx({"A": rows})).text.endswith("\nDesk | blue | Oslo\nChair | green | Bern")
+@together(
+    ("rows", "text"),
+    [
+        ([["Name", "Ann"], ["Phone", 5551234567], ["Share", 0.1 + 0.2]], "Name | Ann\nPhone | 5551234567\nShare | 0.3"),
+        ([["Lamp", "red", 12], *UNNAMED], "Lamp | red | 12\nDesk | blue | Oslo\nChair | green | Bern"),
+        ([["red", "red", "blue"], *UNNAMED], "red | red | blue\nDesk | blue | Oslo\nChair | green | Bern"),
+        ([["a", "b", "c" * 101], *UNNAMED], f"a | b | {'c' * 101}\nDesk | blue | Oslo\nChair | green | Bern"),
+    ],
+)  # fmt: skip
+def test_a_sheet_without_headers_reads_as_it_stands(rows: list[list[object]], text: str) -> None:
+    assert only("a.xlsx", xlsx({"A": rows})).text == f"A\n\n{text}"
 
 
 def test_a_damaged_sheet_leaves_the_others() -> None:
-    good, bad = read("a.xlsx", replaced(XLSX, sheet2_xml="<worksheet><sheetData><row><c"))
-    assert good.text and not good.problems
-    assert (bad.text, bad.place, [problem.kind for problem in bad.problems]) == ("", "sheet Low", ["left out"])
-
-
-def test_a_row_of_a_number_that_no_sheet_has_leaves_the_other_sheets() -> None:
     far = '<worksheet><sheetData><row r="1000000000"><c><v>1</v></c></row></sheetData></worksheet>'
-    good, bad = read("a.xlsx", replaced(XLSX, sheet2_xml=far))
-    assert good.text and not bad.text and "1,000,000,000 rows" in bad.problems[0].reason
+    for damaged, reason in (("<worksheet><sheetData><row><c", ""), (far, "1,000,000,000 rows")):
+        good, bad = read("a.xlsx", replaced(XLSX, sheet2_xml=damaged))
+        assert good.text and not good.problems and (bad.text, bad.place) == ("", "sheet Low")
+        assert [(problem.kind, reason in problem.reason) for problem in bad.problems] == [("left out", True)]
 
 
 def test_slides() -> None:
@@ -131,13 +140,11 @@ def test_slides() -> None:
 
 
 def test_texts_of_diagrams_and_charts_belong_to_their_slide() -> None:
-    chart = (
-        '<c:chart xmlns:c="http://schemas.openxmlformats.org/drawingml/2006/chart"><c:strCache><c:pt><c:v>East</c:v>'
-    )
-    data = replaced(
-        pptx(shape("a"), notes={1: ""}), slide1_xml_rels=references(chart_1="../c.xml", diagramData_1="../d.xml")
-    )
-    diagram = '<d xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main"><a:p><a:t>step</a:t></a:p></d>'
+    drawing = "http://schemas.openxmlformats.org/drawingml/2006"
+    chart = f'<c:chart xmlns:c="{drawing}/chart"><c:strCache><c:pt><c:v>East</c:v>'
+    diagram = f'<d xmlns:a="{drawing}/main"><a:p><a:t>step</a:t></a:p></d>'
+    links = references(chart_1="../c.xml", diagramData_1="../d.xml")
+    data = replaced(pptx(shape("a"), notes={1: ""}), slide1_xml_rels=links)
     with zipfile.ZipFile(file := io.BytesIO(data), "a") as archive:
         archive.writestr("ppt/c.xml", chart + "</c:pt><c:pt><c:v>West</c:v></c:pt></c:strCache></c:chart>")
         archive.writestr("ppt/d.xml", diagram)
@@ -151,28 +158,32 @@ def test_a_slide_that_is_missing_or_damaged_leaves_the_others(content: str | Non
     assert [problem.reason.partition(":")[0] for problem in deck.problems] == ["slide 2", "slide 3"]
 
 
-def test_texts_of_open_document() -> None:
-    document = only("a.odt", ODT)
-    assert document.text == "Top\n\nA big one, <b>.\n\nx\ny\n\nDeep\n\n1 2\n\nA note."
-    assert (headings(document), document.title) == ([(1, "Top"), (6, "Deep")], "T & U")
-    assert dict(document.fields) == AUTHOR_AND_DATE
-
-
-def test_books() -> None:
-    book = only("a.epub", EPUB)
-    assert (book.text, headings(book)) == ("One\n\ntext\n\nTwo\n\nmore", [(1, "One"), (2, "Two")])
-    assert (book.title, dict(book.fields), book.problems) == (
-        "The book",
-        {"author": "Ann, Bo", "date": "2009", "lang": "en"},
-        (),
-    )
+@together(
+    ("name", "data", "text", "found_headings", "title", "fields"),
+    [
+        ("a.odt", ODT, "Top\n\nA big one, <b>.\n\nx\ny\n\nDeep\n\n1 2\n\nA note.", [(1, "Top"), (6, "Deep")], "T & U",
+         AUTHOR_AND_DATE),
+        ("a.docx", docx(paragraph("text"), more={"docProps/core.xml": core("T", "Ann").encode()}), "text", [], "T",
+         AUTHOR_AND_DATE),
+        ("a.epub", EPUB, "One\n\ntext\n\nTwo\n\nmore", [(1, "One"), (2, "Two")], "The book",
+         {"author": "Ann, Bo", "date": "2009", "lang": "en"}),
+        ("a.rtf", RTF, "One 日😀 bold\nЖжlink", [], "The ü title",
+         AUTHOR_AND_DATE | {"date": "2024-05-06T00:00:00+00:00"}),
+        ("a.mhtml", MHTML, "Grüße\n\nThe text", [(1, "Grüße")], "T",
+         {"url": "https://x.org/page", "date": "2024-05-06T07:08:09+00:00"}),
+    ],
+)  # fmt: skip
+def test_texts_headings_titles_and_fields(
+    name: str, data: bytes, text: str, found_headings: object, title: str, fields: dict[str, str]
+) -> None:
+    found = only(name, data)
+    assert (found.text, headings(found), found.title, dict(found.fields)) == (text, found_headings, title, fields)
+    assert ["notes" in problem.reason for problem in found.problems] == [True] * (name == "a.rtf")
 
 
 def test_a_chapter_is_read_once() -> None:
-    package = (
-        '<package xmlns="http://www.idpf.org/2007/opf"><manifest><item id="c" href="a.html" media-type="text/html"/>'
-    )
-    package += "</manifest><spine>" + '<itemref idref="c"/>' * 3 + "</spine></package>"
+    items = '<item id="c" href="a.html" media-type="text/html"/></manifest><spine>' + '<itemref idref="c"/>' * 3
+    package = f'<package xmlns="http://www.idpf.org/2007/opf"><manifest>{items}</spine></package>'
     assert only("a.epub", replaced(epub({"a.html": "text"}), book_opf=package)).text == "text"
 
 
@@ -184,25 +195,9 @@ def test_a_chapter_that_is_missing_encrypted_or_a_picture_is_said() -> None:
     assert [problem.reason.removeprefix("OEBPS/")[0] for problem in book.problems] == ["a", "b", "c"]
 
 
-def test_rich_text() -> None:
-    document = only("a.rtf", RTF)
-    assert document.text == "One 日😀 bold\nЖжlink"
-    assert (document.title, dict(document.fields)) == (
-        "The ü title",
-        {**AUTHOR_AND_DATE, "date": "2024-05-06T00:00:00+00:00"},
-    )
-    assert [(problem.kind, "notes" in problem.reason) for problem in document.problems] == [("left out", True)]
-
-
 def test_rich_text_with_thousands_of_links_in_a_line() -> None:
     link = rb'{\field{\*\fldinst{HYPERLINK "http://x.org"}}{\fldrslt {a link}}}'
     assert only("a.rtf", rb"{\rtf1 " + link * 2000 + b"}").text == "a link" * 2000
-
-
-def test_web_archives() -> None:
-    page = only("a.mhtml", MHTML)
-    assert (page.text, page.title, headings(page)) == ("Grüße\n\nThe text", "T", [(1, "Grüße")])
-    assert dict(page.fields) == {"url": "https://x.org/page", "date": "2024-05-06T07:08:09+00:00"}
 
 
 @pytest.mark.parametrize("charset", ["koi8-r", "unknown"])
@@ -210,11 +205,6 @@ def test_the_encoding_of_a_web_archive_is_that_of_its_header(charset: str) -> No
     text = "возврат" if charset == "koi8-r" else "return"
     head = f"Content-Type: text/html; charset={charset}\nContent-Transfer-Encoding: 8bit\n\n<meta charset=utf-8><p>"
     assert only("a.mht", head.encode() + text.encode("koi8-r")).text == text
-
-
-def test_word_states_its_author_and_date() -> None:
-    document = only("a.docx", docx(paragraph("text"), more={"docProps/core.xml": core("T", "Ann").encode()}))
-    assert (document.title, dict(document.fields)) == ("T", AUTHOR_AND_DATE)
 
 
 FILES = {"a.xlsx": XLSX, "a.ods": ODS, "a.pptx": PPTX, "a.odt": ODT, "a.epub": EPUB, "a.rtf": RTF, "a.mhtml": MHTML}
@@ -230,10 +220,9 @@ def test_damaged_files_give_a_document_or_an_error(name: str) -> None:
             assert read(name, damaged)
         except UnreadableError as problem:
             assert problem.message
-    with pytest.raises(UnreadableError):
-        read(name, b"no")
-    with pytest.raises(UnreadableError):
-        read(name, docx(paragraph("text")))
+    for other in (b"no", docx(paragraph("text"))):
+        with pytest.raises(UnreadableError):
+            read(name, other)
 
 
 @together("name", ZIPPED)
@@ -292,3 +281,66 @@ def test_files_without_text_say_why(name: str, data: bytes, reason: str) -> None
 def test_an_epub_refers_to_nothing_outside_of_the_archive() -> None:
     book = only("a.epub", epub({"../../../etc/passwd": None, "b.html": "<p>text<img src='file:///etc/passwd'>"}))
     assert isinstance(book, Document) and book.text == "text" and len(book.problems) == 1
+
+
+PASTED = b" ![](data:image/png;base64," + b"iVBORw0K" * 30 + b")"
+NESTED = MAIL.replace(b"\n--B--", b"\n--B\nContent-Type: message/rfc822\n\n" + MAIL)
+SEEDS = {
+    "text": b"one\r\ntwo\n", "markdown": b"---\ntitle: a\n---\n# A" + PASTED + b"\n```\nx\n```\nB\n---\n",
+    "rst": b"===\nA\n===\nB\n--\n",
+    "code": b"class A:\n  def f(x):\n", "html": HTML.encode(), "pdf": pdf("One", "Two", title="T"),
+    "word": docx(paragraph("Top", "Heading1"), paragraph("text")), "mail": b"From a\n" + MAIL + b"\nFrom b\n" + NESTED,
+    "notebook": b'{"cells": [{"cell_type": "markdown", "source": ["# A"]}, {"source": 1}, {}]}',
+    "spreadsheet": XLSX, "spreadsheet of OpenDocument": ODS, "slides": PPTX, "opendocument": ODT, "epub": EPUB,
+    "rtf": RTF, "mhtml": MHTML, "org": ORG.encode(), "calendar": CALENDAR.encode(), "subtitles": SRT.encode(),
+}  # fmt: skip
+LINES = ("text", "markdown", "rst", "code")
+
+
+def mutated(seed: bytes) -> st.SearchStrategy[bytes]:
+    """The bytes with a part replaced by others, or by another part; or any bytes."""
+    place = st.integers(0, len(seed))
+    part = st.binary(max_size=20) | st.tuples(place, place).map(lambda ends: seed[min(ends) : max(ends)])
+    changed = st.tuples(place, place, part).map(lambda it: seed[: min(it[:2])] + it[2] + seed[max(it[:2]) :])
+    return changed | st.binary(max_size=200)
+
+
+@pytest.mark.parametrize("kind", SEEDS)
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_bytes(kind: str, data: st.DataObject) -> None:
+    raw = data.draw(mutated(SEEDS[kind]))
+    try:
+        found = [*read_documents("a", raw, kind.partition(" ")[0])]
+    except UnreadableError:
+        return
+    for document in found:
+        document.text.encode()
+        starts = [one.start for one in document.headings]
+        assert starts == sorted(starts) and all(0 <= start < len(document.text) for start in starts)
+        assert all(one.level >= 1 and one.text for one in document.headings)
+        assert (
+            [*document.pages] == sorted(document.pages) and (document.first_line == 1) == (kind in (*LINES, "org"))
+        ) or kind == "subtitles"
+
+
+@pytest.mark.parametrize("name", RECORDS)
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_bytes_as_records(tmp_path: Path, name: str, data: st.DataObject) -> None:
+    (path := tmp_path / name).write_bytes(data.draw(mutated(RECORDS[name])))
+    try:
+        for document in read_documents(path, b"", "records"):
+            document.text.encode()
+            assert all(isinstance(one, str | int | float | bool | None) for one in document.fields.values())
+    except UnreadableError:
+        pass
+
+
+@pytest.mark.parametrize("kind", LINES)
+@quick(100)
+@given(lines=st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n")), min_size=2))
+def test_lines_stay(kind: str, lines: list[str]) -> None:
+    lines = [line.replace("\ufeff", "") for line in lines]
+    (found,) = read_documents("a", "\r\n".join(lines).encode(), kind)
+    assert found.text.split("\n") == lines
