@@ -95,9 +95,7 @@ def test_a_search_gives_passages_that_say_where_they_are(served: IndexTools, fol
     assert served.search("money back", mode="words").passages[0].title == "Refunds"
     assert str(served.search("zebra", mode="words")) == "nothing was found"
     assert len(served.search("the", top_k=2).passages) == 2
-    assert {one.path for one in served.search("open", where=["path=*.txt"]).passages} <= {
-        path for path in served._files().values() if path.endswith(".txt")
-    }
+    assert all(str(one.path).endswith(".txt") for one in served.search("open", where=["path=*.txt"]).passages)
 
 
 def test_only_what_is_shown_is_found(served: IndexTools, index: Index, folder: Path) -> None:
@@ -134,18 +132,16 @@ def test_what_lies_outside_is_not_searched(served: IndexTools, path: str) -> Non
 
 def test_a_search_can_be_of_some_folders(served: IndexTools, folder: Path) -> None:
     for path in ("house", "house/", "./house", "notes/house", str(folder / "notes/house"), "notes/../notes/house"):
-        found = {one.path for one in served.search("the door", paths=[path]).passages}
-        assert found and all(str(one).startswith(str(folder / "notes/house")) for one in found)
+        found = served.search("the door", paths=[path]).passages
+        assert found and all(str(one.path).startswith(str(folder / "notes/house")) for one in found)
 
 
 def test_a_passage_is_read_with_what_stands_around_it(served: IndexTools, folder: Path) -> None:
     path = "refunds.md"
-    alone = served.read(path=path, line=60, around=0).passages[0]
-    assert alone.first_line is not None and alone.last_line is not None
+    alone: Any = served.read(path=path, line=60, around=0).passages[0]
     assert alone.first_line <= 60 <= alone.last_line
     assert texts(served.read(chunk=alone.chunk, around=0)) == [alone.text]
-    around = served.read(chunk=alone.chunk, around=1).passages[0]
-    assert around.first_line is not None and around.last_line is not None
+    around: Any = served.read(chunk=alone.chunk, around=1).passages[0]
     assert around.first_line < alone.first_line < alone.last_line < around.last_line
     text = (folder / "notes" / path).read_text().split("\n")
     assert around.text.split("\n") == text[around.first_line - 1 : around.last_line]
@@ -247,13 +243,7 @@ def test_updates_are_not_made_more_often_than_needed(changing: Callable[..., Ind
     changing(None).refresh(1.0)
 
 
-def test_names_that_are_not_utf_8_can_be_shown_and_read(served: IndexTools, folder: Path) -> None:
-    (name,) = served.list("odd*").files
-    assert name == f"{folder}/notes/{SHOWN}"
-    assert texts(served.read(path=name)) == ["The gate has a code."]
-
-
-def test_files_are_listed_by_pattern(served: IndexTools, folder: Path) -> None:
+def test_files_are_listed_by_pattern_and_may_have_names_that_are_not_utf_8(served: IndexTools, folder: Path) -> None:
     notes = folder / "notes"
     assert served.list("*.md").files == [str(notes / "refunds.md")]
     inside = [str(notes / name) for name in sorted(NOTES) if name.startswith("house/")]
@@ -263,68 +253,65 @@ def test_files_are_listed_by_pattern(served: IndexTools, folder: Path) -> None:
     assert (len(cut.files), cut.total) == (2, len(NOTES))
     assert str(cut).endswith("\n2 of 5 files")
     assert served.list("[").total == 0
+    (name,) = served.list("odd*").files
+    assert name == f"{folder}/notes/{SHOWN}"
+    assert texts(served.read(path=name)) == ["The gate has a code."]
 
 
-@together(
-    ("tool", "arguments", "told"),
-    [
-        ("search", {"query": "x", "top_k": 0}, "`top_k` is 0, expected"),
-        ("search", {"query": "x", "top_k": 10**9}, "`top_k` is 1000000000, expected"),
-        ("search", {"query": "x", "top_k": -(10**5000)}, "expected"),
-        ("search", {"query": "x", "top_k": "many"}, "many"),
-        ("search", {"query": "x", "top_k": None}, "valid integer"),
-        ("search", {"query": "x", "mode": "x"}, "'hybrid', 'vectors' or 'words'"),
-        ("search", {"query": "x", "where": ["garbage"]}, "`where` is 'garbage', expected"),
-        ("search", {"query": "x", "where": "path=*"}, "where"),
-        ("search", {"query": "x", "where": ["a=b"] * 101}, "expected at most 100"),
-        ("search", {"query": "x", "where": [7]}, "valid string"),
-        ("search", {"query": "x", "paths": ["a"] * 10**5}, "expected at most 100"),
-        ("search", {"query": "x" * 10**6}, "a length of 1,000,000, expected at most 10,000"),
-        ("search", {"query": "half \ud800"}, "`query` has half of a surrogate pair"),
-        ("search", {"query": "half \ud800", "mode": "words"}, "`query` has half of a surrogate pair"),
-        ("search", {"query": "x", "where": ["path=*", "lang=\udfff"]}, "`where` has half of a surrogate pair"),
-        ("search", {"query": "x", "where": ["a=" + "b" * 1000] * 11}, "a length of 11,022, expected at most 10,000"),
-        ("search", {"query": "x", "paths": ["\ud800"]}, "`paths` has half of a surrogate pair"),
-        ("search", {"query": " \n"}, "expected a text"),
-        ("search", {"query": "gate", "where": ["x>=1e999"]}, "no document has the field 'x', expected one of"),
-        ("search", {"query": ["x"]}, "valid string"),
-        ("search", {}, "query"),
-        ("read", {}, "`chunk` is None and `path` is None, expected a chunk or a path"),
-        ("read", {"chunk": 1, "path": "a"}, "expected a chunk or a path"),
-        ("read", {"chunk": -1}, "`chunk` is -1"),
-        ("read", {"chunk": 10**40}, "the index has no chunk with this number"),
-        ("read", {"chunk": 1, "around": 10**6}, "`around` is 1000000, expected"),
-        ("read", {"chunk": 1, "around": -1}, "`around` is -1, expected"),
-        ("read", {"path": "refunds.md", "line": 0}, "`line` is 0, expected"),
-        ("read", {"path": "refunds.md", "line": 2**70}, "`line` is "),
-        ("read", {"path": "\udcff"}, "`path` has half of a surrogate pair"),
-        ("list", {"glob": "*\ud83d"}, "`glob` has half of a surrogate pair"),
-        ("list", {"glob": "[" * 15_000}, "a length of 15,000, expected at most 10,000"),
-        ("list", {"limit": 0}, "`limit` is 0, expected"),
-        ("list", {"limit": 10**9}, "`limit` is 1000000000, expected"),
-        ("list", {"glob": 7}, "glob"),
-        ("nothing", {}, "nothing"),
+# What is said of arguments of each tool; a search has a query.
+WRONG: dict[str, list[tuple[dict[str, Any], str]]] = {
+    "search": [
+        ({"top_k": 0}, "`top_k` is 0, expected"), ({"top_k": 10**9}, "`top_k` is 1000000000, expected"),
+        ({"top_k": -(10**5000)}, "expected"), ({"top_k": "many"}, "many"), ({"top_k": None}, "valid integer"),
+        ({"mode": "x"}, "'hybrid', 'vectors' or 'words'"), ({"where": ["garbage"]}, "`where` is 'garbage', expected"),
+        ({"where": "path=*"}, "where"), ({"where": ["a=b"] * 101}, "expected at most 100"),
+        ({"where": [7]}, "valid string"), ({"paths": ["a"] * 10**5}, "expected at most 100"),
+        ({"query": "x" * 10**6}, "a length of 1,000,000, expected at most 10,000"),
+        ({"query": "half \ud800"}, "`query` has half of a surrogate pair"),
+        ({"query": "half \ud800", "mode": "words"}, "`query` has half of a surrogate pair"),
+        ({"where": ["path=*", "lang=\udfff"]}, "`where` has half of a surrogate pair"),
+        ({"where": ["a=" + "b" * 1000] * 11}, "a length of 11,022, expected at most 10,000"),
+        ({"paths": ["\ud800"]}, "`paths` has half of a surrogate pair"), ({"query": " \n"}, "expected a text"),
+        ({"where": ["x>=1e999"]}, "no document has the field 'x', expected one of"), ({"query": ["x"]}, "valid string"),
     ],
-)  # fmt: skip
-def test_bad_arguments_are_errors_of_the_tool(
-    served: IndexTools, tool: str, arguments: dict[str, Any], told: str
-) -> None:
-    failed, text, value = ask(served, tool, arguments)
-    assert failed and told in text and len(text) < 1000 and value is None
+    "read": [
+        ({}, "`chunk` is None and `path` is None, expected a chunk or a path"),
+        ({"chunk": 1, "path": "a"}, "expected a chunk or a path"), ({"chunk": -1}, "`chunk` is -1"),
+        ({"chunk": 10**40}, "the index has no chunk with this number"),
+        ({"chunk": 1, "around": 10**6}, "`around` is 1000000, expected"),
+        ({"chunk": 1, "around": -1}, "`around` is -1, expected"),
+        ({"path": "refunds.md", "line": 0}, "`line` is 0, expected"),
+        ({"path": "refunds.md", "line": 2**70}, "`line` is "),
+        ({"path": "\udcff"}, "`path` has half of a surrogate pair"),
+    ],
+    "list": [
+        ({"glob": "*\ud83d"}, "`glob` has half of a surrogate pair"),
+        ({"glob": "[" * 15_000}, "a length of 15,000, expected at most 10,000"),
+        ({"limit": 0}, "`limit` is 0, expected"), ({"limit": 10**9}, "`limit` is 1000000000, expected"),
+        ({"glob": 7}, "glob"),
+    ],
+}  # fmt: skip
+
+
+@together("tool", WRONG)
+def test_bad_arguments_are_errors_of_the_tool(served: IndexTools, tool: str) -> None:
+    for given, told in WRONG[tool]:
+        failed, text, value = ask(served, tool, {"query": "x"} | given if tool == "search" else given)
+        assert failed and told in text and len(text) < 1000 and value is None, (given, text)
+    for name, said in (("search", "query"), ("nothing", "nothing")):
+        assert said in ask(served, name, {})[1]
 
 
 @together(
     "arguments",
     [
-        {"query": 'NEAR(" - * ^ col:x) OR'},
-        {"query": "\0\x1b[31m"},
-        {"query": "x" * 10_000},
+        {"query": 'NEAR(" - * ^ col:x) OR'}, {"query": "\0\x1b[31m"}, {"query": "x" * 10_000},
         {"query": "'; DROP TABLE chunks; --"},
         {"query": "gate", "where": ["path=['"] + ["path!=\0"] * 99},
         {"query": "gate", "where": ["path=" + "*a" * 2000, "title>=1e999"]},
         {"query": "gate", "paths": ["house\0", "x" * 10**5] + ["house"] * 98},
     ],
-)
+)  # fmt: skip
 def test_odd_arguments_find_something_or_nothing(served: IndexTools, arguments: dict[str, Any]) -> None:
     failed, text, value = ask(served, "search", arguments)
     assert not failed and text and isinstance(value["passages"], list)
@@ -460,7 +447,6 @@ def test_the_end_of_input_a_signal_and_a_broken_pipe_end_it(tmp_path: Path) -> N
     assert [line["id"] for line in done.lines] == [1]
     for number in (signal.SIGINT, signal.SIGTERM):
         with start(notes, data) as running:
-            assert running.stdin is not None and running.stdout is not None and running.stderr is not None
             running.stdin.write(lines(INITIALIZE))
             running.stdin.flush()
             assert json.loads(running.stdout.readline())["result"]
@@ -468,7 +454,6 @@ def test_the_end_of_input_a_signal_and_a_broken_pipe_end_it(tmp_path: Path) -> N
             assert running.wait(TIMEOUT) == 128 + number
             assert b"Traceback" not in running.stderr.read()
     with start(notes, data) as running:
-        assert running.stdin is not None and running.stdout is not None and running.stderr is not None
         running.stdout.close()
         running.stdin.write(lines(INITIALIZE, {"method": "tools/list"}))
         running.stdin.close()
@@ -477,37 +462,22 @@ def test_the_end_of_input_a_signal_and_a_broken_pipe_end_it(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_what_is_not_a_message_does_not_end_it(tmp_path: Path) -> None:
-    with start(str(write_notes(tmp_path) / "notes"), str(tmp_path / "data")) as running:
-        assert running.stdin is not None and running.stdout is not None
-        running.stdin.write(b'garbage\n\xff\xfe\n[]\n{"\\ud800\n' + lines(INITIALIZE))
-        running.stdin.flush()
-        assert json.loads(running.stdout.readline())["result"]["serverInfo"]["name"] == "mlxbert"
-        running.stdin.close()
-        assert running.wait(TIMEOUT) == 0
-
-
-@pytest.mark.slow
 def test_every_text_with_half_of_a_surrogate_pair_gets_an_answer(tmp_path: Path) -> None:
     calls = [
-        ("search", {"query": "half \ud800"}),
-        ("search", {"query": "x", "where": ["lang=\udfff"]}),
-        ("search", {"query": "x", "paths": ["\udfff"]}),
-        ("search", {"query": "x", "mode": "\udfff"}),
-        ("read", {"path": "\ud83d\ud83d"}),
-        ("list", {"glob": "\udc80*"}),
-        ("nothing \ud800", {}),
+        ("search", {"query": "half \ud800"}), ("search", {"query": "x", "where": ["lang=\udfff"]}),
+        ("search", {"query": "x", "paths": ["\udfff"]}), ("search", {"query": "x", "mode": "\udfff"}),
+        ("read", {"path": "\ud83d\ud83d"}), ("list", {"glob": "\udc80*"}), ("nothing \ud800", {}),
         ("search", {"query": "the door \U0001f642 \\ud800"}),  # a pair, and a backslash before letters
-    ]
+    ]  # fmt: skip
     sent = [{"method": "tools/call", "params": {"name": name, "arguments": given}} for name, given in calls]
     with start(str(write_notes(tmp_path) / "notes"), str(tmp_path / "data")) as running:
-        assert running.stdin is not None and running.stdout is not None
-        running.stdin.write(lines(INITIALIZE, *sent, {"method": "\ud800"}))
+        garbage = b'garbage\n\xff\xfe\n[]\n{"\\ud800\n'  # is no message, and ends nothing
+        running.stdin.write(garbage + lines(INITIALIZE, *sent, {"method": "\ud800"}))
         running.stdin.flush()
         answers = {line["id"]: line for line in (json.loads(running.stdout.readline()) for _ in range(10))}
         running.stdin.close()
         assert running.wait(TIMEOUT) == 0
-    assert answers.keys() == {*range(1, 11)}
+    assert answers.keys() == {*range(1, 11)} and answers[1]["result"]["serverInfo"]["name"] == "mlxbert"
     for number in (2, 3, 4, 6, 7):
         result = answers[number]["result"]
         assert result["isError"] and "has half of a surrogate pair" in result["content"][0]["text"]
@@ -521,14 +491,14 @@ def test_an_index_that_cannot_be_opened_ends_it(tmp_path: Path) -> None:
     (tmp_path / "bad.db").write_bytes(b"no index" * 1000)
     with start("--index", str(tmp_path / "bad.db"), str(tmp_path / "data")) as running:
         assert running.wait(TIMEOUT) == 1  # though stdin is open
-        assert running.stderr is not None and b"error: " in running.stderr.read()
+        assert b"error: " in running.stderr.read()
 
 
-def start(*arguments: str) -> "subprocess.Popen[bytes]":
+def start(*arguments: str) -> Any:
     """A server with pipes; the last argument is the data folder."""
     pipes = {name: subprocess.PIPE for name in ("stdin", "stdout", "stderr")}
     return subprocess.Popen(
         command("mcp", *arguments[:-1]),
         env=environment(MLXBERT_DATA=arguments[-1]),
-        **pipes,  # type: ignore[call-overload]
+        **pipes,
     )
