@@ -102,21 +102,15 @@ def test_the_network_is_as_it_was(tiny: mlxbert.Model) -> None:
 @together(
     ("arguments", "error"),
     [
-        ({"text": "no mask"}, InputError),
-        ({"text": 3}, InputError),
-        ({"text": MASKED, "pair": 3}, InputError),
-        ({"text": MASKED, "task": "tag"}, MissingHeadError),
-        ({"text": MASKED, "task": "nonsense"}, ArgumentError),
-        ({"text": MASKED, "task": "similarity"}, ArgumentError),
-        ({"text": MASKED, "method": "guess"}, ArgumentError),
-        ({"text": MASKED, "steps": 1}, ArgumentError),
-        ({"text": MASKED, "target": "two words"}, ArgumentError),
-        ({"text": MASKED, "target": "\u2603"}, ArgumentError),
-        ({"text": MASKED, "at": "Tokyo"}, ArgumentError),
+        ({"text": "no mask"}, InputError), ({"text": 3}, InputError), ({"text": MASKED, "pair": 3}, InputError),
+        ({"text": MASKED, "task": "tag"}, MissingHeadError), ({"text": MASKED, "task": "nonsense"}, ArgumentError),
+        ({"text": MASKED, "task": "similarity"}, ArgumentError), ({"text": MASKED, "method": "guess"}, ArgumentError),
+        ({"text": MASKED, "steps": 1}, ArgumentError), ({"text": MASKED, "target": "two words"}, ArgumentError),
+        ({"text": MASKED, "target": "\u2603"}, ArgumentError), ({"text": MASKED, "at": "Tokyo"}, ArgumentError),
         ({"text": MASKED, "pair": PAIR, "task": "fill-mask"}, ArgumentError),
         ({"text": TEXT, "pair": PAIR, "target": "money"}, ArgumentError),
     ],
-)
+)  # fmt: skip
 def test_bad_arguments_are_refused(tiny: mlxbert.Model, arguments: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
         mlxbert.explain(tiny, **arguments)

@@ -79,23 +79,14 @@ def test_a_long_text_loses_no_place_and_a_mask_of_its_own_changes_nothing(model:
 @together(
     ("word", "texts", "options", "error"),
     [
-        ("zebra", LINES, {}, InputError),
-        ("ban", LINES, {}, InputError),
-        ("left bank", LINES, {}, InputError),
-        ("bank", [], {}, InputError),
-        ("bank", [""], {}, InputError),
-        ("bank", [5], {}, InputError),
-        ("bank", [InputError("unreadable")], {}, InputError),
-        ("bank", LINES[0], {}, ArgumentError),
-        ("", LINES, {}, ArgumentError),
-        (5, LINES, {}, ArgumentError),
-        ("bank", LINES, {"senses": 0}, ArgumentError),
-        ("bank", LINES, {"senses": 9}, ArgumentError),
-        ("bank", LINES, {"senses": 1000}, ArgumentError),
-        ("bank", LINES, {"layer": 99}, ArgumentError),
-        ("bank", LINES, {"top_k": 0}, ArgumentError),
+        ("zebra", LINES, {}, InputError), ("ban", LINES, {}, InputError), ("left bank", LINES, {}, InputError),
+        ("bank", [], {}, InputError), ("bank", [""], {}, InputError), ("bank", [5], {}, InputError),
+        ("bank", [InputError("unreadable")], {}, InputError), ("bank", LINES[0], {}, ArgumentError),
+        ("", LINES, {}, ArgumentError), (5, LINES, {}, ArgumentError), ("bank", LINES, {"senses": 0}, ArgumentError),
+        ("bank", LINES, {"senses": 9}, ArgumentError), ("bank", LINES, {"senses": 1000}, ArgumentError),
+        ("bank", LINES, {"layer": 99}, ArgumentError), ("bank", LINES, {"top_k": 0}, ArgumentError),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_grouped_is_refused(
     model: mlxbert.Model, word: Any, texts: Any, options: dict[str, Any], error: type[Exception]
 ) -> None:

@@ -1,4 +1,4 @@
-"""The callables for `ray.data.Dataset.map_batches`, called without Ray."""
+"""The callables for `ray.data.Dataset.map_batches`, without Ray, and what `mlxbert ray` refuses before a job begins."""
 
 import itertools
 import threading
@@ -12,7 +12,11 @@ import mlxbert
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.labels.labels import Labels
 from mlxbert.scale import Classifier, Embedder, Reranker, Tagger
+from mlxbert.scale.callables import CALLABLES
+from mlxbert.scale.commands import COMMANDS
+from tests.helpers.cases import together
 from tests.helpers.classifiers import save_classifier
+from tests.helpers.program import call
 from tests.helpers.taggers import NER, save_tagger
 
 pa = pytest.importorskip("pyarrow")
@@ -33,9 +37,8 @@ def test_vectors_are_those_of_embed_and_other_columns_stay(tiny_folder: Path) ->
 
 def test_a_row_that_fails_has_its_error_and_the_others_their_results(tiny_folder: Path) -> None:
     broken = pa.array([b"cat", b"\xff", b"dog"]).view(pa.string())
-    table = Embedder(ref(tiny_folder), overflow="error")(
-        pa.table({"text": pa.chunked_array([broken, pa.array([None, "cat " * 99])])})
-    )
+    texts = pa.chunked_array([broken, pa.array([None, "cat " * 99])])
+    table = Embedder(ref(tiny_folder), overflow="error")(pa.table({"text": texts}))
     assert [bool(error) for error in table["error"].to_pylist()] == [False, True, False, True, True]
     assert "UTF-8" in table["error"][1].as_py() and "null" in table["error"][3].as_py()
     failed = np.isnan(np.array(table["embedding"].to_pylist())).all(axis=1)
@@ -81,9 +84,8 @@ def test_entities(tmp_path: Path) -> None:
     folder = save_tagger(tmp_path / "model", NER, {"paris": "B-LOC"})
     table = Tagger(ref(folder))(pa.table({"text": ["the cat in paris", None, "the cat"]}))
     entities = table["entities"].to_pylist()
-    assert [(entity["label"], entity["start"], entity["end"], entity["text"]) for entity in entities[0]] == [
-        ("LOC", 11, 16, "paris")
-    ]
+    found = [(entity["label"], entity["start"], entity["end"], entity["text"]) for entity in entities[0]]
+    assert found == [("LOC", 11, 16, "paris")]
     assert entities[1:] == [None, []] and table["error"].null_count == 2
 
 
@@ -97,13 +99,45 @@ def test_scores_of_a_cross_encoder(tmp_path: Path) -> None:
         Reranker(ref(folder), top_k=1)
 
 
-@pytest.mark.parametrize(("batch", "error"), [
+@together(("batch", "error"), [
     (pa.table({"texts": ["cat"]}), InputError), (pa.table({"text": [1, 2]}), InputError),
     (pa.table({"text": ["cat"], "error": ["mine"]}), ArgumentError),
     ({"text": np.array(["cat"]), "image": np.zeros((1, 2, 2))}, ArgumentError),
-], ids=range(4))  # fmt: skip
+])  # fmt: skip
 def test_a_batch_that_does_not_fit(tiny_folder: Path, batch: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         Embedder(ref(tiny_folder))(batch)
     with pytest.raises(ArgumentError, match="poling"):
         Embedder(ref(tiny_folder), poling="mean")
+
+
+BASE = ("embed", "--input", "in.parquet", "--output", "out")
+CLASSIFY = ("classify", *BASE[1:])
+
+
+@together(("arguments", "named"), [
+    (("embed", "--input", "in.parquet"), "--output"), (("embed", "--output", "out"), "--input"),
+    ((*BASE, "cat"), "cat"), ((*BASE, "--part-rows", "0"), "--part-rows"),
+    ((*BASE, "--server", "http://127.0.0.1:9"), "--server"), ((*BASE, "--pair-column", "b"), "--pair-column"),
+    ((*CLASSIFY, "--text-column", "a", "--text-column", "b"), "--text-column"),
+    ((*CLASSIFY, "--labels", "a,b", "--pair-column", "b"), "--labels"), ((*CLASSIFY, "--multi"), "--multi"),
+])  # fmt: skip
+def test_wrong_options(arguments: tuple[str, ...], named: str) -> None:
+    call("ray", *arguments).fails(2, named)
+
+
+def test_each_command_has_a_callable() -> None:
+    assert COMMANDS.keys() == CALLABLES.keys()
+
+
+def test_without_ray_the_hint_is_the_command_that_installs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    outcome = call("ray", "embed", "--input", str(tmp_path), "--output", str(tmp_path / "out"))
+    outcome.fails(1, "not installed")
+    assert " install " in outcome.err and "ray[data]" in outcome.err
+
+
+def test_an_existing_file_is_no_folder(tmp_path: Path) -> None:
+    (file := tmp_path / "file").write_text("precious")
+    call("ray", "embed", "--input", "in.parquet", "--output", str(file)).fails(2, "a folder")
+    assert file.read_text() == "precious"

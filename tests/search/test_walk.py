@@ -137,17 +137,13 @@ def test_names_are_compared_in_one_unicode_form_if_the_repository_says_so(tmp_pa
 @together(
     ("text", "ignore_case"),
     [
-        ("[core]\n\tignorecase = true\n", True),
-        ('[ Core ] ; a comment\n IgnoreCase="yes" # and another\n', True),
-        ("[core] ignorecase ; on without a value", True),
-        ("[core]\nignorecase=1#", True),
-        ("[core]\nignorecase=true\nignorecase=0", False),
-        ("[core]\nignorecase = # nothing", False),
-        ("[core]\n# ignorecase = true\n; ignorecase", False),
-        ('[core "other"]\nignorecase = true', False),
+        ("[core]\n\tignorecase = true\n", True), ('[ Core ] ; a comment\n IgnoreCase="yes" # and another\n', True),
+        ("[core] ignorecase ; on without a value", True), ("[core]\nignorecase=1#", True),
+        ("[core]\nignorecase=true\nignorecase=0", False), ("[core]\nignorecase = # nothing", False),
+        ("[core]\n# ignorecase = true\n; ignorecase", False), ('[core "other"]\nignorecase = true', False),
         ('[core]\n[remote "a]b"]\nignorecase = true', False),
     ],
-)
+)  # fmt: skip
 def test_the_configuration_of_a_repository_is_read_as_git_reads_it(
     tmp_path: Path, text: str, ignore_case: bool
 ) -> None:

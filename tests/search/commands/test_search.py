@@ -1,5 +1,7 @@
-"""The command line of search: indexes that are found, made and kept up to date, and passages as they are shown."""
+"""The command line of search: indexes found, made and kept up to date, passages as they are shown, and its screen."""
 
+import contextlib
+import io
 import itertools
 import json
 import os
@@ -9,29 +11,43 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
+from prompt_toolkit.data_structures import Size
+from prompt_toolkit.input import PipeInput, create_pipe_input
+from prompt_toolkit.output import DummyOutput
+from prompt_toolkit.output.vt100 import Vt100_Output
+from rich.cells import cell_len
 
 from mlxbert.cli.shared_options import OutputOptions
 from mlxbert.cli.views import console
-from mlxbert.errors import MlxbertError
+from mlxbert.errors import InputError, MlxbertError
+from mlxbert.other_libraries import install_command
 from mlxbert.search import views
-from mlxbert.search.commands import index_updates
+from mlxbert.search.commands import index_updates, interactive_search as module
 from mlxbert.search.commands.index_updates import update_index
-from mlxbert.search.index import open_index
+from mlxbert.search.commands.interactive_search import SearchScreen, SearchThread, editor_command, open_in_editor
+from mlxbert.search.commands.search import _passages
+from mlxbert.search.hit import Hit, SimilarPassage
+from mlxbert.search.index import Index, open_index
 from mlxbert.search.index_writer import IndexWriter
 from mlxbert.search.schema import locked
+from mlxbert.search.views import HitList
 from tests.cli.test_terminal import plain
 from tests.helpers.answering import save_answering
 from tests.helpers.cases import together
 from tests.helpers.program import TERMINALS, Outcome, Terminal, call, command, environment, terminal, tiny_model
 from tests.helpers.screen import Screen
 from tests.helpers.token_folders import bge_m3
+from tests.whole.test_help import completed
+from tests.whole.test_narrow import _shown
 
 pytestmark = pytest.mark.usefixtures("models_once")
 Run = Callable[..., Outcome]
@@ -150,19 +166,16 @@ def test_files_that_cannot_be_read_are_named_once_when_nothing_is_close(
 @together(
     ("typed", "hint"),
     [
-        ("dedupe files", "mlxbert index files"),
-        ("cluster --input files", "--index files"),
-        ("map files --output m.html", "--index files"),
-        ("similarity cat --input files", "mlxbert search QUERY files"),
+        ("dedupe files", "mlxbert index files"), ("cluster --input files", "--index files"),
+        ("map files --output m.html", "--index files"), ("similarity cat --input files", "mlxbert search QUERY files"),
         ("tokenize files", "mlxbert search QUERY files"),
         ("answer who? --index files", "mlxbert search QUERY files --answer MODEL"),
         ("search the cat sat files", "mlxbert search 'the cat sat' files"),
-        ("search the cat", "mlxbert search 'the cat'"),
-        ("search cat --index files", "`mlxbert search QUERY files`"),
+        ("search the cat", "mlxbert search 'the cat'"), ("search cat --index files", "`mlxbert search QUERY files`"),
         ("mcp --index files", "among the paths"),
         ("answer who? --context-file files", "`mlxbert search QUERY files` searches"),
     ],
-)
+)  # fmt: skip
 def test_who_has_a_folder_is_told_what_to_type(
     run: Run, files: Path, monkeypatch: pytest.MonkeyPatch, typed: str, hint: str
 ) -> None:
@@ -285,7 +298,9 @@ def answering(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(save_answering(tmp_path_factory.mktemp("answering"), no_answer_threshold=1.0))
 
 
-def test_the_answer_comes_first_with_its_place(run: Run, files: Path, answering: str) -> None:
+def test_an_answer_comes_first_with_its_place_and_without_one_that_nothing_is_close_is_said(
+    run: Run, files: Path, answering: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answer, *hits = run("search", "dog sat", files, "--answer", answering).lines
     assert [*answer] == ["query", "answer", "score", "rank", "path", "place", "line", "page", "start", "end", "chunk"]
     hit = hits[answer["rank"] - 1]
@@ -293,6 +308,13 @@ def test_the_answer_comes_first_with_its_place(run: Run, files: Path, answering:
     assert (hit["path"], hit["chunk"], hit["place"]) == (answer["path"], answer["chunk"], answer["place"])
     (nothing,) = run("search", "w40", files, "--mode", "words", "--answer", answering).lines
     assert (nothing["answer"], nothing["score"]) == (None, 0)
+    monkeypatch.setattr("mlxbert.search.rank_fusion._OFFSET", -100.0)
+    alone = run("search", "dog sat", files)
+    assert "nothing close" in alone.err and not any(line["is_close"] for line in alone.lines)
+    answer, *hits = run("search", "dog sat", files, "--answer", answering).lines
+    assert answer["answer"] and not any(hit["is_close"] for hit in hits)
+    assert "nothing close" not in run("search", "dog sat", files, "--answer", answering).err
+    assert "nothing close" not in run("search", "dog sat", files, "--mode", "vectors").err
 
 
 def test_that_there_is_no_answer_is_said(
@@ -303,18 +325,6 @@ def test_that_there_is_no_answer_is_said(
     assert answer["answer"] is None and answer["rank"] is None and answer["score"] > 0 and hits
     _, shown = terminal("search", "dog sat", str(files), "--answer", never, **variables)
     assert "no answer" in plain(shown)[0] and f"in {len(hits)} passages" in plain(shown)[0]
-
-
-def test_nothing_close_is_said_but_not_beside_an_answer(
-    run: Run, files: Path, answering: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mlxbert.search.rank_fusion._OFFSET", -100.0)
-    alone = run("search", "dog sat", files)
-    assert "nothing close" in alone.err and not any(line["is_close"] for line in alone.lines)
-    answer, *hits = run("search", "dog sat", files, "--answer", answering).lines
-    assert answer["answer"] and not any(hit["is_close"] for hit in hits)
-    assert "nothing close" not in run("search", "dog sat", files, "--answer", answering).err
-    assert "nothing close" not in run("search", "dog sat", files, "--mode", "vectors").err
 
 
 @pytest.mark.parametrize("columns", ["50", "120"])
@@ -389,15 +399,6 @@ def test_problems_are_noted_after_an_update_that_changed_something(run: Run, los
     assert clean.err.count("\n") == 1 and "pooling is assumed" in clean.err and clean.lines[0]["problems"] == []
     none = run("indexes", "show", lossy.parent / "clean.db", "--problems")
     assert none.lines == [] and "no problems" in none.err
-
-
-def test_a_problem_of_a_file_with_any_name_is_shown(run: Run, files: Path, variables: dict[str, str]) -> None:
-    (files / "x\x1b[5A\udcff.txt").write_text("")
-    run("index", files)
-    (line,) = [line for line in run("indexes", "show", files, "--problems").lines if line["path"].endswith(".txt")]
-    assert line["path"] == f"{files}/x\x1b[5A\udcff.txt"
-    _, shown = terminal("indexes", "show", str(files), "--problems", **variables)
-    assert "x␛[5A" in shown and "\x1b[5A" not in shown
 
 
 def test_indexes_are_listed_shown_moved_and_removed(run: Run, files: Path, variables: dict[str, str]) -> None:
@@ -486,20 +487,19 @@ def test_an_index_of_several_paths_is_removed_by_all_their_names(
         assert not Path(made["index"]).exists()
 
 
-def test_a_column_that_was_guessed_is_named_once(run: Run, files: Path) -> None:
-    (files / "c" / "f.csv").write_text("id,remark\n1,w7 w8\n")
-    assert run("search", "w7", files).err.count("remark") == 1
-    assert "remark" not in run("search", "w7", files).err
+def test_what_is_wrong_with_a_table_is_said_once(run: Run, files: Path) -> None:
+    (files / "c" / "f.csv").write_text("id,remark\n1,w7 w8\n")  # its column is guessed
+    assert [run("search", "w7", files / "c").err.count("remark") for _ in range(2)] == [1, 0]
     own = run("index", files / "c" / "f.csv", "--index", files / "x.db", "--text-column", "remark")
     assert own.status == 0 and "remark" not in own.err and "text" not in own.err
-
-
-@pytest.mark.parametrize(("column", "said"), [((), "hint: --text-column"), (("--text-column", "no"), "columns: a, b")])
-def test_a_table_without_its_column_is_named_once(run: Run, files: Path, column: tuple[str, ...], said: str) -> None:
     (files / "n.csv").write_text("a,b\n1,2\n")
-    outcome = run("search", "w7", files / "n.csv", *column)
-    outcome.fails(1, said)
-    assert outcome.err.partition("error: ")[2].count("n.csv") == 1
+    for column, said in (((), "hint: --text-column"), (("--text-column", "no"), "columns: a, b")):
+        outcome = run("search", "w7", files / "n.csv", *column)
+        outcome.fails(1, said)
+        assert outcome.err.partition("error: ")[2].count("n.csv") == 1
+    (files / "d.csv").write_text(",\nw7,w8\n")
+    for _ in range(2):
+        run("index", files / "d.csv").fails(1, "d.csv: ", "no column has a name")
 
 
 def test_an_index_is_made_anew_with_another_model(run: Run, files: Path) -> None:
@@ -513,23 +513,13 @@ def test_an_index_is_made_anew_with_another_model(run: Run, files: Path) -> None
     assert (shown["index"], shown["model"], shown["files"]) == (made["index"], str(other), 1)
 
 
-def test_what_is_wrong_with_the_only_file_is_said(run: Run, files: Path) -> None:
-    (files / "c" / "f.csv").write_text(",\nw7,w8\n")
-    for _ in range(2):
-        run("index", files / "c" / "f.csv").fails(1, "f.csv: ", "no column has a name")
-
-
-def test_a_damaged_index_is_listed_with_its_problem_and_can_be_removed(run: Run, files: Path) -> None:
-    file = Path(run("index", files).lines[0]["index"])
+def test_a_damaged_index_is_listed_and_can_be_removed_but_no_other_database(run: Run, files: Path) -> None:
+    file, other = Path(run("index", files).lines[0]["index"]), files / "bookmarks.db"
     file.write_bytes(b"SQLite format 3\0" + bytes(5000))
     outcome = run("indexes", "list")
     assert "problem" in outcome.lines[0]["indexes"][0] and str(file) in outcome.err
     run("search", "w7", files).fails(1, str(file))
     assert run("indexes", "remove", file, "--yes").status == 0 and not file.exists()
-
-
-def test_a_database_of_another_program_is_not_removed(run: Run, tmp_path: Path) -> None:
-    other = tmp_path / "bookmarks.db"
     sqlite3.connect(other).executescript("CREATE TABLE a (b); PRAGMA user_version = 1").close()
     run("indexes", "remove", other, "--yes").fails(1, "is not an index")
     assert other.exists()
@@ -546,11 +536,16 @@ def test_a_terminal_shows_links_bars_and_the_words(show: Terminal, files: Path, 
     assert re.search(r"\x1b\[[\d;]*1[;\d]*m\x1b?\[?[\d;]*m?paris", shown)
 
 
-def test_a_name_does_not_steer_the_terminal(files: Path, variables: dict[str, str]) -> None:
+def test_a_name_does_not_steer_the_terminal(run: Run, files: Path, variables: dict[str, str]) -> None:
     (files / "x\x1b[5A\n.txt").write_text("paris \x1b[5A\u202e", encoding="utf-8")
+    (files / "y\x1b[5A\udcff.txt").write_text("")
     _, shown = terminal("search", "paris", str(files), on=("stdout", "stderr"), **variables, NO_COLOR="1")
     left = re.sub(r"\x1b\]8;.*?\x1b\\|\x1b\[[\d;]*m|\x1b\[\?25[hl]|\x1b\[1?[AG]?2?K?|\r", "", shown)
     assert "␛[5A␊.txt" in shown and "\u202e" not in shown and "\x1b[5A" not in left
+    (line,) = [line for line in run("indexes", "show", files, "--problems").lines if line["path"].endswith(".txt")]
+    assert line["path"] == f"{files}/y\x1b[5A\udcff.txt"
+    _, shown = terminal("indexes", "show", str(files), "--problems", **variables)
+    assert "y␛[5A" in shown and "\x1b[5A" not in shown
 
 
 @pytest.mark.slow
@@ -664,16 +659,13 @@ def test_watching_prints_a_line_for_each_change(
     ("query", "text", "found"),
     [
         ("how do refunds work", "A refund works. How?", ["refund", "works"]),
-        ("the API", "The api of therapy", ["api"]),
-        ("to be", "to be or not to be", ["to", "be", "to", "be"]),
-        ("退款", "我们的退款政策", ["退款"]),
-        ("申请退款流程", "退款流程; 申请", ["退款", "流程", "申请"]),
+        ("the API", "The api of therapy", ["api"]), ("to be", "to be or not to be", ["to", "be", "to", "be"]),
+        ("退款", "我们的退款政策", ["退款"]), ("申请退款流程", "退款流程; 申请", ["退款", "流程", "申请"]),
         ("Αθηνα cafe", "η ΑΘΉΝΑ; two cafés", ["ΑΘΉΝΑ", "cafés"]),
         ("refund office", "re\xadfunds, o\ufb03ce A\u0301 refund", ["re\xadfunds", "o\ufb03ce", "refund"]),
-        ("Newton", "Newton's laws", ["Newton"]),
-        ("?!", "what?!", []),
+        ("Newton", "Newton's laws", ["Newton"]), ("?!", "what?!", []),
     ],
-)
+)  # fmt: skip
 def test_words_of_a_query_are_found_in_their_forms(query: str, text: str, found: list[str]) -> None:
     words = views.QueryWords(query)
     assert [text[start:end] for start, end in words.spans(text)] == found
@@ -681,8 +673,6 @@ def test_words_of_a_query_are_found_in_their_forms(query: str, text: str, found:
 
 
 def test_folders_with_an_index_are_completed(run: Run, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.whole.test_help import completed
-
     run("index", files)
     monkeypatch.setenv("MLXBERT_DATA", str(files.parent / "data"))
     assert completed("indexes", "show", str(files)[:4]) == [str(files)]
@@ -711,9 +701,6 @@ def test_an_interrupt_keeps_what_is_done_and_says_so(
 
 
 def test_a_hybrid_score_is_a_bar_without_a_number_and_repeated_passages_are_counted() -> None:
-    from mlxbert.search.hit import SimilarPassage
-    from tests.whole.test_narrow import _shown
-
     same = tuple(SimilarPassage(f"/{name}.md", "", 7, None, 9, "x") for name in ("b", "c"))
     drawn = replace(_passage(is_close=True, duplicates=same), share=0.83)
     for duplicates in (False, True):
@@ -723,8 +710,6 @@ def test_a_hybrid_score_is_a_bar_without_a_number_and_repeated_passages_are_coun
 
 
 def test_words_that_count_as_other_forms_are_named() -> None:
-    from tests.whole.test_narrow import _shown
-
     drawn = _passage()
     drawn = replace(drawn, hit=replace(drawn.hit, query="lines texts"))
     for mode in ("hybrid", "vectors"):
@@ -733,8 +718,6 @@ def test_words_that_count_as_other_forms_are_named() -> None:
 
 
 def _passage(**given: Any) -> views.DrawnPassage:
-    from mlxbert.search.hit import Hit
-
     text = "\n".join(f"line {number} of the text." for number in range(40))
     known = {"path": "/a.md", "place": "", "start_line": 1, "end_line": 40, "page": None, "title": ""}
     hit = Hit("text", 1, 0.5, text=text, fields={}, **(known | given))  # type: ignore[arg-type]
@@ -743,8 +726,6 @@ def _passage(**given: Any) -> views.DrawnPassage:
 
 
 def test_the_front_matter_is_no_sentence_of_a_passage() -> None:
-    from mlxbert.search.commands.search import _passages
-
     front = "---\ntitle: text about x\ntags: [text]\n---\n"
     hit = replace(_passage().hit, text=f"{front}# Heading\n\nNothing here.\n\nThe text is here.")
     (shown,) = _passages(None, [hit], 0, None)  # type: ignore[arg-type]
@@ -755,9 +736,301 @@ def test_the_front_matter_is_no_sentence_of_a_passage() -> None:
 
 @pytest.mark.parametrize("width", ["50", "120"])
 def test_a_few_lines_around_the_sentence_are_shown(width: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.whole.test_narrow import _shown
-
     monkeypatch.setenv("COLUMNS", width)
     lines = _shown(views.draw(_passage(), views.QueryWords("text"), explain=None)).rstrip().split("\n")
     assert lines[0] == "1  /a.md:21" and len(lines) == 2 + views.LINES
     assert "line 20 of" in " ".join(map(str.strip, lines)) and max(map(len, map(str.rstrip, lines))) <= int(width)
+
+
+WIDTHS = (50, 120)
+ENTER, ESCAPE, INTERRUPT, UP, DOWN = "\r", "\x1b", "\x03", "\x1b[A", "\x1b[B"
+
+
+def hit(number: int, text: str = "the cat sat on the mat", path: str | None = None, title: str = "Pets") -> Hit:
+    path = f"/notes/{number}.md" if path is None else path
+    return Hit("cat", number, 1.0, path or None, "" if path else f"r{number}", 10, 12, None, title, text, {})
+
+
+HITS = [hit(number, f"Sentence {number} is not it.\nThe cat {number} sat.") for number in range(1, 9)]
+
+
+class FakeIndex:
+    """An index whose searches give the same hits."""
+
+    model = None
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def pipe() -> Iterator[PipeInput]:
+    with create_pipe_input() as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def _no_editor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("EDITOR", raising=False)
+
+
+Find = Callable[[Index, str], list[Hit]]
+
+
+def noting(queries: list[str]) -> Find:
+    """A search that notes its queries and always gives the same hits."""
+
+    def find(_: Index, query: str) -> list[Hit]:
+        queries.append(query)
+        return HITS
+
+    return find
+
+
+Step = tuple[Callable[[SearchScreen], bool], str]
+
+
+def show(
+    pipe: PipeInput, steps: list[Step], find: Find = lambda index, query: HITS, width: int = 80
+) -> tuple[Hit | None, SearchScreen, str]:
+    """Shows the screen, and types each text as soon as its condition holds; returns the result and what was drawn."""
+    drawn = io.StringIO()
+    output = Vt100_Output(drawn, lambda: Size(rows=12, columns=width), term="xterm-256color", enable_cpr=False)
+    thread = SearchThread(FakeIndex, find)  # type: ignore[arg-type]
+    screen = SearchScreen(thread, input=pipe, output=output, refresh_interval=0.02)
+    steps = [*steps]
+
+    def rendered(_: object) -> None:
+        if steps and steps[0][0](screen):
+            pipe.send_text(steps.pop(0)[1])
+
+    screen.app.after_render += rendered
+    hanging = threading.Timer(20, lambda: pipe.send_text(INTERRUPT))
+    hanging.start()
+    try:
+        return screen.run(), screen, drawn.getvalue()
+    finally:
+        hanging.cancel()
+        thread.close()
+        assert not steps
+
+
+def always(screen: SearchScreen) -> bool:
+    return True
+
+
+def has_hits(screen: SearchScreen) -> bool:
+    return bool(screen.list.hits)
+
+
+def selects(number: int) -> Callable[[SearchScreen], bool]:
+    return lambda screen: bool(screen.list.hits) and screen.list.selected == number
+
+
+def text_of(lines: list[Any]) -> list[str]:
+    return ["".join(text for _, text in line) for line in lines]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("height", [3, 10])
+def test_the_selected_hit_is_on_the_screen_with_more_of_its_passage(width: int, height: int) -> None:
+    listed = HitList()
+    listed.show("cat", [hit(number, "One more sentence. " * 20 + "The cat is here. " * 20) for number in range(1, 6)])
+    for number in [*range(5), *reversed(range(5))]:
+        lines = text_of(listed.lines(width, height))
+        assert len(lines) <= height and all(cell_len(line) <= width for line in lines[1:] if line[:1] != ">")
+        (place,) = (place for place, line in enumerate(lines) if line.startswith("> "))
+        assert lines[place] == f"> /notes/{listed.selected + 1}.md:10  Pets" and "cat" in "".join(lines[place:])
+        shown = next((end for end, line in enumerate(lines[place + 1 :]) if "/notes/" in line), None)
+        assert shown is None or shown > 1
+        listed.move(1 if number < 4 else -1)
+    listed.move(-100)
+    assert listed.selected == 0
+    listed.move(100)
+    assert listed.selected == 4
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_names_and_passages_do_not_steer_the_terminal(width: int) -> None:
+    listed = HitList()
+    odd = "\x1b[5A\u202e\n\r\x07\x9b"
+    long = "/a folder with a long name" * 9
+    listed.show(
+        "cat \x1b[5A", [hit(1, f"{odd} cat {odd}", f"{long}/x{odd}.md", f"T{odd}"), hit(2, "猫" * 200, "", "猫")]
+    )
+    lines = text_of(listed.lines(width, 40))
+    assert all(line.isprintable() for line in lines) and "␛[5A" in lines[0] and lines[0].startswith("> …")
+    assert any(line.startswith("  r2:10  猫") for line in lines)
+    assert cell_len(lines[0].split("  ")[0]) <= width
+    listed.show("cat", [hit(1, title="a long title " * 20)])
+    (head,) = [line for line in text_of(listed.lines(width, 9)) if line.startswith("> ")]
+    assert head.startswith("> /notes/1.md:10  a long title") and head.endswith("…") and cell_len(head) == width
+    assert HitList().lines(width, 5) == []
+
+
+def test_equal_texts_and_that_nothing_is_close_are_said() -> None:
+    listed = HitList()
+    duplicates = (SimilarPassage(None, "r1", None, None, 7, "cat"),) * 9
+    listed.show("cat", [replace(hit(1), is_close=True, duplicates=duplicates), replace(hit(2), is_close=False)])
+    assert text_of(listed.lines(80, 20))[0] == "> /notes/1.md:10  +9 duplicates  Pets"
+    assert listed.message == "2 passages"
+    listed.show("cat", [replace(hit(2), is_close=False)])
+    assert listed.message == "nothing close; the nearest"
+    listed.show("cat", [])
+    assert listed.message == "nothing was found"
+
+
+def test_it_searches_as_one_types_and_enter_gives_the_place(pipe: PipeInput) -> None:
+    queries, steps = list[str](), [(always, "cat"), (has_hits, DOWN + DOWN + UP), (selects(1), ENTER)]
+    result, screen, drawn = show(pipe, steps, noting(queries))
+    assert result is HITS[1] and queries == ["cat"]  # not once for each letter
+    assert screen.list.line_of(HITS[1]) == 11 and "8 passages" in drawn
+
+
+@pytest.mark.parametrize("key", [ESCAPE, INTERRUPT, INTERRUPT + ENTER + INTERRUPT])
+def test_keys_leave(pipe: PipeInput, key: str) -> None:
+    assert show(pipe, [(always, ENTER + "cat"), (has_hits, key)])[0] is None
+
+
+def test_the_end_of_the_input_leaves(pipe: PipeInput) -> None:
+    thread = SearchThread(FakeIndex, lambda index, query: HITS)  # type: ignore[arg-type]
+    screen = SearchScreen(thread, input=pipe, output=DummyOutput())
+    pipe.close()
+    assert screen.run() is None
+    thread.close()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_screen_fits(pipe: PipeInput, width: int) -> None:
+    odd = [hit(1, "the cat \x1b[5A", "/a\x1b[5A.md"), *HITS]
+    _, _, drawn = show(pipe, [(always, "cat"), (has_hits, ESCAPE)], lambda index, query: odd, width)
+    assert "\x1b[5A" not in drawn and "␛[5A.md" in drawn
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()>=][A-Z0-9]?", "", drawn)
+    assert "search: " in plain and "Esc leaves" in plain and "9 passages" in plain
+
+
+@pytest.mark.parametrize("width", [10, 30])
+def test_the_way_out_is_always_said(pipe: PipeInput, width: int) -> None:
+    far = [replace(one, is_close=False) for one in HITS]
+    _, screen, _ = show(pipe, [(always, "cat"), (has_hits, ESCAPE)], lambda index, query: far, width)
+    status = screen._status()[0][1]
+    assert "Esc" in status and cell_len(status) <= width
+
+
+def test_what_is_pasted_is_one_line(pipe: PipeInput) -> None:
+    queries, pasted = list[str](), "\x1b[200~first\r\nsecond\tline\n\x1b[201~"
+    show(pipe, [(always, pasted), (has_hits, ESCAPE)], noting(queries))
+    assert queries == ["first second line"]
+
+
+def test_typing_does_not_wait_for_a_search(pipe: PipeInput) -> None:
+    typed, queries = threading.Event(), list[str]()
+
+    def find(_: Index, query: str) -> list[Hit]:
+        queries.append(query)
+        assert query != "c" or typed.wait(10)
+        return HITS if query == "cats" else []
+
+    def took(text: str) -> Callable[[SearchScreen], bool]:
+        return lambda screen: screen._buffer.text == text and bool(queries)
+
+    def finish(screen: SearchScreen) -> bool:
+        if screen._buffer.text == "cats":
+            typed.set()
+        return has_hits(screen)
+
+    result, *_ = show(pipe, [(always, "c"), (took("c"), "at"), (took("cat"), "s"), (finish, ENTER)], find)
+    assert result is HITS[0] and queries[0] == "c" and queries[-1] == "cats"
+
+
+def test_what_is_wrong_with_a_search_is_shown(pipe: PipeInput) -> None:
+    def find(_: Index, query: str) -> list[Hit]:
+        raise InputError(f"no {query}")
+
+    _, screen, drawn = show(pipe, [(always, "cat"), (lambda screen: "no " in screen.list.message, ESCAPE)], find)
+    assert screen.list.message == "no cat" and "no cat" in drawn
+
+
+def test_enter_opens_the_editor_and_comes_back(pipe: PipeInput, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[tuple[str, str, int | None]] = []
+    monkeypatch.setenv("EDITOR", "vim -R")
+
+    def open_fake(*given: Any) -> str:
+        opened.append(given)
+        return "done"
+
+    monkeypatch.setattr(module, "open_in_editor", open_fake)
+    result, screen, _ = show(pipe, [(always, "cat"), (has_hits, ENTER), (lambda _: bool(opened), ESCAPE)])
+    assert result is None and opened == [("vim -R", "/notes/1.md", 11)] and screen.list.hits
+
+
+@together(
+    ("editor", "line", "expected"),
+    [
+        ("vim", 7, ["vim", "+7", "/a b.md"]), ("/usr/bin/nvim -R", 7, ["/usr/bin/nvim", "-R", "+7", "/a b.md"]),
+        ("emacs -nw", 7, ["emacs", "-nw", "+7", "/a b.md"]), ("nano", None, ["nano", "/a b.md"]),
+        ("code --wait", 7, ["code", "--wait", "--goto", "/a b.md:7"]), ("code", None, ["code", "/a b.md"]),
+        ("'my editor'", 7, ["my editor", "/a b.md"]),
+    ],
+)  # fmt: skip
+def test_editors_get_the_line_in_their_way(editor: str, line: int | None, expected: list[str]) -> None:
+    assert editor_command(editor, "/a b.md", line) == expected
+
+
+def test_what_keeps_an_editor_from_opening_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "a.md"
+    file.write_text("x")
+    assert "gone" in open_in_editor("vim", str(tmp_path / "none"), 1)
+    assert "quotation" in open_in_editor("vim '", str(file), 1)
+    for status, said in ((0, ""), (3, "vim ended with status 3")):
+        monkeypatch.setattr(subprocess, "run", mock.Mock(return_value=subprocess.CompletedProcess("vim", status)))
+        assert open_in_editor("vim", str(file), 1) == said
+    missing = FileNotFoundError(2, "No such file or directory", "no-such")
+    monkeypatch.setattr(subprocess, "run", mock.Mock(side_effect=missing))
+    assert open_in_editor("no-such -R", str(file), 1).startswith("EDITOR is 'no-such -R', ")
+
+
+def test_without_a_query_only_a_terminal_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    everywhere = ("stdin", "stdout", "stderr")
+    call("search").fails(2, "QUERY is missing", "for example: mlxbert search ")
+    call("search", "", str(tmp_path)).fails(2, "QUERY is missing")
+    assert "QUERY is missing" in terminal("search", "--json", on=everywhere)[1]
+    assert "--answer works only with a query" in terminal("search", "--answer", "x", on=everywhere)[1]
+    monkeypatch.setitem(sys.modules, "prompt_toolkit", None)
+    _, shown = terminal("search", on=everywhere)
+    assert "prompt_toolkit is not installed" in shown and install_command("interactive") in shown
+
+
+@pytest.mark.slow
+def test_a_real_terminal_shows_and_opens_what_is_found(tmp_path: Path, small: str) -> None:
+    (tmp_path / "notes").mkdir()
+    for name, text in (("a.md", "the cat sat\n"), ("b.md", "w1 w2\n\nparis w3\n")):
+        (tmp_path / "notes" / name).write_text(text)
+    opened = tmp_path / "opened"
+    editor = tmp_path / "vim"
+    editor.write_text(f'#!/bin/sh\necho "$@" > {opened}\n')
+    editor.chmod(0o755)
+    variables = {"MLXBERT_DATA": str(tmp_path / "data"), "MLXBERT_MODEL": small, "TERM": "xterm", "EDITOR": str(editor)}
+    with Screen() as screen:
+        running = subprocess.Popen(
+            command("search", "", str(tmp_path / "notes")), env=environment(**variables), stdin=screen.inner,
+            stdout=screen.inner, stderr=screen.inner,
+        )  # fmt: skip
+        try:
+            screen.wait_for(b"search:")
+            screen.type(b"paris")
+            screen.wait_for(b"b.md:")  # the number of the line may be drawn apart
+            screen.type(b"\r")
+            while not opened.exists() or not opened.read_text().endswith("\n"):
+                assert running.poll() is None
+                time.sleep(0.01)
+            assert opened.read_text() == f"+3 {tmp_path}/notes/b.md\n"
+            for _ in range(6):  # a key is lost while the terminal is handed back by the editor
+                screen.type(b"\x03")
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    assert running.wait(10) == 0
+                    break
+            assert running.poll() == 0
+        finally:
+            running.kill()
+        assert b"Traceback" not in screen.shown()
