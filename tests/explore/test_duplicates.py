@@ -1,4 +1,4 @@
-"""Which texts repeat others: every text is kept, or in exactly one group."""
+"""Which texts repeat others: each is kept or in one group. Neighbours of vectors are those of loops over all pairs."""
 
 from collections import Counter
 from typing import Any
@@ -9,6 +9,8 @@ from hypothesis import given, strategies as st
 
 import mlxbert
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.explore import near_vectors
+from mlxbert.explore.near_vectors import find_leaders, nearest_of_each, similar_pairs, spherical_kmeans
 from tests.helpers.cases import together
 
 TEXTS = ["It rains.", "it \n RAINS.", "Snow is cold, and white.", "Rain falls.", "Snow is cold and white!"]
@@ -82,12 +84,6 @@ def test_truncated_texts_are_counted(builtin: mlxbert.Model, caplog: Any) -> Non
     assert "2 of 3 texts are longer than 256 tokens" in caplog.text
 
 
-@pytest.mark.parametrize("more", [{"threshold": 0.5}, {"all_pairs": True}])
-def test_options_that_change_nothing_are_refused(more: dict[str, Any]) -> None:
-    with pytest.raises(ArgumentError, match="cannot be combined"):
-        mlxbert.dedupe(None, TEXTS, exact=True, **more)
-
-
 SPACED = st.text("ab \n", max_size=4)
 
 
@@ -116,21 +112,18 @@ def test_the_model_finds_duplicates_by_meaning(builtin: mlxbert.Model) -> None:
     assert (similar.kept, similar.duplicates) == (2, (4,)) and 0.9 <= similar.scores[0] < 1
     assert duplicates.kept == [0, 2, 3]
     vectors = mlxbert.embed(builtin, TEXTS)
-    assert mlxbert.dedupe(None, TEXTS, vectors=3 * vectors).kept == duplicates.kept  # of any length
-    assert builtin.dedupe(TEXTS).kept == duplicates.kept
-
-
-def test_equal_texts_are_embedded_once(builtin: mlxbert.Model) -> None:
+    for length in (3.0, 1e25, 1e-25):
+        assert mlxbert.dedupe(None, TEXTS, vectors=length * vectors.astype(np.float64)).kept == duplicates.kept
     done = list[tuple[int, int]]()
-    mlxbert.dedupe(builtin, TEXTS, on_progress=lambda *counts: done.append(counts))
-    assert done[-1] == (4, 4)
+    assert builtin.dedupe(TEXTS, on_progress=lambda *counts: done.append(counts)).kept == duplicates.kept
+    assert done[-1] == (4, 4)  # equal texts are embedded once
 
 
-@pytest.mark.parametrize("texts", [[], ["one text"]])
-def test_too_few_texts_for_duplicates(texts: list[str]) -> None:
-    duplicates = mlxbert.dedupe(None, texts, vectors=np.ones((len(texts), 2)))
-    assert duplicates.groups == () and duplicates.kept == [*range(len(texts))]
-    assert mlxbert.paraphrase_mining(None, texts, vectors=np.ones((len(texts), 2))) == []
+def test_too_few_texts_for_duplicates() -> None:
+    for texts in ([], ["one text"]):
+        duplicates = mlxbert.dedupe(None, texts, vectors=np.ones((len(texts), 2)))
+        assert duplicates.groups == () and duplicates.kept == [*range(len(texts))]
+        assert mlxbert.paraphrase_mining(None, texts, vectors=np.ones((len(texts), 2))) == []
 
 
 def test_pairs_by_meaning(builtin: mlxbert.Model) -> None:
@@ -141,31 +134,123 @@ def test_pairs_by_meaning(builtin: mlxbert.Model) -> None:
         assert abs(pair.score - vectors[pair.first] @ vectors[pair.second]) < 1e-5
 
 
-@pytest.mark.parametrize("name", ["dedupe", "paraphrase_mining", "cluster", "project"])
+@together("name", ["dedupe", "paraphrase_mining", "cluster", "project"])
 def test_bad_arguments(name: str) -> None:
     function = getattr(mlxbert, name)
-    with pytest.raises(ArgumentError, match="model"):
-        function(None, ["a", "b"])
-    with pytest.raises(ArgumentError, match="shape"):
-        function(None, ["a", "b"], vectors=np.ones((3, 2)))
-    for ragged in ([[1, 2], [1]], ["a", "b"]):
-        with pytest.raises(ArgumentError, match="vectors"):
-            function(None, ["a", "b"], vectors=ragged)
-    for unusable in (np.nan, 1e300):
-        with pytest.raises(InputError, match="text 1"):
-            function(None, ["a", "b"], vectors=[[1, 1], [1, unusable]])
-    with pytest.raises(InputError, match="text 1"):
-        function(None, ["a", 5], vectors=np.ones((2, 2)))
-    with pytest.raises(ArgumentError, match="texts"):
-        function(None, "a text")
+    for wrong, error, said in (
+        ({}, ArgumentError, "model"), ({"vectors": np.ones((3, 2))}, ArgumentError, "shape"),
+        ({"vectors": [[1, 2], [1]]}, ArgumentError, "vectors"), ({"vectors": ["a", "b"]}, ArgumentError, "vectors"),
+        ({"vectors": [[1, 1], [1, np.nan]]}, InputError, "text 1"), ({"texts": "a text"}, ArgumentError, "texts"),
+        ({"vectors": [[1, 1], [1, 1e300]]}, InputError, "text 1"),
+        ({"texts": ["a", 5], "vectors": np.ones((2, 2))}, InputError, "text 1"),
+    ):  # fmt: skip
+        with pytest.raises(error, match=said):
+            function(None, **{"texts": ["a", "b"], **wrong})
 
 
-@pytest.mark.parametrize("options", [{"threshold": 2}, {"threshold": float("nan")}, {"prefer": "shortest"}])
-def test_bad_options(options: dict[str, Any]) -> None:
-    with pytest.raises(ArgumentError, match=next(iter(options))):
-        mlxbert.dedupe(None, ["a"], vectors=[[1.0]], **options)
+@together(
+    ("options", "said"),
+    [
+        ({"threshold": 2}, "threshold"), ({"threshold": float("nan")}, "threshold"), ({"prefer": "shortest"}, "prefer"),
+        ({"exact": True, "threshold": 0.5}, "cannot be combined"), ({"exact": True, "all_pairs": True}, "be combined"),
+    ],
+)  # fmt: skip
+def test_bad_options(options: dict[str, Any], said: str) -> None:
+    vectors = None if "exact" in options else [[1.0]]
+    with pytest.raises(ArgumentError, match=said):
+        mlxbert.dedupe(None, ["a"], vectors=vectors, **options)
 
 
-@pytest.mark.parametrize("scale", [1e25, 1e-25])
-def test_the_length_of_vectors_does_not_matter(scale: float) -> None:
-    assert mlxbert.dedupe(None, ["a", "b"], vectors=np.array([[1, 2], [1, 2]]) * scale).kept == [0]
+def vectors(count: int, width: int, seed: int = 0) -> Any:
+    """Random vectors of length 1."""
+    drawn = np.random.default_rng(seed).normal(size=(count, width)).astype(np.float32)
+    return drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+
+
+def all_scores(units: Any) -> Any:
+    """The products of all pairs, the largest first."""
+    return np.sort((units @ units.T)[np.triu_indices(len(units), 1)])[::-1]
+
+
+def slow_leaders(units: Any, threshold: float) -> list[int]:
+    """The leader of each vector, by a loop."""
+    leaders, found = list[int](), list[int]()
+    for number, vector in enumerate(units):
+        products = units[leaders] @ vector
+        if leaders and products.max() >= threshold:
+            found.append(leaders[int(products.argmax())])
+        else:
+            leaders.append(number)
+            found.append(number)
+    return found
+
+
+@pytest.mark.parametrize("block", [7, 1024])
+@pytest.mark.parametrize(("width", "threshold"), [(3, 0.9), (8, 0.8), (16, 0.3)])
+def test_leaders_are_those_of_a_loop(width: int, threshold: float, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(near_vectors, "_BLOCK", block)
+    units = vectors(300, width)
+    leaders, scores = find_leaders(units, threshold)
+    expected = slow_leaders(units, threshold)
+    assert leaders.tolist() == expected and len({*expected}) < 300
+    followers = leaders != np.arange(300)
+    assert np.allclose(scores[followers], (units * units[leaders]).sum(1)[followers], atol=1e-6)
+    assert (scores[~followers] == 1).all()
+
+
+def around(centres: Any, copies: int, noise: float) -> Any:
+    """Vectors of length 1 near other ones."""
+    many = np.repeat(centres, copies, 0) + noise * vectors(len(centres) * copies, centres.shape[1], 1)
+    return (many / np.linalg.norm(many, axis=1, keepdims=True)).astype(np.float32)
+
+
+def test_cells_find_what_all_pairs_find(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With small blocks, most comparisons go through the cells."""
+    for name, value in {"_FEW": 10, "_BLOCK": 32, "_WIDE": 64}.items():
+        monkeypatch.setattr(near_vectors, name, value)
+    assert not find_leaders(np.repeat(vectors(1, 5), 3000, 0), 1.0)[0].any()  # equal vectors have one leader
+    units = around(vectors(700, 24), 3, 0.15)[np.random.default_rng(2).permutation(2100)]
+    all_leaders, _ = find_leaders(units, 0.9, all_pairs=True)
+    leaders, scores = find_leaders(units, 0.9)
+    assert len({*all_leaders}) == 700
+    assert (leaders == all_leaders).mean() > 0.97
+    followers = leaders != np.arange(2100)
+    assert scores[followers].min() >= 0.9 - 1e-5 and (leaders[leaders] == leaders).all()
+
+
+@given(st.integers(1, 60), st.integers(0, 2000), st.floats(-1, 1), st.integers(0, 10**6))
+def test_pairs_are_the_most_similar_ones(count: int, most: int, least: float, seed: int) -> None:
+    units = vectors(count, 4, seed)
+    first, second, scores = similar_pairs(units, least, most + 1)
+    every = all_scores(units)
+    expected = every[every >= least - 1e-6][: most + 1]
+    assert np.allclose(scores, expected, atol=1e-6) and (first < second).all()
+    assert len({*zip(first.tolist(), second.tolist(), strict=True)}) == len(first)
+    assert np.allclose(scores, (units[first] * units[second]).sum(1), atol=1e-6)
+
+
+def test_pairs_of_many_blocks_keep_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(near_vectors, "_PAIRS", 9)
+    monkeypatch.setattr(near_vectors, "_TOGETHER", 26)
+    units = vectors(200, 6)
+    assert np.allclose(similar_pairs(units, 0.0, 50)[2], all_scores(units)[:50], atol=1e-6)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 9, 600])
+def test_the_nearest_of_each(count: int) -> None:
+    units = vectors(count, 6) if count else np.zeros((0, 6), np.float32)
+    near, scores = nearest_of_each(units, 3)
+    assert near.shape == scores.shape == (count, max(min(3, count - 1), 0))
+    products = units @ units.T
+    np.fill_diagonal(products, -np.inf)
+    assert np.array_equal(near, np.argsort(-products, axis=1, kind="stable")[:, : near.shape[1]])
+    assert np.allclose(scores, np.take_along_axis(products, near, 1), atol=1e-6)
+
+
+def test_centers_move_to_the_mean_direction_of_their_group() -> None:
+    angles = np.radians([0, 10, 20, 90, 100, 110])
+    vectors = np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
+    far = np.array([[0, -1]], np.float32)
+    centers = spherical_kmeans(vectors, np.concatenate([vectors[[0, 2]], far]), 10)
+    assert np.allclose(centers[:2], vectors[[1, 4]], atol=1e-6)
+    assert np.array_equal(centers[2:], far)  # no vector is near it

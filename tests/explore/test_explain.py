@@ -1,4 +1,4 @@
-"""explain: shares of words add up to what they should, and name what was asked for."""
+"""explain: shares of words add up to what they should, are those of captum, and name what was asked for."""
 
 import json
 from pathlib import Path
@@ -12,6 +12,8 @@ from mlxbert.errors import ArgumentError, InputError, MissingHeadError
 from mlxbert.text.batch import make_batch
 from tests.helpers.cases import together
 from tests.helpers.classifiers import SENTIMENT, save_classifier
+from tests.helpers.families import FAMILIES, make_model
+from tests.helpers.frozen import add_vocabulary
 from tests.helpers.program import call, terminal
 from tests.helpers.st_folder import pooling, save_st
 
@@ -66,10 +68,9 @@ def test_a_prompt_is_not_explained_and_moves_no_offset(tmp_path: Path) -> None:
 
 def test_each_label_can_be_the_target(classifier: mlxbert.Model) -> None:
     assert classifier.labels is not None
-    text = "the cat sat on the mat"
-    best: Any = mlxbert.classify(classifier, text)
-    assert mlxbert.explain(classifier, text).target == best.labels[0].label
-    found = [mlxbert.explain(classifier, text, target=label.label) for label in best.labels]
+    best: Any = mlxbert.classify(classifier, SAID)
+    assert mlxbert.explain(classifier, SAID).target == best.labels[0].label
+    found = [mlxbert.explain(classifier, SAID, target=label.label) for label in best.labels]
     for one in found:
         assert_adds_up(one)
     powers = np.exp([one.score for one in found])
@@ -111,12 +112,11 @@ def test_the_network_is_as_it_was(tiny: mlxbert.Model) -> None:
         ({"text": TEXT, "pair": PAIR, "target": "money"}, ArgumentError),
     ],
 )  # fmt: skip
-def test_bad_arguments_are_refused(tiny: mlxbert.Model, arguments: dict[str, Any], error: type[Exception]) -> None:
+def test_bad_arguments_are_refused(
+    tiny: mlxbert.Model, classifier: mlxbert.Model, arguments: dict[str, Any], error: type[Exception]
+) -> None:
     with pytest.raises(error):
         mlxbert.explain(tiny, **arguments)
-
-
-def test_an_unknown_label_or_word_is_refused(classifier: mlxbert.Model) -> None:
     with pytest.raises(ArgumentError, match="target"):
         mlxbert.explain(classifier, TEXT, target="nonsense")
 
@@ -136,3 +136,74 @@ def test_the_command_shows_words_and_writes_pages(tiny_folder: Path, tmp_path: P
     assert json.loads(numbers.read_text())["text"] == text
     assert call("explain", text, *where, "-o", str(page)).status != 0
     assert call("explain", text, *where, "-o", str(tmp_path / "page.txt")).status != 0
+
+
+SAID = "the cat sat on the mat"
+BOUND = 1e-4  # of the largest share
+
+
+def theirs(model: Any, encoding: Any, number: int, token: int | None) -> Any:
+    """The shares of captum: it interpolates the output of the table of word vectors, as we do."""
+    import torch
+    from captum.attr import IntegratedGradients
+
+    ids = torch.tensor([encoding.ids])
+    special = torch.tensor([[text is None for text in encoding.sequence_ids]])
+    baseline = torch.where(special, ids, torch.full_like(ids, model.config.pad_token_id))
+    segments = torch.tensor([encoding.token_type_ids])
+    takes_segments = getattr(model.config, "type_vocab_size", 0) > 1
+
+    def score(vectors: Any) -> Any:
+        rows = vectors.shape[0]
+        hook = table.register_forward_hook(lambda *_: vectors)
+        try:
+            given = {"token_type_ids": segments.expand(rows, -1)} if takes_segments else {}
+            logits = model(input_ids=ids.expand(rows, -1), **given).logits
+        finally:
+            hook.remove()
+        return logits[:, number] if token is None else logits[:, token, number]
+
+    table = model.get_input_embeddings()
+    with torch.no_grad():
+        here, there = table(ids), table(baseline)
+    shares, gap = IntegratedGradients(score).attribute(
+        here, there, n_steps=20, method="gausslegendre", return_convergence_delta=True
+    )
+    return shares.sum(-1)[0].detach().numpy(), float(gap)
+
+
+def reference_and_ours(family: str, kind: str, folder: Path) -> tuple[Any, mlxbert.Model]:
+    """A tiny model of transformers, and the same one here."""
+    pytest.importorskip("torch", reason="parity needs torch: pip install -r requirements-parity.txt")
+    pytest.importorskip("captum.attr", reason="parity needs captum: pip install -r requirements-parity.txt")
+    reference = make_model(FAMILIES[family], kind).eval()
+    reference.save_pretrained(folder)
+    return reference, mlxbert.load(add_vocabulary(folder), dtype="float32")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pair", [None, "he bought milk in tokyo"])
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "deberta-v2", "electra", "modernbert"])
+def test_shares_of_a_label_are_those_of_captum(family: str, pair: str | None, tmp_path: Path) -> None:
+    reference, model = reference_and_ours(family, "ForSequenceClassification", tmp_path)
+    assert model.labels is not None
+    for number, name in enumerate(model.labels.names):
+        found = mlxbert.explain(model, SAID, pair, target=name, steps=20)
+        encoding = model.tokenizer.encode(SAID, pair, overflow="truncate")
+        wanted, gap = theirs(reference, encoding, number, None)
+        shares = np.array([token.score for token in found.tokens])
+        assert np.abs(shares - wanted).max() <= BOUND * np.abs(wanted).max()
+        assert found.gap == pytest.approx(-gap, abs=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["bert", "roberta", "deberta-v2"])
+def test_shares_of_a_tag_are_those_of_captum(family: str, tmp_path: Path) -> None:
+    reference, model = reference_and_ours(family, "ForTokenClassification", tmp_path)
+    found = mlxbert.explain(model, SAID, at="sat", steps=20)
+    assert model.labels is not None
+    encoding = model.tokenizer.encode(SAID, None, overflow="truncate")
+    token = next(number for number, (start, _) in enumerate(encoding.offsets) if start == SAID.index("sat"))
+    wanted, _ = theirs(reference, encoding, model.labels.names.index(found.target), token)
+    shares = np.array([one.score for one in found.tokens])
+    assert np.abs(shares - wanted).max() <= BOUND * np.abs(wanted).max()

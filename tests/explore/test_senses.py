@@ -58,6 +58,8 @@ def test_options_choose_places_senses_lines_and_words(model: mlxbert.Model) -> N
     assert counts == sorted(counts, reverse=True)
     alone = mlxbert.senses(model, "left bank", LINES, senses=1)
     assert [place.index for place in alone.occurrences] == [4] and alone.silhouette == 0
+    same = mlxbert.senses(model, "bank", [LINES[0]] * 4, senses=2)
+    assert (len(same.senses), same.silhouette) == (1, 0.0)
 
 
 def test_vectors_are_the_means_of_the_tokens_of_each_place(model: mlxbert.Model) -> None:
@@ -144,13 +146,8 @@ def test_the_command_shows_senses_and_refuses_what_has_none(tmp_path: Path, tiny
     (piped,) = run("bank", "--senses", "1", stdin=texts["lines.txt"].encode()).lines
     assert len(piped["senses"]) == 1
     run("zebra", *lines).fails(1, "zebra", "hint: ")
-    run("bank", *lines, "--senses", "0").fails(2, "--senses")
-    run("bank", *lines, "--senses", "50").fails(2, "--senses", "8")
+    for number, said in (("0", "--senses"), ("50", "8")):
+        run("bank", *lines, "--senses", number).fails(2, "--senses", said)
     run(" ", *lines).fails(2)
     run("bank", *empty).fails(1, "no texts", "hint: ")
     run("bank", *bad).fails(1, "bad.jsonl", "line 2")
-
-
-def test_places_that_are_the_same_are_one_sense(model: mlxbert.Model) -> None:
-    found = mlxbert.senses(model, "bank", [LINES[0]] * 4, senses=2)
-    assert (len(found.senses), found.silhouette) == (1, 0.0)

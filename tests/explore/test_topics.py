@@ -34,13 +34,9 @@ def alike(first: Any, second: Any) -> bool:
     return len(pairs) == len({*first}) == len({*second})
 
 
-def test_options_of_k_means_and_of_hdbscan_are_not_mixed() -> None:
-    with pytest.raises(ArgumentError, match="cannot be combined"):
-        mlxbert.cluster(None, ["a"] * 20, vectors=np.ones((20, 3)), clusters=2, min_size=5)
-
-
-@pytest.mark.parametrize("options", [{"clusters": 3}, {"min_size": 10}])
-def test_topics(options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("options", "many"), [({"clusters": 3}, 10**6), ({"clusters": 3}, 50), ({"min_size": 10}, 50)])
+def test_topics(options: dict[str, Any], many: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mlxbert.explore.topics._MANY", many)  # more are grouped in samples
     texts, vectors, labels = blobs((60, 40, 25))
     topics = mlxbert.cluster(None, texts, vectors=vectors, typical=2, words=3, **options)
     assert alike(topics.labels, labels) and topics.outliers == 0
@@ -51,12 +47,6 @@ def test_topics(options: dict[str, Any]) -> None:
         assert {word.word for word in topic.words} == {*WORDS[labels[members[0]]].split()}
         nearness = {number: units[number] @ units[members].mean(0) for number in members}
         assert [*topic.typical] == sorted(members, key=lambda number: -nearness[number])[:2]
-
-
-def test_a_topic_of_many_texts_is_found_in_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mlxbert.explore.topics._MANY", 50)
-    texts, vectors, labels = blobs((60, 40, 25))
-    assert alike(mlxbert.cluster(None, texts, vectors=vectors, clusters=3).labels, labels)
 
 
 @pytest.mark.parametrize(("count", "options", "topics"), [(30, {}, 1), (9, {}, 0), (30, {"clusters": 3}, 1)])
@@ -74,6 +64,8 @@ def test_few_texts() -> None:
     assert none.labels == (-1, -1) and none.topics == () and none.outliers == 2
     with pytest.raises(ArgumentError, match="`clusters` is 3, expected at most the number of texts, 2"):
         mlxbert.cluster(None, ["one", "two"], vectors=[[1, 0], [0, 1]], clusters=3)
+    with pytest.raises(ArgumentError, match="cannot be combined"):
+        mlxbert.cluster(None, ["a"] * 20, vectors=np.ones((20, 3)), clusters=2, min_size=5)
 
 
 @settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
@@ -140,8 +132,7 @@ def test_coordinates() -> None:
         assert np.array_equal(coordinates, mlxbert.project(None, texts, vectors=vectors, method=method))
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 25])
-@pytest.mark.parametrize("method", ["pca", "tsne"])
+@together(("count", "method"), [(count, method) for count in (0, 1, 2, 25) for method in ("pca", "tsne")])
 def test_coordinates_of_few_or_equal_texts(count: int, method: Any) -> None:
     coordinates = mlxbert.project(None, ["text"] * count, vectors=np.ones((count, 3)), method=method)
     assert coordinates.shape == (count, 2) and not coordinates.any()

@@ -1,17 +1,24 @@
-"""`mlxbert dedupe`, `cluster` and `map`: their input, output and errors."""
+"""`mlxbert dedupe`, `cluster`, `map` and `attention`: their input, output and errors."""
 
+import base64
 import csv
 import json
+import re
+import subprocess
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from mlxbert.explore.pages.attention import write
+from mlxbert.explore.results import Attention
+from mlxbert.results.text_results import Token
 from mlxbert.search.index_stores import open_store
 from mlxbert.search.sqlite import SqliteStore
-from tests.helpers.browser import browsing
+from tests.helpers.browser import browsing, chromium
 from tests.helpers.program import call, terminal
 from tests.search.test_store import ABOUT
 
@@ -59,6 +66,8 @@ def test_groups_in_a_pipe_and_in_a_terminal(rows: str) -> None:
     assert [group["kept"]["index"] for group in exact] == [0]
     outcome, shown = terminal("dedupe", "--input", rows)
     assert outcome.status == 0 and "it RAINS." in shown and "2 groups" in shown
+    (piped,) = call("dedupe", "--exact", "--json", stdin=b"a b\nc\nA  B\n").lines
+    assert (piped["kept"]["text"], piped["duplicates"][0]["text"]) == ("a b", "A  B")
 
 
 @pytest.mark.parametrize("prefer", ["first", "longest"])
@@ -86,24 +95,22 @@ def test_a_csv_stays_a_csv(tmp_path: Path) -> None:
     assert again.status == 0 and json.loads((tmp_path / "o.jsonl").read_text().splitlines()[1])["note"] == "z\rz"
     call(*exact, "body", "--input", str(source), "--output", str(tmp_path / "o.txt")).fails(1, "several lines")
     assert not (tmp_path / "o.txt").exists()
+    source.write_text("text\n")  # without rows, the header is kept
+    call("dedupe", "--exact", "--input", str(source), "--output", str(output), "--overwrite")
+    assert output.read_text() == "text\n"
 
 
 def test_a_parquet_keeps_its_types(tmp_path: Path) -> None:
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     source, output = tmp_path / "in.parquet", tmp_path / "out.parquet"
-    schema = pa.schema(
-        [("day", pa.date32()), ("text", pa.large_string()), ("n", pa.int8()), ("list", pa.list_(pa.float32()))]
-    )
+    kinds = {"day": pa.date32(), "text": pa.large_string(), "n": pa.int8(), "list": pa.list_(pa.float32())}
     days = np.array(["2026-01-01", "2026-01-02", "2026-01-03"], "datetime64[D]").tolist()
-    table = pa.table([days, ["It rains.", "IT RAINS.", "Sun"], [1, 2, None], [[1.5], [], None]], schema=schema)
+    table = pa.table(
+        [days, ["It rains.", "IT RAINS.", "Sun"], [1, 2, None], [[1.5], [], None]], schema=pa.schema(kinds)
+    )
     pq.write_table(table, source)
     assert call("dedupe", "--exact", "--input", str(source), "--output", str(output)).status == 0
     assert pq.read_table(output).equals(table.take([0, 2]))
-
-
-def test_lines_of_a_pipe() -> None:
-    found = call("dedupe", "--exact", "--json", stdin=b"a b\nc\nA  B\n").lines
-    assert [(group["kept"]["text"], group["duplicates"][0]["text"]) for group in found] == [("a b", "A  B")]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -157,12 +164,6 @@ def test_vectors_of_other_texts_are_refused(tmp_path: Path) -> None:
         assert call(*arguments, str(tmp_path / "same.txt")).status == 0
         call(*arguments, str(tmp_path / "other.txt")).fails(1, "v.jsonl", "'the cat'", "hint: ")
     assert call("dedupe", "--vectors", str(embedded)).status == 0  # the file has the texts
-
-
-def test_the_header_of_a_table_without_rows_is_kept(tmp_path: Path) -> None:
-    (tmp_path / "in.csv").write_text("text\n")
-    call("dedupe", "--input", str(tmp_path / "in.csv"), "--output", str(tmp_path / "out.csv"), "--exact")
-    assert (tmp_path / "out.csv").read_text() == "text\n"
 
 
 def test_an_explanation_tells_equal_words_apart(tiny_folder: Path) -> None:
@@ -354,3 +355,130 @@ def test_the_page_in_a_browser(tmp_path: Path) -> None:
             browser.all("#all")[0].click()
             assert browser.texts("#said") == ["4 texts"] and browser.run("return view.scale") == before
         assert browser.complaints() == []
+
+
+TEXT = "the cat sat on the mat ."
+
+
+def test_a_pipe_has_all_weights(tiny_folder: Path) -> None:
+    outcome = call("attention", TEXT, "--pair", "paris", "--model", str(tiny_folder), "--layer", "-1", "--head", "0")
+    (found,) = outcome.lines
+    assert found["layers"] == [1] and found["heads"] == [0] and found["pair"] == "paris"
+    assert np.abs(np.array(found["attention"]).sum(-1) - 1).max() < 1e-5
+    assert len(found["tokens"]) == len(found["attention"][0][0])
+
+
+@pytest.mark.parametrize("width", ["40", "120"])
+def test_a_table_fits_and_names_tokens(tiny_folder: Path, width: str) -> None:
+    outcome, shown = terminal("attention", TEXT, "--model", str(tiny_folder), COLUMNS=width)
+    assert outcome.status == 0 and "cat" in shown
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()
+    assert max(map(len, lines)) <= int(width)
+    assert ("→" in shown) == (width == "40")  # too narrow for a row of all tokens
+
+
+@pytest.mark.parametrize("ending", ["html", "json", "npz"])
+def test_files(tiny_folder: Path, tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"out.{ending}"
+    command = ["attention", "the </script> <!-- cat", "--model", str(tiny_folder), "--output", str(path)]
+    outcome = call(*command)
+    assert (outcome.status, outcome.out) == (0, "") and sorted(tmp_path.iterdir()) == [path]
+    if ending == "npz":
+        assert np.load(path)["attention"].shape[:2] == (2, 3)
+    elif ending == "json":
+        assert json.loads(path.read_text())["heads"] == [0, 1, 2]
+    else:
+        page = path.read_text()
+        assert not re.search(r"(src|href)=|https?://(?!www\.w3\.org)|@import", page) and "default-src 'none'" in page
+        assert page.count("</script>") == 1 and "<!--" not in page
+        assert '"tokens": ["[CLS]"' in page
+    call(*command).fails(2, str(path), "--overwrite")
+    assert call(*command, "--overwrite").status == 0
+
+
+def test_files_that_cannot_be_written_are_refused(tiny_folder: Path, tmp_path: Path) -> None:
+    call("attention", TEXT, "--model", str(tiny_folder), "--output", str(tmp_path / "out.csv")).fails(2, "--output")
+    call("attention", TEXT, "--model", str(tiny_folder), "--layer", "7").fails(2, "--layer is 7", "a number from")
+
+
+def unpacked(path: Path) -> tuple[dict[str, Any], Any]:
+    """The data of a page, and its weights: the mean first, then those of each head."""
+    match = re.search(r"^const data = (.*);$", path.read_text(), re.MULTILINE)
+    assert match is not None
+    data: dict[str, Any] = json.loads(match[1])
+    levels = np.frombuffer(zlib.decompress(base64.b64decode(data["weights"])), np.uint8)
+    return data, (levels.reshape(-1, len(data["tokens"]), len(data["tokens"])) / 255.0) ** 2
+
+
+def weighed(length: int, layers: int, heads: int) -> Attention:
+    """Random weights as those of a trained model: most are small, some are large."""
+    rng = np.random.default_rng(0)
+    powers = np.exp(2.5 * rng.standard_normal((layers, heads, length, length), np.float32))
+    tokens = tuple(Token(f"t{number}", number, 0, number, number, number + 1) for number in range(length))
+    names = tuple(range(layers)), tuple(range(heads))
+    return Attention("text", None, tokens, *names, powers / powers.sum(-1, keepdims=True))
+
+
+def test_a_page_has_the_weights(tmp_path: Path) -> None:
+    result = weighed(24, 2, 3)
+    write(result, tmp_path / "page.html", "model")
+    data, levels = unpacked(tmp_path / "page.html")
+    assert data["least"] == 0
+    assert np.abs(levels[0] - result.mean).max() < 0.005
+    assert np.abs(levels[1:] - result.weights.reshape(6, 24, 24)).max() < 0.005
+
+
+@pytest.mark.slow
+def test_a_page_of_512_tokens_of_a_large_model_has_less_than_3_mb(tmp_path: Path) -> None:
+    result = weighed(512, 12, 12)
+    write(result, path := tmp_path / "page.html", "model")
+    assert path.stat().st_size <= 3_000_000
+    data, levels = unpacked(path)
+    assert 0 < data["least"] <= 0.05 and np.abs(levels[0] - result.mean).max() < 0.005
+    weights = result.weights.reshape(-1, 512, 512)
+    kept = weights >= data["least"]
+    assert kept.any(-1).mean() > 0.9 and (levels[1:][~kept] == 0).all()
+    assert np.abs(levels[1:][kept] - weights[kept]).max() < 0.005
+
+
+def test_a_rollout_in_a_pipe_a_table_and_a_page(tiny_folder: Path, tmp_path: Path) -> None:
+    command = ["attention", TEXT, "--model", str(tiny_folder), "--rollout"]
+    (found,) = call(*command).lines
+    assert found["rollout"] is True and np.array(found["attention"]).shape[:2] == (2, 1)
+    _, shown = terminal(*command, COLUMNS="120")
+    assert "cat" in shown and "rollout" in shown
+    assert call(*command, "--output", str(tmp_path / "out.html")).status == 0
+    data, levels = unpacked(tmp_path / "out.html")
+    assert data["special"] == [token in ("[CLS]", "[SEP]") for token in data["tokens"]] and any(data["special"])
+    assert data["heads"] == [] and np.abs(levels[1:] - np.array(found["attention"])[:, 0]).max() < 0.005
+    call(*command, "--head", "0").fails(2, "--head")
+
+
+_CLICKS = """<script>setTimeout(() => {
+  const squares = document.querySelectorAll("#heads td"), left = document.querySelectorAll(".left");
+  const lines = () => document.querySelectorAll("line").length, found = [squares.length, left.length, lines()];
+  squares[4].click(); left[2].click(); left[2].onmouseleave();
+  found.push(document.getElementById("said").textContent, lines(), document.querySelectorAll(".left.on").length);
+  left[2].click(); left[2].onmouseleave(); squares[4].onmouseleave(); document.getElementById("mean").click();
+  document.getElementById("hide").click();
+  found.push(lines(), [...left].filter((one) => getComputedStyle(one).visibility === "hidden").length);
+  document.title = "found " + JSON.stringify(found);
+}, 500)</script></body>"""
+
+
+@pytest.mark.slow
+def test_a_head_and_a_token_are_chosen_by_clicking(tiny_folder: Path, tmp_path: Path) -> None:
+    browser = chromium()
+    if browser is None:
+        pytest.skip("needs Chromium or Chrome")
+    path = tmp_path / "out.html"
+    assert call("attention", "the <script> cat", "--model", str(tiny_folder), "--output", str(path)).status == 0
+    path.write_text(path.read_text().replace("</body>", _CLICKS))
+    own = ("--headless", "--no-sandbox", "--no-first-run", f"--user-data-dir={tmp_path / 'browser'}")
+    command = [browser, *own, "--virtual-time-budget=4000", "--dump-dom", path.as_uri()]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
+    found = re.search("<title>found (.*)</title>", shown)
+    assert found, shown
+    squares, tokens, lines, said, fewer, kept, of_words, hidden = json.loads(found[1])
+    assert (squares, tokens, said, kept) == (6, 7, "Layer 1, head 1", 1) and 0 < fewer <= tokens < lines
+    assert hidden == 2 and 0 < of_words <= (tokens - 2) ** 2 < tokens**2
