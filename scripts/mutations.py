@@ -227,7 +227,7 @@ MUTATIONS = tuple(Mutation(*row) for row in (
      "tests/search/test_text_vectors.py::test_scores_are_exact_after_every_change"),
     ("answers of passages are compared by their share of one passage", "mlxbert/search/answers.py",
      "math.log(max(answer.score, _TINY)) - math.log(max(answer.no_answer_score, _TINY))", "answer.score",
-     "tests/search/test_answers.py::test_the_passage_that_is_surest_has_the_answer"),
+     "tests/search/test_index.py::test_the_passage_that_is_surest_has_the_answer"),
     ("documents go into an index as they were read", "mlxbert/search/index_writer.py", "in map(_cleaned, documents)",
      "in documents", "tests/search/test_index.py::test_what_no_database_stores_is_replaced_in_files"),
     ("a window of a GPU has any number of characters", "mlxbert/readers/stream.py", "total >= most",

@@ -38,11 +38,16 @@ def check(texts: list[str], units: Any, duplicates: mlxbert.Duplicates, threshol
                 assert any(abs(score - cosine) < 1e-5 for cosine in cosines)
 
 
-def test_texts_that_the_model_cannot_tell_apart_are_kept(builtin: mlxbert.Model, caplog: Any) -> None:
+def test_texts_that_the_model_cannot_tell_apart_are_kept_and_truncated_ones_counted(
+    builtin: mlxbert.Model, caplog: Any
+) -> None:
     texts = ["I love \ua500", "I love \ua501", "\u0e2a\u0e27", "\u1019\u1004", "I LOVE  \ua500", "It rains."]
     duplicates = mlxbert.dedupe(builtin, texts)
     assert [(group.kept, group.duplicates, group.scores) for group in duplicates.groups] == [(0, (4,), (1.0,))]
     assert "does not know" in caplog.text and "1 text\n" in caplog.text
+    long = "the cat sat on the mat " * 100
+    mlxbert.dedupe(builtin, [long + "and slept", long + "and ran away", "It rains."])
+    assert "2 of 3 texts are longer than 256 tokens" in caplog.text
 
 
 @together(
@@ -78,12 +83,6 @@ def test_texts_with_other_numbers_dates_signs_units_or_negations_are_no_duplicat
     assert [(group.kept, group.duplicates) for group in duplicates.groups] == [(0, (2,))]
 
 
-def test_truncated_texts_are_counted(builtin: mlxbert.Model, caplog: Any) -> None:
-    long = "the cat sat on the mat " * 100
-    mlxbert.dedupe(builtin, [long + "and slept", long + "and ran away", "It rains."])
-    assert "2 of 3 texts are longer than 256 tokens" in caplog.text
-
-
 SPACED = st.text("ab \n", max_size=4)
 
 
@@ -105,7 +104,7 @@ def test_each_text_is_kept_or_in_one_group(rows: list[tuple[str, int]], threshol
             assert group.kept < group.duplicates[0]
 
 
-def test_the_model_finds_duplicates_by_meaning(builtin: mlxbert.Model) -> None:
+def test_the_model_finds_duplicates_and_pairs_by_meaning(builtin: mlxbert.Model) -> None:
     duplicates = mlxbert.dedupe(builtin, TEXTS, threshold=0.9)
     assert duplicates.groups[0] == mlxbert.DuplicateGroup(0, (1,), (1.0,))
     similar = duplicates.groups[1]
@@ -117,6 +116,10 @@ def test_the_model_finds_duplicates_by_meaning(builtin: mlxbert.Model) -> None:
     done = list[tuple[int, int]]()
     assert builtin.dedupe(TEXTS, on_progress=lambda *counts: done.append(counts)).kept == duplicates.kept
     assert done[-1] == (4, 4)  # equal texts are embedded once
+    pairs = mlxbert.paraphrase_mining(builtin, TEXTS, max_pairs=3)
+    assert {(pair.first, pair.second) for pair in pairs[:2]} == {(0, 1), (2, 4)}
+    for pair in pairs:
+        assert abs(pair.score - vectors[pair.first] @ vectors[pair.second]) < 1e-5
 
 
 def test_too_few_texts_for_duplicates() -> None:
@@ -124,14 +127,6 @@ def test_too_few_texts_for_duplicates() -> None:
         duplicates = mlxbert.dedupe(None, texts, vectors=np.ones((len(texts), 2)))
         assert duplicates.groups == () and duplicates.kept == [*range(len(texts))]
         assert mlxbert.paraphrase_mining(None, texts, vectors=np.ones((len(texts), 2))) == []
-
-
-def test_pairs_by_meaning(builtin: mlxbert.Model) -> None:
-    pairs = mlxbert.paraphrase_mining(builtin, TEXTS, max_pairs=3)
-    vectors = mlxbert.embed(builtin, TEXTS)
-    assert {(pair.first, pair.second) for pair in pairs[:2]} == {(0, 1), (2, 4)}
-    for pair in pairs:
-        assert abs(pair.score - vectors[pair.first] @ vectors[pair.second]) < 1e-5
 
 
 @together("name", ["dedupe", "paraphrase_mining", "cluster", "project"])

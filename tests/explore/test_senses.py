@@ -62,15 +62,12 @@ def test_options_choose_places_senses_lines_and_words(model: mlxbert.Model) -> N
     assert (len(same.senses), same.silhouette) == (1, 0.0)
 
 
-def test_vectors_are_the_means_of_the_tokens_of_each_place(model: mlxbert.Model) -> None:
+def test_a_place_has_the_span_of_its_tokens_and_a_long_text_loses_none(model: mlxbert.Model) -> None:
     text = "the cats sat , and two cats went to paris"
     words = [word for word in mlxbert.embed_words(model, text).words if word.word == "cats"]
     assert words[0].tokens > 1
     found = mlxbert.senses(model, "cats", [text], senses=2)
     assert [(place.start, place.end) for place in found.occurrences] == [(word.start, word.end) for word in words]
-
-
-def test_a_long_text_loses_no_place_and_a_mask_of_its_own_changes_nothing(model: mlxbert.Model) -> None:
     long = "[MASK] milk " + "the cat sat on the mat . " * 12
     assert len(model.tokenizer.encode(long, overflow="truncate").ids) == model.tokenizer.max_length
     found = mlxbert.senses(model, "cat", [long], senses=1)

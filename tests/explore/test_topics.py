@@ -49,14 +49,12 @@ def test_topics(options: dict[str, Any], many: int, monkeypatch: pytest.MonkeyPa
         assert [*topic.typical] == sorted(members, key=lambda number: -nearness[number])[:2]
 
 
-@pytest.mark.parametrize(("count", "options", "topics"), [(30, {}, 1), (9, {}, 0), (30, {"clusters": 3}, 1)])
-def test_equal_texts_are_one_topic_unless_they_are_few(count: int, options: dict[str, Any], topics: int) -> None:
-    found = mlxbert.cluster(None, ["same text"] * count, vectors=np.ones((count, 4)), **options)
-    assert len(found.topics) == topics and found.outliers == (0 if topics else count)
-    assert sum(topic.size for topic in found.topics) + found.outliers == count
-
-
-def test_few_texts() -> None:
+def test_few_or_equal_texts() -> None:
+    cases: list[tuple[int, dict[str, Any], int]] = [(30, {}, 1), (9, {}, 0), (30, {"clusters": 3}, 1)]
+    for count, options, topics in cases:
+        found = mlxbert.cluster(None, ["same text"] * count, vectors=np.ones((count, 4)), **options)
+        assert len(found.topics) == topics and found.outliers == (0 if topics else count)
+        assert sum(topic.size for topic in found.topics) + found.outliers == count
     assert mlxbert.cluster(None, [], clusters=3) == mlxbert.Topics((), ())
     one = mlxbert.cluster(None, ["one"], vectors=[[1, 0]], clusters=1)
     assert one.labels == (0,) and one.topics[0].size == 1

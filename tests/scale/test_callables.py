@@ -27,12 +27,20 @@ def ref(folder: Path) -> mlxbert.ModelRef:
     return mlxbert.ModelRef(folder, dtype="float32")
 
 
-def test_vectors_are_those_of_embed_and_other_columns_stay(tiny_folder: Path) -> None:
+def test_vectors_are_those_of_embed_on_any_thread_and_other_columns_stay(tiny_folder: Path) -> None:
     table = Embedder(ref(tiny_folder))(pa.table({"n": [1, 2, 3, 4], "text": TEXTS}))
     assert table.schema.names == ["n", "text", "embedding", "tokens", "truncated", "error"]
     assert table["n"].to_pylist() == [1, 2, 3, 4] and table["error"].null_count == 4
     expected = mlxbert.embed(mlxbert.load(tiny_folder, dtype="float32"), TEXTS)
     assert np.abs(np.array(table["embedding"].to_pylist()) - expected).max() <= 1e-6
+    embedder, tables = Embedder(ref(tiny_folder)), list[Any]()
+    thread = threading.Thread(target=lambda: tables.append(embedder(pa.table({"text": TEXTS}))))
+    thread.start()
+    thread.join()
+    assert tables and tables[0]["error"].null_count == len(TEXTS)
+    table = Embedder(ref(tiny_folder), output_dtype="int8")({"text": np.array(["cat", None], dtype=object)})
+    assert table.schema.field("embedding").type.value_type == pa.int8()
+    assert any(table["embedding"][0].as_py()) and not any(table["embedding"][1].as_py())
 
 
 def test_a_row_that_fails_has_its_error_and_the_others_their_results(tiny_folder: Path) -> None:
@@ -44,20 +52,6 @@ def test_a_row_that_fails_has_its_error_and_the_others_their_results(tiny_folder
     failed = np.isnan(np.array(table["embedding"].to_pylist())).all(axis=1)
     assert failed.tolist() == [False, True, False, True, True]
     assert [value is None for value in table["tokens"].to_pylist()] == failed.tolist()
-
-
-def test_numpy_batches_and_int8(tiny_folder: Path) -> None:
-    table = Embedder(ref(tiny_folder), output_dtype="int8")({"text": np.array(["cat", None], dtype=object)})
-    assert table.schema.field("embedding").type.value_type == pa.int8()
-    assert any(table["embedding"][0].as_py()) and not any(table["embedding"][1].as_py())
-
-
-def test_an_actor_is_called_on_another_thread_than_it_was_made_on(tiny_folder: Path) -> None:
-    embedder, tables = Embedder(ref(tiny_folder)), list[Any]()
-    thread = threading.Thread(target=lambda: tables.append(embedder(pa.table({"text": TEXTS}))))
-    thread.start()
-    thread.join()
-    assert tables and tables[0]["error"].null_count == len(TEXTS)
 
 
 def test_classes_of_texts_and_pairs(tmp_path: Path) -> None:
@@ -126,11 +120,8 @@ def test_wrong_options(arguments: tuple[str, ...], named: str) -> None:
     call("ray", *arguments).fails(2, named)
 
 
-def test_each_command_has_a_callable() -> None:
-    assert COMMANDS.keys() == CALLABLES.keys()
-
-
 def test_without_ray_the_hint_is_the_command_that_installs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert COMMANDS.keys() == CALLABLES.keys()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     outcome = call("ray", "embed", "--input", str(tmp_path), "--output", str(tmp_path / "out"))
     outcome.fails(1, "not installed")

@@ -170,7 +170,10 @@ def test_a_machine_with_another_model_or_another_disk_computes_nothing(
         PartWriter(replace(job.job, output=str(tmp_path / "elsewhere")))
 
 
-def test_a_strict_job_ends_at_the_row_that_fails(planned: Plan, tmp_path: Path) -> None:
+def test_an_input_may_have_no_rows_and_a_strict_job_ends_at_one_that_fails(planned: Plan, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": pa.array([], pa.string())}), tmp_path / "empty.parquet")
+    job = planned(sources=[tmp_path / "empty.parquet"], keep=(), output=str(tmp_path / "none"))
+    assert job.begin(overwrite=False) == [] and job.finish() == PartCounts(0, 0, 0)
     parts = (job := planned(strict=True)).begin(overwrite=False)
     with pytest.raises(InputError, match="row 4"):
         compute(job, parts)
@@ -226,12 +229,6 @@ def test_the_output_is_no_input_and_has_neither_other_files_nor_a_damaged_manife
     (tmp_path / "out" / MANIFEST).write_text("{")
     with pytest.raises(MlxbertError, match="damaged"):
         planned().begin(overwrite=False)
-
-
-def test_an_input_without_rows(planned: Plan, tmp_path: Path) -> None:
-    pq.write_table(pa.table({"text": pa.array([], pa.string())}), tmp_path / "empty.parquet")
-    job = planned(sources=[tmp_path / "empty.parquet"], keep=())
-    assert job.begin(overwrite=False) == [] and job.finish() == PartCounts(0, 0, 0)
 
 
 def test_a_pattern_and_a_folder_find_files_at_their_own_depth(source: Path, tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ TEXTS = st.lists(st.sampled_from(PARTS) | st.text(max_size=8), max_size=80).map(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@quick(240)
+@quick(160)
 @given(text=TEXTS, title=st.sampled_from(["", "the cat", "x" * 300]), data=st.data())
 def test_nothing_is_lost_and_nothing_is_too_long(
     tmp_path_factory: pytest.TempPathFactory, kind: str, text: str, title: str, data: st.DataObject
@@ -175,12 +175,9 @@ def test_windows_are_whole_sentences_and_end_with_a_paragraph_unless_they_would_
     assert splitter.embedded(found, chunk) == [parts[0], parts[1], f"{parts[2]}\n\n{parts[3]}"]
 
 
-def test_without_text_there_are_no_chunks() -> None:
+def test_nothing_has_no_chunk_and_wrong_sizes_and_halves_of_surrogate_pairs_are_refused() -> None:
     for text in ("", " ", "\n\u3000\t\r\n", "\u200b" * 10, "\x00"):
         assert check(sized(30), document(text)) == []
-
-
-def test_sizes_that_the_model_cannot_take_and_halves_of_surrogate_pairs_are_refused() -> None:
     model = tokenizer(64)
     assert Splitter(model).tokens == 62 and Splitter(tokenizer(512)).tokens == 256
     assert Splitter(model, prompt="the cat").tokens == 60
@@ -235,7 +232,7 @@ def test_time_is_linear(text: str) -> None:
     assert seconds(6) < 2.5 * 6 * max(seconds(1), 0.05)
 
 
-def test_a_document_of_many_headings_and_a_title_of_any_length() -> None:
+def test_many_headings_a_title_of_any_length_and_many_sentences_take_little_time() -> None:
     count = 10_000
     headings = tuple(Heading(6 * place, place, f"a{place}") for place in range(count))  # each in the one before
     start = time.process_time()
@@ -243,6 +240,10 @@ def test_a_document_of_many_headings_and_a_title_of_any_length() -> None:
     chunks = Splitter(tokenizer(512))(found)
     assert chunks[-1].last_line == 2 * count and len(chunks[-1].titles) <= 9
     assert time.process_time() - start < 1.25
+    start = time.process_time()
+    for part in (".", ". ", "\n", " ", ".)", "a"):
+        sentences(part * 100_000)
+    assert time.process_time() - start < 0.5
 
 
 @together(
@@ -269,10 +270,3 @@ def test_sentences_have_all_that_is_not_space(text: str) -> None:
     assert spans == sorted(spans)
     for start, end in spans:
         assert text[start:end] == text[start:end].strip() != ""
-
-
-def test_sentences_take_linear_time() -> None:
-    start = time.process_time()
-    for part in (".", ". ", "\n", " ", ".)", "a"):
-        sentences(part * 100_000)
-    assert time.process_time() - start < 0.5

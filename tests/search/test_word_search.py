@@ -44,14 +44,11 @@ def near(value: float) -> object:
     return pytest.approx(value, rel=0.05)
 
 
-def test_all_words_close_together_are_complete_and_none_is_nothing() -> None:
+def test_all_words_close_together_are_complete_and_rare_ones_count_more_than_common_ones() -> None:
     assert match("red lamp", "the red lamp").closeness == near(1)
     assert match("red lamp", "a blue chair") == NONE == match("red lamp", "")
     usual = " ".join(["red lamp", *["x"] * 198])
     assert match("red lamp", usual) == (near(1), near(1), True)
-
-
-def test_a_rare_word_counts_more_than_a_common_one_or_one_that_all_passages_have() -> None:
     the, lamp = (match("the lamp", text, the=9 * 10**8).closeness for text in ("the", "lamp"))
     assert lamp > 0.9 > 0.1 > the > 0
     for chunks in (10, 100_000):
@@ -65,11 +62,7 @@ def test_words_that_stand_together_are_closer_than_scattered_ones() -> None:
     apart = match("red lamp", f"red{gap} x lamp")
     assert apart.closeness == near(0.5)
     assert apart.bm25 == pytest.approx(match("red lamp", f"red lamp{gap} x").bm25)
-
-
-def test_a_span_is_left_word_by_word() -> None:
-    """The best span may be anywhere, and a word that stands twice in a span counts once."""
-    gap = " x" * SPAN
+    gap = " x" * SPAN  # the best span may be anywhere, and a word that stands twice in a span counts once
     text = f"red red{gap} lamp red{gap} red lamp big{gap} lamp lamp"
     assert match("big red lamp", text).closeness == near(1)
     assert match("big red lamp", text.replace("big", "small")).closeness == near(2 / 3)
@@ -128,6 +121,8 @@ def test_the_words_of_a_phrase_have_to_follow_each_other() -> None:
         ("\u201ered lamp\u201c or \u00abred lamp\u00bb", "red lamp or", "or a lamp, red"),
     ):
         assert match(query, same).closeness == near(1) and match(query, different).closeness < 0.7
+    phrase: tuple[str, ...] = ("red", "lamp")
+    assert WordMatcher({phrase: 1.0}, [phrase]).match(["red", BOUNDARY, "lamp"]) == NONE  # a title and a text
 
 
 def test_a_passage_has_the_query_word_for_word() -> None:
@@ -141,11 +136,6 @@ def test_a_passage_has_the_query_word_for_word() -> None:
         ("lamp", "lamp"), ("red lamp", "fired lamp"),
     ):  # fmt: skip
         assert not match(query, text).is_phrase, query
-
-
-def test_no_phrase_crosses_from_a_title_into_the_text() -> None:
-    phrase: tuple[str, ...] = ("red", "lamp")
-    assert WordMatcher({phrase: 1.0}, [phrase]).match(["red", BOUNDARY, "lamp"]) == NONE
 
 
 def test_weights_are_positive_in_an_index_of_any_size() -> None:
@@ -323,11 +313,6 @@ def test_phrases_in_scripts_without_spaces(store: SqliteStore) -> None:
     assert every_phrase("款") == "" == every_phrase("退款") and every_phrase('"款"') == '"款"*'
 
 
-@given(st.text())
-def test_folding_a_folded_text_changes_nothing(text: str) -> None:
-    assert plain(plain(text)).split() == plain(text).split()
-
-
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(lambda word: not set(word) & set(" \n"))
 
 
@@ -335,7 +320,7 @@ WORDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(lam
 def test_a_part_of_a_text_has_the_words_of_that_part(words: list[str]) -> None:
     text = " ".join(words)
     assert folded(text).split() == [word for part in words for word in folded(part).split()]
-    assert plain(text).split() == [word for part in words for word in plain(part).split()]
+    assert plain(text).split() == [word for part in words for word in plain(part).split()] == plain(plain(text)).split()
 
 
 def test_every_letter_and_digit_is_in_a_word() -> None:
@@ -358,11 +343,18 @@ def test_marks_without_end_are_folded_in_time(text: str) -> None:
 UNRELATED = Unrelated(mean=0.1, deviation=0.1)
 
 
-def test_a_single_list_keeps_its_scores() -> None:
+def test_a_single_list_keeps_its_scores_and_a_passage_that_one_side_is_sure_of_stays_first() -> None:
     ranked = fuse({"vectors": [(1, 0.9), (2, 0.8), (3, -0.5)]}, {1: 1, 2: 2, 3: 3})
     assert [(fused.chunk, fused.score, fused.ranks) for fused in ranked] == [
         (1, 0.9, {"vectors": 1}), (2, 0.8, {"vectors": 2}), (3, -0.5, {"vectors": 3}),
     ]  # fmt: skip
+    unsure = {number: 0.3 - number / 1000 for number in range(2, 102)}
+    groups = {number: number for number in range(1, 102)}
+    lists = {"vectors": [*unsure.items()], "words": [(1, 6.0), (2, 1.0)], "phrase": []}
+    known = {number: hybrid_score(score, WordMatch(0.3, 0.2, False)) for number, score in unsure.items()}
+    assert fuse(lists, groups, known | {1: hybrid_score(0.1, ALL)})[0].chunk == 1  # among many with a few of the words
+    lists = {"vectors": [(1, 0.8), *unsure.items()], "words": [(number, 2.0) for number in range(2, 102)], "phrase": []}
+    assert fuse(lists, groups, known | {1: hybrid_score(0.8)})[0].chunk == 1
 
 
 ALL = WordMatch(1.0, 1.0, False)
@@ -371,16 +363,6 @@ PHRASE = WordMatch(1.0, 1.0, True)
 
 def hybrid_score(similarity: float, words: WordMatch = NONE) -> HybridScore:
     return weigh(similarity, UNRELATED, words)
-
-
-def test_a_passage_that_one_side_is_sure_of_stays_first() -> None:
-    unsure = {number: 0.3 - number / 1000 for number in range(2, 102)}
-    groups = {number: number for number in range(1, 102)}
-    lists = {"vectors": [*unsure.items()], "words": [(1, 6.0), (2, 1.0)], "phrase": []}
-    known = {number: hybrid_score(score, WordMatch(0.3, 0.2, False)) for number, score in unsure.items()}
-    assert fuse(lists, groups, known | {1: hybrid_score(0.1, ALL)})[0].chunk == 1  # among many with a few of the words
-    lists = {"vectors": [(1, 0.8), *unsure.items()], "words": [(number, 2.0) for number in range(2, 102)], "phrase": []}
-    assert fuse(lists, groups, known | {1: hybrid_score(0.8)})[0].chunk == 1
 
 
 def test_the_score_grows_with_each_of_its_parts() -> None:

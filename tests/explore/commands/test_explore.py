@@ -166,26 +166,17 @@ def test_vectors_of_other_texts_are_refused(tmp_path: Path) -> None:
     assert call("dedupe", "--vectors", str(embedded)).status == 0  # the file has the texts
 
 
-def test_an_explanation_tells_equal_words_apart(tiny_folder: Path) -> None:
+def test_an_explanation_tells_equal_words_apart_and_says_what_is_not_explained(tiny_folder: Path) -> None:
     where = ["--model", str(tiny_folder), "--steps", "2", "--no-json"]
     found = call("explain", "the cat saw the dog eat [MASK].", *where)
     assert found.status == 0 and "the (1 of 2)" in found.out and "the (2 of 2)" in found.out
     assert "cat (" not in found.out
-
-
-def test_a_text_that_is_explained_in_part_is_said(tiny_folder: Path) -> None:
     long = call("explain", "[MASK] " + "the cat " * 100, "--steps", "2", "--model", str(tiny_folder))
     assert long.status == 0 and "only its beginning is explained" in long.err
     call("explain", "").fails(1, "text is ''")
     call("explain", "the cat", "--task", "similarity").fails(2, "only one text", "hint: ")
     call("explain", "a", "b", "--task", "rerank").fails(1, "hint: rerank needs a cross-encoder")
     call("explain", "a", "b", "--at", "a").fails(2, "--at is given", "omit --at")
-
-
-def test_few_texts_are_placed_by_pca(tmp_path: Path, given: list[str]) -> None:
-    pytest.importorskip("openTSNE")
-    output = str(tmp_path / "m.html")
-    assert call("map", *given, "--output", output, "--method", "tsne").lines[0]["method"] == "pca"
 
 
 def test_a_hint_if_a_topic_has_most_of_the_texts(tmp_path: Path) -> None:
@@ -295,7 +286,7 @@ def test_a_table_for_embedding_atlas(tmp_path: Path, given: list[str]) -> None:
     assert len(table[0]["neighbors"]["distances"]) == 2
 
 
-def test_wrong_options_of_a_map(tmp_path: Path, rows: str) -> None:
+def test_wrong_options_of_a_map(tmp_path: Path, rows: str, monkeypatch: pytest.MonkeyPatch) -> None:
     page, table = str(tmp_path / "m.html"), str(tmp_path / "m.parquet")
     call("map", "--input", rows, "--output", str(tmp_path / "m.png")).fails(2, ".html", ".parquet")
     call("map", "--input", rows, "--output", page, "--label", "none").fails(2, "--label none", "id, text, tags")
@@ -303,20 +294,19 @@ def test_wrong_options_of_a_map(tmp_path: Path, rows: str) -> None:
     call("map", "--input", rows, "--output", page, "--neighbors", "3").fails(2, "--neighbors")
     for option in (("--typical", "2"), ("--words", "3"), ("--clusters", "2"), ("--min-size", "7")):
         call("map", "--input", rows, "--output", page, "--label", "id", *option).fails(2, option[0], "--label")
+    monkeypatch.setattr("mlxbert.explore.commands.map.MOST", 4)
+    call("map", "--input", rows, "--output", page).fails(1, "5 texts", "at most 4", ".parquet")
     assert not Path(page).exists() and not Path(table).exists()
 
 
-def test_a_page_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: str) -> None:
-    monkeypatch.setattr("mlxbert.explore.commands.map.MOST", 4)
-    call("map", "--input", rows, "--output", str(tmp_path / "m.html")).fails(1, "5 texts", "at most 4", ".parquet")
-
-
 def test_without_packages(given: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    where = ["map", *given, "--overwrite", "--output", str(tmp_path / "m.html")]
+    pytest.importorskip("openTSNE")
+    assert call(*where, "--method", "tsne").lines[0]["method"] == "pca"  # of few texts
     for name in ("sklearn", "openTSNE"):
         monkeypatch.setitem(sys.modules, name, None)
     call("cluster", *given).fails(1, "scikit-learn", "hint: pip install")
     assert call("dedupe", *given).status == 0
-    where = ["map", *given, "--overwrite", "--output", str(tmp_path / "m.html")]
     assert call(*where).lines[0]["method"] == "pca"
     call(*where, "--method", "tsne").fails(1, "openTSNE", "pip install")
 
@@ -360,12 +350,15 @@ def test_the_page_in_a_browser(tmp_path: Path) -> None:
 TEXT = "the cat sat on the mat ."
 
 
-def test_a_pipe_has_all_weights(tiny_folder: Path) -> None:
+def test_a_pipe_has_all_weights(tiny_folder: Path, tmp_path: Path) -> None:
     outcome = call("attention", TEXT, "--pair", "paris", "--model", str(tiny_folder), "--layer", "-1", "--head", "0")
     (found,) = outcome.lines
     assert found["layers"] == [1] and found["heads"] == [0] and found["pair"] == "paris"
     assert np.abs(np.array(found["attention"]).sum(-1) - 1).max() < 1e-5
     assert len(found["tokens"]) == len(found["attention"][0][0])
+    wrong = ["attention", TEXT, "--model", str(tiny_folder)]
+    call(*wrong, "--output", str(tmp_path / "out.csv")).fails(2, "--output")
+    call(*wrong, "--layer", "7").fails(2, "--layer is 7", "a number from")
 
 
 @pytest.mark.parametrize("width", ["40", "120"])
@@ -394,11 +387,6 @@ def test_files(tiny_folder: Path, tmp_path: Path, ending: str) -> None:
         assert '"tokens": ["[CLS]"' in page
     call(*command).fails(2, str(path), "--overwrite")
     assert call(*command, "--overwrite").status == 0
-
-
-def test_files_that_cannot_be_written_are_refused(tiny_folder: Path, tmp_path: Path) -> None:
-    call("attention", TEXT, "--model", str(tiny_folder), "--output", str(tmp_path / "out.csv")).fails(2, "--output")
-    call("attention", TEXT, "--model", str(tiny_folder), "--layer", "7").fails(2, "--layer is 7", "a number from")
 
 
 def unpacked(path: Path) -> tuple[dict[str, Any], Any]:

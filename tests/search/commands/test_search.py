@@ -184,12 +184,9 @@ def test_who_has_a_folder_is_told_what_to_type(
     assert outcome.status and hint in outcome.err.partition("hint: ")[2]
 
 
-def test_a_pattern_that_no_file_fits_is_taken_as_a_text_but_said() -> None:
-    assert "notes/*.md" in call("tokenize", "notes/*.md").err and not call("tokenize", "a * b.").err
-
-
 def test_a_query_after_the_path_and_waiting_without_watching_are_seen(run: Run, files: Path) -> None:
     run("index", files, "--when", "plugged-in").fails(2, "--watch")
+    assert "notes/*.md" in run("tokenize", "notes/*.md").err and not run("tokenize", "a * b.").err  # fits no file
     run("search", files, "where is the cat").fails(1, "where is the cat", "hint: ", "mlxbert search QUERY PATH")
     assert "QUERY" not in run("search", "cat", files / "none").err
 
@@ -466,7 +463,7 @@ def test_an_index_that_another_process_creates_meanwhile_is_not_removed(
     assert str(files) in run("indexes", "show", at).lines[0]["covers"]
 
 
-def test_several_indexes_are_removed_or_none(run: Run, files: Path) -> None:
+def test_several_indexes_are_removed_or_none(run: Run, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = [Path(run("index", files / name).lines[0]["index"]) for name in ("a.md", "b.txt")]
     run("indexes", "remove", files / "a.md", files / "c", "--yes").fails(1, str(files / "c"))
     with locked(str(made[1])):
@@ -474,11 +471,6 @@ def test_several_indexes_are_removed_or_none(run: Run, files: Path) -> None:
     assert all(file.exists() for file in made)
     removed = run("indexes", "remove", files / "a.md", made[1], made[0], "--yes")
     assert [line["index"] for line in removed.lines] == [*map(str, made)] and not any(file.exists() for file in made)
-
-
-def test_an_index_of_several_paths_is_removed_by_all_their_names(
-    run: Run, files: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.chdir(files)
     for names in (["a.md", "b.txt"], [f"{files / 'a.md'}, {files / 'b.txt'}"]):
         (made,) = run("index", "a.md", "b.txt").lines
@@ -700,16 +692,13 @@ def test_an_interrupt_keeps_what_is_done_and_says_so(
         assert (finished := update_index(index, None).finished) and (finished.reused, finished.files) == (3, 3)
 
 
-def test_a_hybrid_score_is_a_bar_without_a_number_and_repeated_passages_are_counted() -> None:
+def test_a_hybrid_score_is_a_bar_and_other_forms_and_repeated_passages_are_named() -> None:
     same = tuple(SimilarPassage(f"/{name}.md", "", 7, None, 9, "x") for name in ("b", "c"))
     drawn = replace(_passage(is_close=True, duplicates=same), share=0.83)
     for duplicates in (False, True):
         shown = str(_shown(views.draw(drawn, views.QueryWords("x"), explain=None, duplicates=duplicates)))
         assert "and 2 more like it" in shown and ("/c.md:7" in shown) == duplicates
         assert "\u2588" in shown and not re.search(r"\u2588.*\d", shown)
-
-
-def test_words_that_count_as_other_forms_are_named() -> None:
     drawn = _passage()
     drawn = replace(drawn, hit=replace(drawn.hit, query="lines texts"))
     for mode in ("hybrid", "vectors"):
@@ -880,11 +869,14 @@ def test_equal_texts_and_that_nothing_is_close_are_said() -> None:
     assert listed.message == "nothing was found"
 
 
-def test_it_searches_as_one_types_and_enter_gives_the_place(pipe: PipeInput) -> None:
+def test_it_searches_as_one_types_or_pastes_a_line_and_enter_gives_the_place(pipe: PipeInput) -> None:
     queries, steps = list[str](), [(always, "cat"), (has_hits, DOWN + DOWN + UP), (selects(1), ENTER)]
     result, screen, drawn = show(pipe, steps, noting(queries))
     assert result is HITS[1] and queries == ["cat"]  # not once for each letter
     assert screen.list.line_of(HITS[1]) == 11 and "8 passages" in drawn
+    queries, pasted = list[str](), "\x1b[200~first\r\nsecond\tline\n\x1b[201~"
+    show(pipe, [(always, pasted), (has_hits, ESCAPE)], noting(queries))
+    assert queries == ["first second line"]
 
 
 @pytest.mark.parametrize("key", [ESCAPE, INTERRUPT, INTERRUPT + ENTER + INTERRUPT])
@@ -915,12 +907,6 @@ def test_the_way_out_is_always_said(pipe: PipeInput, width: int) -> None:
     _, screen, _ = show(pipe, [(always, "cat"), (has_hits, ESCAPE)], lambda index, query: far, width)
     status = screen._status()[0][1]
     assert "Esc" in status and cell_len(status) <= width
-
-
-def test_what_is_pasted_is_one_line(pipe: PipeInput) -> None:
-    queries, pasted = list[str](), "\x1b[200~first\r\nsecond\tline\n\x1b[201~"
-    show(pipe, [(always, pasted), (has_hits, ESCAPE)], noting(queries))
-    assert queries == ["first second line"]
 
 
 def test_typing_does_not_wait_for_a_search(pipe: PipeInput) -> None:

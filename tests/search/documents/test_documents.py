@@ -225,7 +225,7 @@ def test_a_row_of_a_table_is_a_line_unless_it_lays_out_the_page(body: str, text:
 END_DELETED = "<w:p><w:pPr><w:rPr><w:del/></w:rPr></w:pPr><w:r><w:t>last</w:t></w:r></w:p>"
 
 
-@pytest.mark.parametrize(
+@together(
     ("said", "encoding"), [("shift_jis", "shift_jis"), ("latin-1", "utf-8"), ("no-such", "cp1252"), ("utf-16", "utf-8")]
 )
 def test_html_in_another_encoding(said: str, encoding: str) -> None:
@@ -384,7 +384,7 @@ attached
 """
 
 
-def test_mail() -> None:
+def test_mail_and_mailboxes() -> None:
     found = only("a.eml", MAIL)
     assert (found.text, found.title, found.place) == ("Hello\n\nhtml\n\nplain ü", "Grüße and more", "")
     assert headings(found) == [(1, "Hello")]
@@ -394,9 +394,6 @@ def test_mail() -> None:
     }  # fmt: skip
     page = only("a.eml", b"Subject: s\nDate: never\nContent-Type: text/html\n\n<h2>Hi</h2>you")
     assert (page.text, headings(page), dict(page.fields)) == ("Hi\n\nyou", [(2, "Hi")], {})
-
-
-def test_a_mailbox_has_a_document_for_each_message() -> None:
     box = b"From a b\nSubject: 1\n\nFrom here\n>From me\n\nFrom b\n" + MAIL + b"\nFrom c\nSubject: 3\n\n"
     first, second, third = read("a.mbox", box)
     assert (first.text, first.title, first.place) == ("From here\nFrom me", "1", "message 1")
@@ -811,15 +808,12 @@ def test_a_page_may_name_its_encoding_itself() -> None:
     assert only("a.mbox", box).text == "Счёт"
 
 
-def test_names_of_many_attachments_are_counted() -> None:
+def test_names_of_attachments_are_decoded_and_counted() -> None:
     outer = message("s", "words")
     for number in range(9):
         outer.add_attachment(b"x", maintype="image", subtype="png", filename=f"{number}{'x' * 300}.png")
     (problem,) = only("a.eml", outer.as_bytes()).problems
     assert problem.reason.startswith("9 attachments") and "4 more" in problem.reason and len(problem.reason) < 400
-
-
-def test_names_of_attachments_are_decoded_and_long_words_counted_quickly() -> None:
     mail = (
         "Subject: s\nContent-Type: multipart/mixed; boundary=B\n\n--B\nContent-Type: image/png; "
         'name="=?utf-8?q?Gr=C3=B6=C3=9Fe=2Epng?="\n\nx\n--B\nContent-Type: multipart/alternative; boundary=C\n\n'
