@@ -17,7 +17,6 @@ TEXTS = ["It rains.", "it \n RAINS.", "Snow is cold, and white.", "Rain falls.",
 
 
 def folded(text: str) -> str:
-    """A text without differences in whitespace and case."""
     return " ".join(text.split()).casefold()
 
 
@@ -38,9 +37,7 @@ def check(texts: list[str], units: Any, duplicates: mlxbert.Duplicates, threshol
                 assert any(abs(score - cosine) < 1e-5 for cosine in cosines)
 
 
-def test_texts_that_the_model_cannot_tell_apart_are_kept_and_truncated_ones_counted(
-    builtin: mlxbert.Model, caplog: Any
-) -> None:
+def test_texts_the_model_cannot_tell_apart_are_kept_and_cut_ones_counted(builtin: mlxbert.Model, caplog: Any) -> None:
     texts = ["I love \ua500", "I love \ua501", "\u0e2a\u0e27", "\u1019\u1004", "I LOVE  \ua500", "It rains."]
     duplicates = mlxbert.dedupe(builtin, texts)
     assert [(group.kept, group.duplicates, group.scores) for group in duplicates.groups] == [(0, (4,), (1.0,))]
@@ -157,18 +154,15 @@ def test_bad_options(options: dict[str, Any], said: str) -> None:
 
 
 def vectors(count: int, width: int, seed: int = 0) -> Any:
-    """Random vectors of length 1."""
     drawn = np.random.default_rng(seed).normal(size=(count, width)).astype(np.float32)
     return drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
 
 
 def all_scores(units: Any) -> Any:
-    """The products of all pairs, the largest first."""
     return np.sort((units @ units.T)[np.triu_indices(len(units), 1)])[::-1]
 
 
 def slow_leaders(units: Any, threshold: float) -> list[int]:
-    """The leader of each vector, by a loop."""
     leaders, found = list[int](), list[int]()
     for number, vector in enumerate(units):
         products = units[leaders] @ vector
@@ -194,7 +188,6 @@ def test_leaders_are_those_of_a_loop(width: int, threshold: float, block: int, m
 
 
 def around(centres: Any, copies: int, noise: float) -> Any:
-    """Vectors of length 1 near other ones."""
     many = np.repeat(centres, copies, 0) + noise * vectors(len(centres) * copies, centres.shape[1], 1)
     return (many / np.linalg.norm(many, axis=1, keepdims=True)).astype(np.float32)
 

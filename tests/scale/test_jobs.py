@@ -76,9 +76,7 @@ def test_a_part_has_its_rows_wherever_row_groups_end(source: Path, first: int, r
     assert table["id"].to_pylist() == [*range(first, first + rows)] and table.schema.names == ["text", "id"]
 
 
-def test_the_output_has_each_row_once_with_its_vector_or_its_error(
-    planned: Plan, tiny_folder: Path, tmp_path: Path
-) -> None:
+def test_the_output_has_each_row_once_with_vector_or_error(planned: Plan, tiny_folder: Path, tmp_path: Path) -> None:
     missing = (job := planned()).begin(overwrite=False)
     assert [part.rows for part in missing] == [8, 8, 8, 6, 8, 8, 4]
     assert json.loads((tmp_path / "out" / MANIFEST).read_text())["complete"] is False
@@ -157,9 +155,7 @@ def test_a_changed_input_is_another_job(planned: Plan, source: Path) -> None:
         compute(job, parts[:1])
 
 
-def test_a_machine_with_another_model_or_another_disk_computes_nothing(
-    planned: Plan, tiny_folder: Path, tmp_path: Path
-) -> None:
+def test_machines_with_another_model_or_disk_compute_nothing(planned: Plan, tiny_folder: Path, tmp_path: Path) -> None:
     job = planned()
     job.begin(overwrite=False)
     os.utime(tiny_folder / "model.safetensors", (0, 0))  # a copy on another machine
@@ -214,9 +210,7 @@ def test_files_must_have_the_same_columns_but_for_null(planned: Plan, source: Pa
         planned()
 
 
-def test_the_output_is_no_input_and_has_neither_other_files_nor_a_damaged_manifest(
-    planned: Plan, source: Path, tmp_path: Path
-) -> None:
+def test_the_output_is_no_input_and_holds_no_other_file_nor_damage(planned: Plan, source: Path, tmp_path: Path) -> None:
     for sources, output in [([source], source), ([tmp_path / "*" / "*.parquet"], tmp_path / "out")]:
         with pytest.raises(ArgumentError, match="also an input"):
             planned(sources=sources, output=str(output))

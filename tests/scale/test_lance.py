@@ -32,7 +32,6 @@ pa = pytest.importorskip("pyarrow")
 
 @pytest.fixture
 def place(tmp_path: Path) -> str:
-    """The location of a table that is not there yet."""
     return f"lance:{tmp_path}/table"
 
 
@@ -97,9 +96,7 @@ def test_a_table_does_not_grow_without_end(place: str, monkeypatch: pytest.Monke
     store.check()
 
 
-def test_a_reader_of_an_earlier_version_is_not_disturbed_by_tidying(
-    place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_of_an_older_version_is_not_disturbed_by_tidying(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lance_table, "_SMALL", 3)
     store, reader = open_store(place, ABOUT), open_store(place)
     for file in range(5):
@@ -267,9 +264,7 @@ def test_damage_is_found(place: str, damage: str, is_certain: bool | None) -> No
     ("table", "Too many open files"),
     *((name, f"Not found: /t/{name}/data/1.lance") for name in ("Connect", "timed out", "403 Forbidden")),
 ])  # fmt: skip
-def test_an_error_that_says_no_cause_does_not_advise_to_remove_the_index(
-    tmp_path: Path, folder: str, text: str
-) -> None:
+def test_an_error_that_says_no_cause_does_not_advise_removing_the_index(tmp_path: Path, folder: str, text: str) -> None:
     store = open_store(f"lance:{tmp_path}/{folder}", ABOUT)
     with (
         mock.patch.object(lance_table.LanceTable, "scan", side_effect=OSError(f"{text}, /build/rust/lance/a.rs:1:2")),
@@ -332,7 +327,6 @@ def test_without_the_package_it_is_said(place: str) -> None:
 
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[str]:
-    """A bucket of a local server."""
     with object_storage() as address:
         yield address
 
@@ -403,7 +397,6 @@ for step in range(steps):
 
 
 def start(location: str, name: str, steps: int) -> "subprocess.Popen[str]":
-    """Starts a writer."""
     command = [sys.executable, "-c", WRITER, location, name, str(steps)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
 

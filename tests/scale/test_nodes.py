@@ -82,9 +82,7 @@ def test_a_node_dies_and_each_row_is_there_once(tiny_folder: Path, source: Path,
     check(output, tiny_folder)
 
 
-def test_a_job_ends_when_no_machine_that_is_large_enough_is_left(
-    tiny_folder: Path, source: Path, tmp_path: Path
-) -> None:
+def test_a_job_ends_when_no_machine_large_enough_is_left(tiny_folder: Path, source: Path, tmp_path: Path) -> None:
     with two_nodes(1, of_worker=2) as nodes:
         job = started([*options(tiny_folder, source, tmp_path / "out", nodes.address), "--cpus", "2"])
         wait_for(tmp_path / "out", 2, job)
@@ -163,9 +161,7 @@ def test_a_full_disk_ends_the_job_and_leaves_no_half_of_a_part(tiny_folder: Path
         subprocess.run(["umount", str(output)], check=True)
 
 
-def test_more_cpus_than_any_node_has_and_an_address_where_nothing_listens(
-    tiny_folder: Path, source: Path, tmp_path: Path
-) -> None:
+def test_too_many_cpus_and_an_address_where_nothing_listens(tiny_folder: Path, source: Path, tmp_path: Path) -> None:
     cpus = str((os.cpu_count() or 1) + 1)
     outcome = process(*options(tiny_folder, source, tmp_path / "out", "local"), "--cpus", cpus)
     outcome.fails(2, "--cpus")

@@ -52,7 +52,6 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def index(tmp_path: Path, folder: Path, model: mlxbert.Model) -> Iterator[Index]:
-    """An index of them."""
     with open_index(tmp_path / "index.db", model=model, paths=[folder]) as made:
         run(made)
         yield made
@@ -63,9 +62,7 @@ def index(tmp_path: Path, folder: Path, model: mlxbert.Model) -> Iterator[Index]
     [{"text": ["a"]}, {"text": 5}, {"fields": [1]}, {"fields": 5}, {"include": [5]}, {"exclude": [None]},
      {"paths": 5}, {"paths": [5]}],
 )  # fmt: skip
-def test_an_argument_of_the_wrong_type_is_refused_before_a_file_is_made(
-    given: dict[str, Any], tmp_path: Path, model: mlxbert.Model
-) -> None:
+def test_arguments_of_a_wrong_type_make_no_file(given: dict[str, Any], tmp_path: Path, model: mlxbert.Model) -> None:
     with pytest.raises(ArgumentError, match="expected"):
         open_index(tmp_path / "new.db", model=model, **given)
     assert not [*tmp_path.iterdir()]
@@ -103,7 +100,6 @@ def test_an_index_that_another_process_creates_with_other_settings_is_refused(
 
 
 def run(index: Index, *paths: Path) -> list[Event]:
-    """The events of an update."""
     return [*index.update(paths or None)]
 
 
@@ -114,13 +110,11 @@ def counts(happened: list[Event]) -> dict[str, int]:
 
 
 def last(happened: list[Event]) -> update_events.IndexUpdated:
-    """The end of an update."""
     assert isinstance(happened[-1], update_events.IndexUpdated)
     return happened[-1]
 
 
 def texts(index: Index, query: str = "dog cat city milk man", **options: Any) -> list[str]:
-    """The texts that are found, in alphabetical order."""
     return sorted(hit.text for hit in index.search(query, **options))
 
 
@@ -216,9 +210,7 @@ def test_other_content_with_the_size_and_the_time_of_before_is_read(index: Index
     assert (hits["b.txt"], hits["d.txt"]) == ("two milk", "man milk")
 
 
-def test_a_time_that_may_be_that_of_the_next_change_does_not_count(
-    index: Index, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_time_of_this_moment_does_not_count(index: Index, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.time_ns()
     monkeypatch.setattr(index_writer, "_SETTLED", 2 * 10**9)
     for module in (index_writer, file_walk):
@@ -247,9 +239,7 @@ def test_files_that_fail_and_are_mended(index: Index, folder: Path) -> None:
     index.check()
 
 
-def test_a_file_that_may_not_be_read_is_tried_again(
-    index: Index, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_without_permission_is_tried_again(index: Index, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(folder / "x.bin.txt", b"\0\1\2" * 100)
     monkeypatch.setattr(index_writer, "_content", denied(index_writer._content, ".bin.txt"))
     assert [counts(run(index)) for _ in range(2)] == [{"FileFailed": 1}] * 2
@@ -273,9 +263,7 @@ def test_what_is_left_out_is_counted(index: Index, folder: Path, monkeypatch: py
     assert "dog dog" in texts(index) and "dog milk" not in texts(index)
 
 
-def test_a_file_that_changes_while_it_is_read_is_read_again(
-    index: Index, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_changed_meanwhile_is_read_again(index: Index, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usual = read_documents
 
     def changing(path: str, *more: Any, **how: Any) -> Iterator[Document]:
@@ -326,9 +314,7 @@ def test_a_folder_that_is_gone_loses_nothing(index: Index, folder: Path) -> None
     index.check()
 
 
-def test_one_of_several_folders_that_is_gone_does_not_hold_up_the_others(
-    index: Index, folder: Path, tmp_path: Path
-) -> None:
+def test_one_folder_that_is_gone_does_not_hold_up_the_others(index: Index, folder: Path, tmp_path: Path) -> None:
     write(tmp_path / "more" / "d.txt", "milk")
     run(index, tmp_path / "more")
     folder.rename(folder.with_name("away"))
@@ -337,9 +323,7 @@ def test_one_of_several_folders_that_is_gone_does_not_hold_up_the_others(
     assert len(texts(index)) == 5
 
 
-def test_a_file_that_is_covered_by_name_leaves_when_it_is_gone(
-    tmp_path: Path, folder: Path, model: mlxbert.Model
-) -> None:
+def test_a_file_covered_by_name_leaves_when_it_is_gone(tmp_path: Path, folder: Path, model: mlxbert.Model) -> None:
     with open_index(tmp_path / "files.db", model=model, paths=[folder / "a.md", folder / "b.txt"]) as index:
         run(index)
         (folder / "a.md").unlink()
@@ -407,9 +391,7 @@ def test_records_of_files_have_fields(index: Index, folder: Path) -> None:
         index.search("city", where=["year"])
 
 
-def test_of_an_update_that_ends_early_the_vectors_are_kept(
-    index: Index, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unfinished_update_keeps_its_vectors(index: Index, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_writer, "_GROUP", 3)
     monkeypatch.setattr(index_writer, "_SPOOL_BYTES", 100)  # bytes: what is read waits on disk
     monkeypatch.setattr("mlxbert.tasks.task.Task.window", 4)
@@ -625,9 +607,7 @@ def test_reranking(index: Index, tmp_path: Path) -> None:
         index.search("city", rerank=str(save_classifier(tmp_path / "other", NLI)))
 
 
-def test_a_model_for_late_interaction_reranks_more_passages(
-    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_late_interaction_reranks_more_passages(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = token_folders.PYLATE["usual"](tmp_path / "tokens")
     hits = index.search("city", rerank=str(folder))
     model = mlxbert.load(folder)
@@ -649,9 +629,7 @@ def test_a_model_for_late_interaction_reranks_more_passages(
     assert limits == [200, 7]
 
 
-def test_a_field_that_no_document_has_and_a_path_without_one_are_said(
-    index: Index, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unknown_fields_and_paths_are_said(index: Index, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert index.search("city", where=["nosuch=1"]) == [] == index.search("cat", paths=[tmp_path / "absent"])
     assert "nosuch" in caplog.text and "path" in caplog.text and "absent" in caplog.text
 
@@ -812,9 +790,7 @@ def test_texts_that_cannot_be_embedded(index: Index, folder: Path, monkeypatch: 
     index.check()
 
 
-def test_the_index_of_paths(
-    tmp_path: Path, folder: Path, model: mlxbert.Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_index_of_paths(tmp_path: Path, folder: Path, model: mlxbert.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLXBERT_DATA", str(tmp_path / "data"))
     with open_index(paths=[folder], model=model) as index:
         run(index)
@@ -830,9 +806,7 @@ def test_the_index_of_paths(
 
 
 @pytest.mark.parametrize("prefix", ["", pytest.param("lance:", marks=NEEDS_LANCE)])
-def test_stored_passages_have_the_vectors_of_the_search(
-    prefix: str, tmp_path: Path, folder: Path, model: mlxbert.Model
-) -> None:
+def test_stored_passages_have_their_vectors(prefix: str, tmp_path: Path, folder: Path, model: mlxbert.Model) -> None:
     with build(f"{prefix}{tmp_path}/i", folder / "b.txt", model, titles=False) as index:
         index.add([{"id": "7", "text": "paris , tokyo", "lang": "en"}])
         (rows, vectors) = zip(*stored_passages(index.store), strict=True)
@@ -919,9 +893,7 @@ def test_a_file_without_a_document_is_a_problem(tmp_path: Path, model: mlxbert.M
         assert places(index) == {("a.mine", "message 1", "left out"), ("a.mine", "message 2", "cut")}
 
 
-def test_texts_without_tokens_and_reasons_that_no_database_stores_are_problems(
-    lossy: Index, lossy_folder: Path
-) -> None:
+def test_texts_without_tokens_and_reasons_that_cannot_be_stored_are_problems(lossy: Index, lossy_folder: Path) -> None:
     (lossy_folder / "dropped.jsonl").write_text('{"text": "\\u200b\\u200d"}\n{"text": "the cat"}\n')
     (lossy_folder / "half.jsonl").write_text('{"\\ud800": 3}\n')
     run(lossy)
@@ -1066,9 +1038,7 @@ def test_there_is_no_answer_if_no_passage_has_one(answerer: mlxbert.Model, monke
     assert math.isfinite(answer_from(hits_of("x"), "who?", answerer).score)
 
 
-def test_an_index_answers_with_the_span_and_its_place(
-    answering_folder: Path, tiny_folder: Path, tmp_path: Path
-) -> None:
+def test_an_index_answers_with_a_span_and_its_place(answering_folder: Path, tiny_folder: Path, tmp_path: Path) -> None:
     for number, text in enumerate(TEXTS):
         (tmp_path / f"{number}.txt").write_text(text)
     with open_index(tmp_path / "i.db", model=str(tiny_folder), paths=[*tmp_path.glob("*.txt")]) as index:

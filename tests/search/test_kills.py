@@ -72,19 +72,16 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def model(place: Path) -> Path:
-    """The folder of a tiny model."""
     return save(place / "model")
 
 
 def spoil(folder: Path) -> Path:
-    """Adds files of which parts are left out; returns the folder."""
     (folder / "spoiled.jsonl").write_text('{"text": "the dog"}\n{"text": \n' * 20)
     (folder / "empty.txt").write_text("")
     return folder
 
 
 def change_files(folder: Path) -> None:
-    """Changes, moves, copies, adds and removes files."""
     for number in range(0, FILES, 4):
         (folder / f"{number:03}.md").write_text(f"# New\n\n{passage(('changed', number))}\n")
     (folder / "001.md").rename(folder / "moved.md")
@@ -97,7 +94,6 @@ def change_files(folder: Path) -> None:
 
 
 def start(path: Path | str, folder: Path, model: Path, last: int) -> "subprocess.Popen[str]":
-    """Updates an index in another process."""
     command = [sys.executable, "-c", CHILD, *map(str, (path, folder, model, last))]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -122,7 +118,6 @@ class Reader(threading.Thread):
         self.searches = 0
 
     def run(self) -> None:
-        """Searches."""
         try:
             model = mlxbert.load(self._model, dtype="float32")
             while not self._done.is_set():
@@ -137,13 +132,11 @@ class Reader(threading.Thread):
             self.problems.append(problem)
 
     def stop(self) -> None:
-        """Ends it."""
         self._done.set()
         self.join()
 
 
 def check_hits(index: Index, query: str) -> None:
-    """Nothing that is found is twice."""
     hits = index.search(query, top_k=1000, all_chunks=True)
     assert len({hit.chunk for hit in hits}) == len(hits)
     seen = Counter((hit.path, hit.place, hit.start_line, hit.text) for hit in hits)
@@ -274,7 +267,6 @@ def test_two_builders_at_once(place: Path, model: Path) -> None:
 
 @contextmanager
 def small_disk(path: Path, size: int) -> Iterator[None]:
-    """A disk of some bytes."""
     path.mkdir()
     if os.getuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", path]).returncode:
         pytest.skip("only root can mount a small disk")
@@ -286,7 +278,6 @@ def small_disk(path: Path, size: int) -> Iterator[None]:
 
 @contextmanager
 def small_files(size: int) -> Iterator[None]:
-    """No file may become larger."""
     usual, limits = signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
     try:

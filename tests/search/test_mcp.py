@@ -43,7 +43,6 @@ HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"na
 
 
 def lines(*messages: dict[str, Any]) -> bytes:
-    """Requests with numbers, as a client writes them."""
     numbered = [{"jsonrpc": "2.0", "id": number} | message for number, message in enumerate(messages, 1)]
     return b"".join(json.dumps(message).encode() + b"\n" for message in numbered)
 

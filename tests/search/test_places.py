@@ -86,9 +86,7 @@ def test_a_folder_that_is_named_through_a_link_has_one_index(link: Path, tmp_pat
     assert find_index([link]) is None
 
 
-def test_a_link_in_a_folder_that_leads_out_of_it_is_not_covered_by_its_index(
-    link: Path, tmp_path: Path, model: mlxbert.Model
-) -> None:
+def test_a_link_out_of_a_folder_is_not_covered_by_its_index(link: Path, tmp_path: Path, model: mlxbert.Model) -> None:
     inside = tmp_path / "folder" / "link"
     inside.parent.mkdir()
     inside.symlink_to(tmp_path / "r1")
@@ -101,9 +99,7 @@ def test_a_link_in_a_folder_that_leads_out_of_it_is_not_covered_by_its_index(
     assert find_index([inside.parent]) == Path(index.path)
 
 
-def test_a_link_and_a_folder_around_it_or_behind_it_are_indexed_once(
-    link: Path, tmp_path: Path, model: mlxbert.Model
-) -> None:
+def test_links_and_folders_around_or_behind_are_indexed_once(link: Path, tmp_path: Path, model: mlxbert.Model) -> None:
     folder = write(tmp_path / "folder" / "b.md", "dog").parent
     inside = link.rename(folder / "link")
     lead(inside, str(tmp_path / "r1"))
@@ -116,7 +112,7 @@ def test_a_link_and_a_folder_around_it_or_behind_it_are_indexed_once(
         assert [*index.about.roots] == [str(tmp_path / "r1"), str(folder)]
 
 
-def test_a_search_asks_no_other_root_where_it_leads(
+def test_a_search_asks_no_other_root(
     link: Path, tmp_path: Path, model: mlxbert.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dead = write(tmp_path / "dead" / "a.md", "dog").parent
@@ -181,7 +177,6 @@ LEFT_OUT = {"in the cloud": PLACEHOLDERS + 1, "hidden": 6, "package": 4}
 
 
 def commands(folder: Path) -> Callable[..., Outcome]:
-    """The program with a small model."""
     model = str(tiny_model(folder / "model"))
     return lambda *given: call(*map(str, given), MLXBERT_MODEL=model)
 
@@ -201,9 +196,7 @@ def test_a_home_folder_is_walked_without_what_is_in_the_cloud_hidden_or_packed(h
     assert sum(str(home / "Movies") + "/" in path for path in touched) == 0
 
 
-def test_what_is_in_the_cloud_is_not_read_and_what_was_read_before_stays(
-    home: Path, disk: MacDisk, model: mlxbert.Model
-) -> None:
+def test_what_is_in_the_cloud_is_not_read_and_what_was_stays(home: Path, disk: MacDisk, model: mlxbert.Model) -> None:
     with opened() as touched, open_index(paths=[home], model=model) as index:
         *_, done = index.update()
         assert isinstance(done, update_events.IndexUpdated)
@@ -414,9 +407,7 @@ def test_two_files_whose_names_differ_in_form_alone_are_two(tmp_path: Path, mode
             assert [one.text for one in served.read(path=f"{path}/a.md").passages] == [f"dog {form}"]
 
 
-def test_a_link_on_a_mac_leads_to_the_folder_as_the_disk_spells_it(
-    notes: Path, disk: MacDisk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_link_on_a_mac_leads_to_the_name_on_disk(notes: Path, disk: MacDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     link, real = disk.folder / "private" / "tmp" / "Current", disk.folder / "Old"
     write(real / "Sub" / "a.md", "the dog sat")
     link.symlink_to(real)

@@ -66,13 +66,11 @@ def place_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str
 
 @pytest.fixture(params=STORES)
 def location(request: pytest.FixtureRequest, place_of: Callable[[str], str]) -> str:
-    """The unused location of a test."""
     return place_of(request.param)
 
 
 @pytest.fixture
 def opened(location: str) -> Open:
-    """Opens the index of a test."""
     return lambda about=None: open_store(location, about)
 
 
@@ -97,14 +95,12 @@ def new_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def sqlite(tmp_path: Path) -> Iterator[SqliteStore]:
-    """A new index."""
     made = SqliteStore(tmp_path / "index.db", ABOUT)
     yield made
     made.close()
 
 
 def vector(seed: int) -> Any:
-    """A vector of length 1."""
     drawn = np.random.default_rng(seed).standard_normal(WIDTH).astype(np.float32)
     return drawn / np.linalg.norm(drawn)
 
@@ -124,12 +120,10 @@ def put(store: IndexStore, path: str, *documents: StoredDocument, **file: Any) -
 
 
 def texts(store: IndexStore, query: str, only: Filter = EVERYTHING) -> list[str]:
-    """The texts that have a word of a query, in alphabetical order."""
     return sorted(one.chunk.text for one in store.chunks([number for number, _ in store.with_words(query, 99, only)]))
 
 
 def nearest(store: IndexStore, seed: int, only: Filter = EVERYTHING, count: int = 9) -> list[tuple[str, float]]:
-    """The texts nearest to a vector."""
     scores = store.nearest(vector(seed), count, only)
     found = store.chunks([number for number, _ in scores])
     return [(one.chunk.text, score) for one, (_, score) in zip(found, scores, strict=True)]
@@ -261,7 +255,6 @@ def test_every_similarity(
 
 
 def filled(place: str, similarity: str, vectors: Any) -> IndexStore:
-    """A new index of vectors, one for each chunk."""
     store = open_store(place, replace(ABOUT, similarity=similarity))
     names = [str(number) for number in range(len(vectors))]
     with store.writing():
@@ -293,9 +286,7 @@ def test_of_equal_scores_the_first_are_the_highest() -> None:
         assert nearest_vectors._highest(scores, count).tolist() == expected.tolist()
 
 
-def test_a_gpu_gets_the_vectors_as_they_are_stored(
-    place_of: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gpu_gets_the_vectors_as_stored(place_of: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nearest_vectors, "on_gpu", lambda: True)
     count = 4000
     store = filled(place_of("sqlite"), "cosine", np.tile(vector(1), (count, 1)))
@@ -894,7 +885,6 @@ def damaged(whole: bytes, rng: random.Random) -> tuple[str, bytes]:
 
 
 def everything(path: Path, model: mlxbert.Model) -> Any:
-    """All that an index says."""
     with open_index(path, model=model) as index:
         hits = [
             (index.read(hit.chunk), hit.score, hit.to_dict(why=True))
@@ -923,7 +913,6 @@ def outcomes(whole: bytes, model: mlxbert.Model, folder: Path, count: int) -> It
 
 
 def test_a_damaged_index_does_not_find_other_things(whole: bytes, model: mlxbert.Model, tmp_path: Path) -> None:
-    """`MLXBERT_TEST_SEEDS` says how many damages."""
     found = Counter(outcomes(whole, model, tmp_path, int(os.environ.get("MLXBERT_TEST_SEEDS", "20"))))
     assert {outcome for _, outcome in found} <= {"same", "refused"}
     assert found.total() > sum(number for (_, outcome), number in found.items() if outcome == "same")
@@ -941,9 +930,7 @@ def test_no_byte_of_the_header_ends_the_checks(whole: bytes, model: mlxbert.Mode
 
 
 @pytest.mark.slow
-def test_a_page_of_zeros_has_the_right_checksum_and_is_found(
-    whole: bytes, model: mlxbert.Model, tmp_path: Path
-) -> None:
+def test_a_page_of_zeros_has_a_right_checksum_and_is_found(whole: bytes, model: mlxbert.Model, tmp_path: Path) -> None:
     (path := tmp_path / "index.db").write_bytes(whole)
     found = 0
     expected = everything(path, model)

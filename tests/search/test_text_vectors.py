@@ -54,7 +54,6 @@ def vector(seed: object, width: int = 40, count: int = 6) -> Any:
 
 
 def dense(entries: Any, width: int = 40) -> Any:
-    """The vector with its zeros."""
     full = np.zeros(width)
     full[entries["token"]] = entries["weight"]
     return full
@@ -70,13 +69,11 @@ def put(store: SqliteStore, path: str, *names: str, **fields: Any) -> None:
 
 
 def found(store: SqliteStore, query: Any, count: int = 99, only: Filter = EVERYTHING) -> dict[str, float]:
-    """The texts that are nearest to a query, with their scores."""
     scores = dict(store.nearest(query, count, only))
     return {row.chunk.text: scores[row.number] for row in store.chunks([*scores])}
 
 
 def expected(names: "set[str]", query: Any) -> dict[str, float]:
-    """The scores of texts that share a token with a query."""
     scores = {name: float(np.float32(dense(query) @ dense(vector(name)))) for name in names}
     return {name: score for name, score in scores.items() if score}
 
@@ -166,7 +163,6 @@ def test_weights_that_cannot_be_stored_are_refused(store: SqliteStore, entry: tu
 
 
 def sql(command: str) -> Callable[[SqliteStore], object]:
-    """Changes an index by a command."""
     return lambda store: store._connection.execute(command)
 
 
@@ -305,7 +301,6 @@ def model(request: pytest.FixtureRequest, tmp_path: Path) -> mlxbert.Model:
 
 @pytest.fixture
 def both(tmp_path: Path) -> Iterator[Index]:
-    """A new index of vectors and token vectors."""
     with open_index(tmp_path / "both.db", model=bge_m3(tmp_path / "both")) as index:
         yield index
 
@@ -364,9 +359,7 @@ def test_every_hit_has_a_maxsim_however_many_texts_are_alike(both: Index, mode: 
     assert both.search("the cat sat", mode=mode, min_score=scores[4])[-1].score == scores[4]
 
 
-def test_as_many_passages_as_were_asked_for_are_compared_once_each(
-    both: Index, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_as_many_passages_as_asked_for_are_compared_once_each(both: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     both.add({"id": str(number), "text": passage(number, 12)} for number in range(330))
     both.add({"id": f"same {number}", "text": "milk"} for number in range(300))
     seen, usual = list[int](), both.store.tokens

@@ -144,9 +144,7 @@ def test_names_are_compared_in_one_unicode_form_if_the_repository_says_so(tmp_pa
         ('[core]\n[remote "a]b"]\nignorecase = true', False),
     ],
 )  # fmt: skip
-def test_the_configuration_of_a_repository_is_read_as_git_reads_it(
-    tmp_path: Path, text: str, ignore_case: bool
-) -> None:
+def test_the_configuration_of_a_repository_is_read_as_by_git(tmp_path: Path, text: str, ignore_case: bool) -> None:
     tree(tmp_path, ".git/config")
     (tmp_path / ".git" / "config").write_text(text)
     assert naming_of(str(tmp_path)).ignore_case is ignore_case
@@ -333,7 +331,6 @@ def rules(chosen: random.Random) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("ignorecase", ["false", "true"])
 def test_git_itself_agrees(tmp_path: Path, ignorecase: str) -> None:
-    """`MLXBERT_TEST_SEEDS` says how many trees."""
     git = ["git", "-c", "core.excludesFile=/dev/null", "-C"]
     try:
         subprocess.run([*git, ".", "--version"], check=True, capture_output=True)

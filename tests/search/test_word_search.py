@@ -153,7 +153,6 @@ QUERY = st.text() | st.lists(
 
 @pytest.fixture(scope="module")
 def table() -> sqlite3.Connection:
-    """A table of words."""
     connection = sqlite3.connect(":memory:")
     connection.execute("CREATE VIRTUAL TABLE words USING fts5 (titles, text, tokenize='ascii')")
     connection.execute("INSERT INTO words VALUES ('top', 'the dog reads read_file near a cat')")
@@ -161,7 +160,6 @@ def table() -> sqlite3.Connection:
 
 
 def matching(table: sqlite3.Connection, match: str) -> int:
-    """How many rows match."""
     return len(table.execute("SELECT rowid FROM words WHERE words MATCH ?", (match,)).fetchall()) if match else 0
 
 
@@ -269,7 +267,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteStore]:
 
 
 def paths(store: SqliteStore, query: str) -> set[str]:
-    """Returns the files with a word of a query."""
     numbers = [number for number, _ in store.with_words(query, 99, Filter())]
     return {chunk.path for chunk in store.chunks(numbers)}
 

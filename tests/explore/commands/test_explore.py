@@ -42,7 +42,6 @@ def rows(tmp_path: Path) -> str:
 
 
 def vectors_of(path: Path, vectors: Any) -> str:
-    """A file of vectors."""
     np.save(path, np.array(vectors))
     return str(path)
 
@@ -262,9 +261,7 @@ def test_topics(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("command", "column"), [("cluster", "cluster"), ("map", "cluster"), ("map", "x")])
-def test_a_column_of_the_input_is_not_replaced(
-    command: str, column: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_column_is_replaced(command: str, column: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "rows.jsonl"
     source.write_text(f'{{"text": "a", "{column}": 5}}\n')
     output = tmp_path / "o.parquet"

@@ -150,9 +150,7 @@ def test_what_a_filter_leaves_nothing_of_is_said(run: Run, files: Path, given: l
 
 
 @pytest.mark.slow
-def test_files_that_cannot_be_read_are_named_once_when_nothing_is_close(
-    run: Run, files: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreadable_files_are_named_once_without_a_hit(run: Run, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mlxbert.search.index_writer._SETTLED", 0)
     damaged = files / "damaged.docx"
     damaged.write_bytes(b"PK\3\4 no archive")
@@ -314,9 +312,7 @@ def test_an_answer_comes_first_with_its_place_and_without_one_that_nothing_is_cl
     assert "nothing close" not in run("search", "dog sat", files, "--mode", "vectors").err
 
 
-def test_that_there_is_no_answer_is_said(
-    run: Run, files: Path, answering: str, tmp_path: Path, variables: dict[str, str]
-) -> None:
+def test_no_answer_is_said(run: Run, files: Path, answering: str, tmp_path: Path, variables: dict[str, str]) -> None:
     never = str(save_answering(tmp_path / "never", no_answer_threshold=0.0))
     answer, *hits = run("search", "dog sat", files, "--answer", never).lines
     assert answer["answer"] is None and answer["rank"] is None and answer["score"] > 0 and hits
@@ -542,9 +538,7 @@ def test_a_name_does_not_steer_the_terminal(run: Run, files: Path, variables: di
 
 @pytest.mark.slow
 @pytest.mark.parametrize("answer", ["y", "n"])
-def test_a_terminal_asks_before_the_current_folder_is_indexed(
-    files: Path, variables: dict[str, str], answer: str
-) -> None:
+def test_a_terminal_asks_before_the_folder_is_indexed(files: Path, variables: dict[str, str], answer: str) -> None:
     with Screen() as screen:
         running = subprocess.Popen(
             command("search", "paris"), env=environment(**variables, TERM="xterm"), cwd=files, stdin=screen.inner,
@@ -559,9 +553,7 @@ def test_a_terminal_asks_before_the_current_folder_is_indexed(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("linked", [False, True])
-def test_watching_follows_changes_until_ctrl_c(
-    files: Path, variables: dict[str, str], tmp_path: Path, linked: bool
-) -> None:
+def test_watching_goes_on_until_ctrl_c(files: Path, variables: dict[str, str], tmp_path: Path, linked: bool) -> None:
     named = files
     if linked:  # to a folder below a hidden one
         (tmp_path / ".vault").mkdir()

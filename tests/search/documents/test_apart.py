@@ -97,9 +97,7 @@ resource.setrlimit = setrlimit
 """
 
 
-def test_memory_is_watched_where_it_cannot_be_limited(
-    read: Read, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_is_watched_if_it_cannot_be_limited(read: Read, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a Mac, where the system refuses the limit."""
     (tmp_path / "sitecustomize.py").write_text(REFUSED)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
@@ -128,9 +126,7 @@ def test_text_is_limited(read: Read) -> None:
         [*read("much", limits=ParserLimits(20.0, text=100_000))]
 
 
-def test_nothing_is_written_or_imported_from_the_current_folder(
-    read: Read, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_written_or_imported_from_here(read: Read, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "json.py").write_text("raise SystemExit")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UnreadableError, match="EFBIG False") as problem:
