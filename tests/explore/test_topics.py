@@ -77,13 +77,6 @@ def test_every_text_is_in_one_topic_or_none(angles: list[int], clusters: int, ty
     assert [topic.size for topic in topics.topics] == sorted(sizes.values(), reverse=True)
 
 
-def test_the_builtin_model_separates_topics(builtin: mlxbert.Model) -> None:
-    texts = ["The team won the match.", "A late goal decided the game.", "The striker scored twice for his club."]
-    texts += ["The bank raised its interest rate.", "Shares fell on the stock market.", "Profits of the bank fell."]
-    topics = builtin.cluster(texts, clusters=2)
-    assert alike(topics.labels, [0, 0, 0, 1, 1, 1])
-
-
 def test_scores_of_words_follow_the_formula() -> None:
     texts, labels = ["red red apple", "green apple", "red car", "fast car car"], [0, 0, 1, 1]
     words = distinguishing_words(texts, labels, 10)

@@ -107,33 +107,31 @@ def timed(path: Path | str, folder: Path, model: Path) -> list[float]:
     return [moment - times[0] for moment in times]
 
 
-class Reader(threading.Thread):
-    """Searches an index, opened again and again, as long as another process updates it."""
+@contextmanager
+def searched(path: Path | str, model: Path) -> Iterator[list[str]]:
+    """Searches an index, opened again and again, as long as another process updates it; adds what was searched for."""
+    done, queries, problems = threading.Event(), list[str](), list[BaseException]()
 
-    def __init__(self, path: Path | str, model: Path) -> None:
-        super().__init__()
-        self._path, self._model = path, model
-        self._done = threading.Event()
-        self.problems: list[BaseException] = []
-        self.searches = 0
-
-    def run(self) -> None:
+    def search() -> None:
         try:
-            model = mlxbert.load(self._model, dtype="float32")
-            while not self._done.is_set():
-                if not exists(self._path):
-                    time.sleep(0.001)
-                    continue
-                with open_index(self._path, model=model) as index:
-                    for query in QUERIES[:2]:
-                        check_hits(index, query)
-                        self.searches += 1
+            loaded = mlxbert.load(model, dtype="float32")
+            while not done.wait(0 if exists(path) else 0.001):
+                if exists(path):
+                    with open_index(path, model=loaded) as index:
+                        for query in QUERIES[:2]:
+                            check_hits(index, query)
+                            queries.append(query)
         except BaseException as problem:
-            self.problems.append(problem)
+            problems.append(problem)
 
-    def stop(self) -> None:
-        self._done.set()
-        self.join()
+    thread = threading.Thread(target=search)
+    thread.start()
+    try:
+        yield queries
+    finally:
+        done.set()
+        thread.join()
+    assert not problems, problems
 
 
 def check_hits(index: Index, query: str) -> None:
@@ -145,18 +143,13 @@ def check_hits(index: Index, query: str) -> None:
 
 def killed(path: Path | str, folder: Path, model: Path, number: int, seconds: float) -> tuple[int, int]:
     """Kills an update some seconds after an event; returns its status, and how many searches there were meanwhile."""
-    reader = Reader(path, model)
     with start(path, folder, model, number) as child:
-        assert child.stdout
-        assert child.stdout.readline() == "open\n"
-        reader.start()
-        for _ in range(number):
-            assert child.stdout.readline()
-        time.sleep(seconds)
-        child.send_signal(signal.SIGKILL)
-    reader.stop()
-    assert not reader.problems, reader.problems
-    return child.returncode, reader.searches
+        assert child.stdout and child.stdout.readline() == "open\n"
+        with searched(path, model) as queries:
+            assert all(child.stdout.readline() for _ in range(number))
+            time.sleep(seconds)
+            child.send_signal(signal.SIGKILL)
+    return child.returncode, len(queries)
 
 
 def finish(path: Path | str, folder: Path, model: Path, expected: Contents, stats: tuple[int, ...]) -> None:

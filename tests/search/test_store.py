@@ -442,8 +442,8 @@ def test_words_and_phrases_are_found_in_any_script(store: IndexStore) -> None:
     put(store, "/docs/a", document("水の方法", "火山 水", "iPhone 水道", "no such word"))
     assert texts(store, "水") == ["iPhone 水道", "水の方法", "火山 水"]
     assert texts(store, "方法") == ["水の方法"]
-    found = store.word_for_word('"iphone 水"', 9, EVERYTHING)
-    assert [chunk.chunk.text for chunk in store.chunks([number for number, _ in found])] == ["iPhone 水道"]
+    phrases = store.word_for_word('"iphone 水"', 9, EVERYTHING)
+    assert [chunk.chunk.text for chunk in store.chunks([number for number, _ in phrases])] == ["iPhone 水道"]
     assert store.word_for_word('"火山 道"', 9, EVERYTHING) == []
 
 
@@ -734,7 +734,7 @@ def test_signs_of_more_than_a_block_of_vectors_and_of_none() -> None:
         assert not len(Signs(rows[:count], np.zeros(count, bool)).nearest(query, 3))
 
 
-def test_conditions_are_read() -> None:
+def test_conditions_are_read_and_paths_may_begin_with_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["lang=de", "a != b=c", "date>=2026-01-01", "n<=1", "n<1", "n>1", "path=a\nb", "x="]
     fields = [(one.field, one.compare, one.value) for one in make_filter(texts).where]
     assert fields == [
@@ -742,9 +742,6 @@ def test_conditions_are_read() -> None:
         ("n", ">", "1"), ("path", "=", "a\nb"), ("x", "=", ""),
     ]  # fmt: skip
     assert not Filter() and not make_filter(()) and make_filter(["a=b"]) and make_filter((), ["a"])
-
-
-def test_a_path_may_begin_with_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/h/[me]")
     where = make_filter(["path=~/notes/*"]).where
     found = ["/h/[me]/notes/a.md", "/h/m/notes/a.md", "/x/~/notes/a.md", "/h/[me]/b.md"]
@@ -886,12 +883,8 @@ def damaged(whole: bytes, rng: random.Random) -> tuple[str, bytes]:
 
 def everything(path: Path, model: mlxbert.Model) -> Any:
     with open_index(path, model=model) as index:
-        hits = [
-            (index.read(hit.chunk), hit.score, hit.to_dict(why=True))
-            for query in QUERIES
-            for mode in MODES
-            for hit in index.search(query, mode=mode, top_k=60, all_chunks=True)
-        ]
+        found = (index.search(query, mode=mode, top_k=60, all_chunks=True) for query in QUERIES for mode in MODES)
+        hits = [(index.read(hit.chunk), hit.score, hit.to_dict(why=True)) for each in found for hit in each]
         some = [hit.to_dict() for hit in index.search("a dog", where=["year>=2000"])]
         return hits, some, index.about, index.store.files(), index.store.fields(), index.problems()
 

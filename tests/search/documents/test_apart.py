@@ -8,18 +8,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from random import Random
 from unittest import mock
 
 import pytest
 
 from mlxbert.search.documents import isolated_parser
 from mlxbert.search.documents.document import Document, UnreadableError
-from mlxbert.search.documents.document_kinds import KINDS, DocumentKind, kind_of, read_documents
+from mlxbert.search.documents.document_kinds import KINDS, DocumentKind, read_documents
 from mlxbert.search.documents.isolated_parser import ParserLimits
-from tests.helpers.papers import docx, paragraph, pdf
 from tests.search.documents import hostile
-from tests.search.documents.test_office import FILES
 
 ROOT = Path(__file__).parents[3]
 SHORT = ParserLimits(20.0)
@@ -62,11 +59,7 @@ def test_a_crash_costs_one_file(read: Read) -> None:
         [*read("crash", b"die")]
     (other,) = read("crash", b"1")
     assert other.text.split()[0] == first[0].text.split()[0] and other != first[0]
-
-
-def test_a_process_that_an_earlier_file_has_damaged_is_replaced(read: Read) -> None:
-    (first,), (second,) = read("poison"), read("poison")
-    assert first != second
+    assert [*read("poison")] != [*read("poison")]  # a process that an earlier file has damaged is replaced
 
 
 def test_a_hang_ends_in_time(read: Read) -> None:
@@ -185,21 +178,3 @@ def test_threads_have_a_process_each(read: Read) -> None:
         thread.start()
         thread.join()
     assert len({one.text for one in found}) == 3
-
-
-def test_mutated_files_cost_themselves_only() -> None:
-    rng = Random(1)
-    seeds = {"pdf": pdf("One", "Two", title="T"), "word": docx(paragraph("Top", "Heading1"), paragraph("text"))}
-    seeds |= {kind: data for name, data in FILES.items() if (kind := kind_of(name, data))}
-    good = {kind: [*read_documents("a", seed, kind)] for kind, seed in seeds.items()}
-    for number in range(200):
-        kind = [*seeds][number % len(seeds)]
-        raw = bytearray(seeds[kind])
-        for _ in range(rng.randint(1, 8)):
-            raw[rng.randrange(len(raw))] = rng.randrange(256)
-        try:
-            list(read_documents("a", bytes(raw), kind, limits=ParserLimits(10.0)))
-        except UnreadableError as problem:
-            assert problem.message
-        if number % 50 >= 50 - len(seeds):
-            assert [*read_documents("a", seeds[kind], kind)] == good[kind]
