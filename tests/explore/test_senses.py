@@ -62,7 +62,9 @@ def test_options_choose_places_senses_lines_and_words(model: mlxbert.Model) -> N
     assert (len(same.senses), same.silhouette) == (1, 0.0)
 
 
-def test_a_place_has_the_span_of_its_tokens_and_a_long_text_loses_none(model: mlxbert.Model) -> None:
+def test_places_have_spans_in_long_texts_and_words_need_a_head(
+    model: mlxbert.Model, tmp_path: Path, tiny_folder: Path
+) -> None:
     text = "the cats sat , and two cats went to paris"
     words = [word for word in mlxbert.embed_words(model, text).words if word.word == "cats"]
     assert words[0].tokens > 1
@@ -73,6 +75,9 @@ def test_a_place_has_the_span_of_its_tokens_and_a_long_text_loses_none(model: ml
     found = mlxbert.senses(model, "cat", [long], senses=1)
     assert len(found.occurrences) == 12 and found.senses[0].substitutes
     assert len(found.senses[0].typical) == 1  # one line for each text
+    mlxbert.save(mlxbert.load(tiny_folder, task="embed"), tmp_path / "vectors")
+    found = mlxbert.senses(mlxbert.load(tmp_path / "vectors"), "bank", LINES, senses=2)
+    assert len(found.senses) == 2 and not any(sense.substitutes for sense in found.senses)
 
 
 @together(
@@ -91,12 +96,6 @@ def test_what_cannot_be_grouped_is_refused(
 ) -> None:
     with pytest.raises(error):
         mlxbert.senses(model, word, texts, **options)
-
-
-def test_a_model_without_a_head_for_words_has_senses_without_words(tmp_path: Path, tiny_folder: Path) -> None:
-    mlxbert.save(mlxbert.load(tiny_folder, task="embed"), tmp_path / "vectors")
-    found = mlxbert.senses(mlxbert.load(tmp_path / "vectors"), "bank", LINES, senses=2)
-    assert len(found.senses) == 2 and not any(sense.substitutes for sense in found.senses)
 
 
 def test_k_means_finds_directions_and_the_silhouette_is_its_formula() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -478,11 +479,6 @@ def test_what_moves_out_is_covered_there(index: Index, folder: Path) -> None:
     assert counts(run(index)) == {"FileIndexed": 1}
 
 
-def test_an_index_in_its_own_folder_is_no_file_of_it(folder: Path, model: mlxbert.Model) -> None:
-    with open_index(folder / "own.db", model=model, paths=[folder]) as index:
-        assert counts(run(index)) == {"FileIndexed": 3} and counts(run(index)) == {}
-
-
 def test_another_model_is_refused_with_both_names(index: Index, tmp_path: Path, builtin: mlxbert.Model) -> None:
     for other in (builtin, "builtin"):
         with pytest.raises(StoreError, match=r"tiny.*builtin|builtin.*tiny") as caught:
@@ -616,7 +612,7 @@ def test_reranking(index: Index, tmp_path: Path) -> None:
         index.search("city", rerank=str(save_classifier(tmp_path / "other", NLI)))
 
 
-def test_late_interaction_reranks_more_passages(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_interaction_reranks_more_passages(index: Index, tmp_path: Path) -> None:
     folder = token_folders.PYLATE["usual"](tmp_path / "tokens")
     hits = index.search("city", rerank=str(folder))
     model = mlxbert.load(folder)
@@ -625,17 +621,10 @@ def test_late_interaction_reranks_more_passages(index: Index, tmp_path: Path, mo
     scores = mlxbert.maxsim(query, mlxbert.embed_tokens(model, texts))
     assert len(hits) == 3 and [hit.rerank_score for hit in hits] == pytest.approx(scores.tolist(), abs=1e-4)
     assert sorted(scores.tolist(), reverse=True) == scores.tolist()
-    limits: list[int] = []
-    find = Index._distinct
-
-    def noted(*arguments: Any, **more: Any) -> Any:
-        limits.append(arguments[5])
-        return find(*arguments, **more)
-
-    monkeypatch.setattr(Index, "_distinct", noted)
-    for candidates in (None, 7):
-        index.search("city", rerank=model, candidates=candidates, top_k=2)
-    assert limits == [200, 7]
+    with mock.patch.object(Index, "_distinct", autospec=True, side_effect=Index._distinct) as distinct:
+        for candidates in (None, 7):
+            index.search("city", rerank=model, candidates=candidates, top_k=2)
+    assert [call.args[5] for call in distinct.call_args_list] == [200, 7]
 
 
 def test_unknown_fields_and_paths_are_said(index: Index, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -724,11 +713,15 @@ def test_an_empty_index(tmp_path: Path, model: mlxbert.Model) -> None:
         open_index()
 
 
-def test_one_value_needs_no_list(tmp_path: Path, folder: Path, model: mlxbert.Model) -> None:
+def test_one_value_needs_no_list_and_an_index_is_no_file_of_it(
+    tmp_path: Path, folder: Path, model: mlxbert.Model
+) -> None:
     with open_index(tmp_path / "i.db", model=model, paths=str(folder), include="*.md", fields="lang") as index:
         run(index)
         assert (index.about.roots, index.about.include, index.about.fields) == ((str(folder),), ("*.md",), ("lang",))
         assert index.search("cat", paths=folder / "a.md") and not index.search("cat", paths=str(folder / "b.txt"))
+    with open_index(folder / "own.db", model=model, paths=[folder]) as index:
+        assert counts(run(index)) == {"FileIndexed": 3} and counts(run(index)) == {}
 
 
 def test_an_encoding_is_kept_with_the_index(tmp_path: Path, model: mlxbert.Model) -> None:
@@ -757,13 +750,10 @@ def test_prompts_and_a_splitter_of_ones_own(tmp_path: Path, folder: Path, unit: 
         for text, last_word in {"largest city": "city", "dog milk": "milk"}.items():
             vector = mlxbert.embed(unit, [last_word], prompt="passage")[0]
             assert scores[text] == pytest.approx(float(vector @ query), abs=2e-3)
-
-
-def test_stated_prompts_take_the_place_of_those_of_the_model(tmp_path: Path, unit: mlxbert.Model) -> None:
-    with open_index(tmp_path / "index.db", model=unit, prompts=("the cat : ", None)) as index:
+    with open_index(tmp_path / "stated.db", model=unit, prompts=("the cat : ", None)) as index:
         index.add([{"id": "1", "text": "milk"}])
-        query, text = (unit.embed("dog", prompt="the cat : "), unit.embed("milk", prompt="in "))
-        assert index.search("dog")[0].vector_score == pytest.approx(float(query @ text), abs=2e-3)
+        score = unit.embed("dog", prompt="the cat : ") @ unit.embed("milk", prompt="in ")
+        assert index.search("dog")[0].vector_score == pytest.approx(float(score), abs=2e-3)
 
 
 def test_texts_that_cannot_be_embedded(index: Index, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

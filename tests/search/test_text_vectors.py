@@ -4,7 +4,7 @@ import functools
 import random
 import shutil
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -362,18 +362,14 @@ def test_every_hit_has_a_maxsim_however_many_texts_are_alike(both: Index, mode: 
 def test_as_many_passages_as_asked_for_are_compared_once_each(both: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     both.add({"id": str(number), "text": passage(number, 12)} for number in range(330))
     both.add({"id": f"same {number}", "text": "milk"} for number in range(300))
-    seen, usual = list[int](), both.store.tokens
-
-    def noted(chunks: Sequence[int]) -> Any:
-        seen.extend(chunks)
-        return usual(chunks)
-
-    monkeypatch.setattr(both.store, "tokens", noted)
+    monkeypatch.setattr(both.store, "tokens", tokens := mock.Mock(side_effect=both.store.tokens))
     for mode, count in (("vectors", None), ("vectors", 320), ("hybrid", 320)):
         both.search("a cat sat", mode=mode, candidates=count)  # type: ignore[arg-type]
+        seen = [chunk for call in tokens.call_args_list for chunk in call.args[0]]
         assert len(seen) == len({*seen}) == (count or 200)
-        seen.clear()
+        tokens.reset_mock()
     assert len(both.search("milk", top_k=30)) == 30
+    seen = [chunk for call in tokens.call_args_list for chunk in call.args[0]]
     assert len(seen) == len({*seen}) > 300  # most of the first ones are duplicates
 
 

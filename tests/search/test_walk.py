@@ -9,6 +9,7 @@ import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -173,18 +174,16 @@ def test_a_worktree_and_a_submodule_have_the_settings_of_their_repository(tmp_pa
     assert found(tmp_path / "n") == ([] if sys.platform == "darwin" else ["A"])
 
 
-def test_a_path_that_is_given_is_walked_hidden_ignored_or_not(tmp_path: Path) -> None:
-    tree(tmp_path, ".git/", ".venv/a", ".venv/.b", "build/c", "build/d.log", "build/e", _="build/\n*.log\n/build/e")
-    assert found(tmp_path) == []
-    assert found(tmp_path / ".venv") == ["a"]
-    assert found(tmp_path / "build") == ["c"]
-    assert found([tmp_path / "build/d.log", tmp_path / ".venv/.b"], under=tmp_path) == ["build/d.log", ".venv/.b"]
-
-
-def test_paths_inside_each_other_give_each_file_once(tmp_path: Path) -> None:
+def test_a_path_that_is_given_is_walked_hidden_ignored_or_not_and_each_file_found_once(tmp_path: Path) -> None:
     tree(tmp_path, "a/b/c", "a/d", "e")
     for paths in (["a/b", "", "a"], ["", "a", "a/b"], ["a/b/c", "", "a/b/c"], ["", "a/b/c"]):
         assert sorted(found([tmp_path / path for path in paths], under=tmp_path)) == ["a/b/c", "a/d", "e"]
+    root = tmp_path / "hidden"
+    tree(root, ".git/", ".venv/a", ".venv/.b", "build/c", "build/d.log", "build/e", _="build/\n*.log\n/build/e")
+    assert found(root) == []
+    assert found(root / ".venv") == ["a"]
+    assert found(root / "build") == ["c"]
+    assert found([root / "build/d.log", root / ".venv/.b"], under=root) == ["build/d.log", ".venv/.b"]
 
 
 def test_a_path_that_does_not_exist_is_an_error_at_once(tmp_path: Path) -> None:
@@ -356,11 +355,7 @@ SECRET = "paris paris paris"
 @pytest.fixture
 def deadline() -> Iterator[None]:
     """Ends a test that waits for a FIFO."""
-
-    def stop(*_: object) -> None:
-        raise TimeoutError
-
-    before = signal.signal(signal.SIGALRM, stop)
+    before = signal.signal(signal.SIGALRM, mock.Mock(side_effect=TimeoutError))
     signal.alarm(30)
     yield
     signal.alarm(0)

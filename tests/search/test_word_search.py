@@ -6,7 +6,8 @@ import re
 import sqlite3
 import time
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -44,7 +45,7 @@ def near(value: float) -> object:
     return pytest.approx(value, rel=0.05)
 
 
-def test_all_words_close_together_are_complete_and_rare_ones_count_more_than_common_ones() -> None:
+def test_all_words_close_together_are_complete_and_rare_and_repeated_ones_count_more() -> None:
     assert match("red lamp", "the red lamp").closeness == near(1)
     assert match("red lamp", "a blue chair") == NONE == match("red lamp", "")
     usual = " ".join(["red lamp", *["x"] * 198])
@@ -54,6 +55,8 @@ def test_all_words_close_together_are_complete_and_rare_ones_count_more_than_com
     for chunks in (10, 100_000):
         found = match("the", "the lamp", chunks, the=chunks)
         assert 0 < found.closeness < 0.4 and found.bm25 < 0.7
+    once, twice, long = (match("lamp", text).bm25 for text in ("lamp x", "lamp lamp", "lamp" + " x" * 999))
+    assert once == near(2.2 / (1 + 0.3)) and twice == near(4.4 / (2 + 0.3)) and long == near(2.2 / (1 + 0.3 + 4.5))
 
 
 def test_words_that_stand_together_are_closer_than_scattered_ones() -> None:
@@ -67,11 +70,6 @@ def test_words_that_stand_together_are_closer_than_scattered_ones() -> None:
     assert match("big red lamp", text).closeness == near(1)
     assert match("big red lamp", text.replace("big", "small")).closeness == near(2 / 3)
     assert match("big red lamp", f"red lamp{gap[:-6]} red big").closeness == near(1)  # one red left, one is inside
-
-
-def test_bm25_grows_with_repetition_and_shrinks_with_length() -> None:
-    once, twice, long = (match("lamp", text).bm25 for text in ("lamp x", "lamp lamp", "lamp" + " x" * 999))
-    assert once == near(2.2 / (1 + 0.3)) and twice == near(4.4 / (2 + 0.3)) and long == near(2.2 / (1 + 0.3 + 4.5))
 
 
 @together(
@@ -204,14 +202,8 @@ def test_frequent_words_are_left_out_if_there_are_rarer_ones() -> None:
     assert any_word("the dog of cat", lambda words: counts) == '"dog" OR "cat"'
     assert any_word("the", lambda words: counts) == '"the"'
     assert any_word("the unknown", lambda words: counts) == '"unknown" OR "the"'
-    asked: list[str] = []
-
-    def frequency(words: Sequence[str]) -> dict[str, int]:
-        asked.extend(words)
-        return {}
-
-    any_word("Read_File MÄDCHEN", frequency)
-    assert asked == ["file", "madchen", "read"]
+    any_word("Read_File MÄDCHEN", frequency := mock.Mock(return_value={}))
+    frequency.assert_called_once_with(["file", "madchen", "read"])
 
 
 def test_words_between_quotation_marks_follow_each_other(table: sqlite3.Connection) -> None:
@@ -282,14 +274,10 @@ def test_words_are_found_in_any_case_with_and_without_marks(store: SqliteStore, 
 
 @together("name", PLANTED)
 def test_the_numbers_of_chunks_with_a_word_are_those_of_fts5(store: SqliteStore, name: str) -> None:
-    asked = set[str]()
-
-    def frequency(words: Sequence[str]) -> dict[str, int]:
-        asked.update(words)
-        return {}
-
+    frequency = mock.Mock(return_value={})
     for query in (PLANTED[name][0], *PLANTED[name][1].split()):
         any_word(query, frequency)
+    asked = {word for call in frequency.call_args_list for word in call.args[0]}
     counts, connection = store._frequency(sorted(asked)), store._connection
     connection.execute("CREATE VIRTUAL TABLE IF NOT EXISTS temp.terms USING fts5vocab ('main', 'words', 'row')")
     for word, count in counts.items():
@@ -372,10 +360,7 @@ def test_the_score_grows_with_each_of_its_parts() -> None:
     ):  # fmt: skip
         (one,) = fuse({"vectors": [(1, 0.6)]}, {1: 1}, {1: less})
         assert one.score < best.score
-
-
-def test_similarities_are_compared_with_those_of_unrelated_texts() -> None:
-    """A model whose vectors are all similar is not surer than another model."""
+    # A model whose vectors are all similar is not surer than another model.
     narrow = weigh(0.84, Unrelated(0.8, 0.01), ALL)
     assert narrow.total == pytest.approx(hybrid_score(0.5, ALL).total)
 

@@ -143,13 +143,15 @@ def test_empty_and_single_inputs(command: str, tmp_path: Path) -> None:
     assert outcome.status == 0 and "the input is empty" in outcome.err
 
 
-@pytest.mark.parametrize(("content", "errors"), [(b"\xff\n" * 30, 1), (b"a\n" + b"\xff\n" * 9, 2)])
-def test_one_error_for_a_file_that_is_not_text(content: bytes, errors: int, tmp_path: Path) -> None:
-    source = tmp_path / "t.txt"
-    source.write_bytes(content)
-    outcome = call("dedupe", "--exact", "--input", str(source))
-    outcome.fails(1, f"{content.count(0xFF)}", "--encoding")
-    assert outcome.err.count("error:") == errors  # the second one counts the inputs that are left out
+def test_one_error_for_a_file_that_is_not_text_or_lacks_the_column(tmp_path: Path) -> None:
+    for content, errors in ((b"\xff\n" * 30, 1), (b"a\n" + b"\xff\n" * 9, 2)):
+        (tmp_path / "t.txt").write_bytes(content)
+        outcome = call("dedupe", "--exact", "--input", str(tmp_path / "t.txt"))
+        outcome.fails(1, f"{content.count(0xFF)}", "--encoding")
+        assert outcome.err.count("error:") == errors  # the second one counts the inputs that are left out
+    (table := tmp_path / "t.csv").write_text("id,body\n1,a\n")
+    for column, hint in (("bdy", "did you mean 'body'?"), ("zzz", "one of these columns")):
+        call("dedupe", "--exact", "--input", str(table), "--text-column", column).fails(1, "id, body", hint)
 
 
 def test_vectors_of_other_texts_are_refused(tmp_path: Path) -> None:
@@ -189,12 +191,6 @@ def test_a_hint_if_a_topic_has_most_of_the_texts(tmp_path: Path) -> None:
     drawn = call("map", *arguments[1:], "--clusters", "2", "--output", str(page), "--method", "pca")
     assert drawn.status == 0 and "hint: topic 0 has 24 of 30 texts" in drawn.err
     assert "hint:" not in call(*arguments, "--clusters", "1").err
-
-
-@pytest.mark.parametrize(("column", "hint"), [("bdy", "did you mean 'body'?"), ("zzz", "one of these columns")])
-def test_a_column_that_is_missing(column: str, hint: str, tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("id,body\n1,a\n")
-    call("dedupe", "--exact", "--input", str(tmp_path / "t.csv"), "--text-column", column).fails(1, "id, body", hint)
 
 
 def test_unreadable_indexes_and_vectors(tmp_path: Path) -> None:

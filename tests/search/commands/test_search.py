@@ -100,13 +100,21 @@ def test_the_first_search_makes_an_index_and_later_ones_read_only_what_changed(r
     assert found[0] == "g.txt" and "b.txt" not in found
 
 
-def test_a_folder_without_files_has_no_index(run: Run, tmp_path: Path) -> None:
+def test_nothing_to_read_is_an_error_and_makes_no_index(run: Run, tmp_path: Path, files: Path) -> None:
     (tmp_path / "none").mkdir()
     for given in (["index", tmp_path / "none"], ["search", "w", tmp_path / "none"]):
         outcome = run(*given)
         outcome.fails(1, "none: there are no files")
         assert outcome.out == "" and "hint" not in outcome.err
     assert run("indexes", "list").lines[0]["indexes"] == []
+    run("search", "w7", files / "c" / "e.bin").fails(1, "no file could be read", "--verbose")
+    run("search", "w7", files / "none").fails(1, "none")
+    run("search", " ", files).fails(2, "query")
+    run("index", files / "c" / "e.bin", "--index", files.parent / "own.db").fails(1, "no file could be read")
+    assert not [*files.parent.rglob("*.db*")]
+    run("index", files, "--index", files).fails(2, "is a folder")
+    no_head = run("search", "w7", files, "--rerank", "builtin")
+    no_head.fails(1, "no classification head", "hint: rerank needs a cross-enc")
 
 
 def test_an_index_that_cannot_be_written_is_searched_as_it_is(
@@ -277,23 +285,12 @@ def test_what_happens_to_other_paths_of_an_index_is_said(run: Run, files: Path, 
     run("search", "w7", "--index", own, "--device", "gpu").fails(1, "GPU")
 
 
-def test_nothing_to_read_is_an_error(run: Run, files: Path) -> None:
-    run("search", "w7", files / "c" / "e.bin").fails(1, "no file could be read", "--verbose")
-    run("search", "w7", files / "none").fails(1, "none")
-    run("search", " ", files).fails(2, "query")
-    run("index", files / "c" / "e.bin", "--index", files.parent / "own.db").fails(1, "no file could be read")
-    assert not [*files.parent.rglob("*.db*")]
-    run("index", files, "--index", files).fails(2, "is a folder")
-    no_head = run("search", "w7", files, "--rerank", "builtin")
-    no_head.fails(1, "no classification head", "hint: rerank needs a cross-enc")
-
-
 @pytest.fixture(scope="module")
 def answering(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(save_answering(tmp_path_factory.mktemp("answering"), no_answer_threshold=1.0))
 
 
-def test_an_answer_comes_first_with_its_place_and_without_one_that_nothing_is_close_is_said(
+def test_an_answer_comes_first_and_without_one_that_nothing_is_close(
     run: Run, files: Path, answering: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer, *hits = run("search", "dog sat", files, "--answer", answering).lines
@@ -312,14 +309,6 @@ def test_an_answer_comes_first_with_its_place_and_without_one_that_nothing_is_cl
     assert "nothing close" not in run("search", "dog sat", files, "--mode", "vectors").err
 
 
-def test_no_answer_is_said(run: Run, files: Path, answering: str, tmp_path: Path, variables: dict[str, str]) -> None:
-    never = str(save_answering(tmp_path / "never", no_answer_threshold=0.0))
-    answer, *hits = run("search", "dog sat", files, "--answer", never).lines
-    assert answer["answer"] is None and answer["rank"] is None and answer["score"] > 0 and hits
-    _, shown = terminal("search", "dog sat", str(files), "--answer", never, **variables)
-    assert "no answer" in plain(shown)[0] and f"in {len(hits)} passages" in plain(shown)[0]
-
-
 @pytest.mark.parametrize("columns", ["50", "120"])
 def test_a_terminal_shows_the_answer_above_the_passages(
     run: Run, files: Path, answering: str, variables: dict[str, str], columns: str
@@ -334,12 +323,19 @@ def test_a_terminal_shows_the_answer_above_the_passages(
     assert any(line.startswith("2  ") or line == "2" for line in lines)
 
 
-def test_what_answers_is_a_question_answering_model(run: Run, files: Path, answering: str) -> None:
+def test_what_answers_is_a_model_for_that_and_no_answer_is_said(
+    run: Run, files: Path, answering: str, tmp_path: Path, variables: dict[str, str]
+) -> None:
     named = "for example deepset/roberta-base-squad2"
     run("search", "w7", files, "--answer", "builtin").fails(1, "no question-answering head", named)
     assert run("indexes", "list").lines[0]["indexes"] == []  # not made for a search that cannot be
     run("search", "w7", files, "--answer").fails(2, "--answer has no value, expected MODEL", named)
     run("search", "w1 " * 30, files, "--answer", answering).fails(1, "question has")
+    never = str(save_answering(tmp_path / "never", no_answer_threshold=0.0))
+    answer, *hits = run("search", "dog sat", files, "--answer", never).lines
+    assert answer["answer"] is None and answer["rank"] is None and answer["score"] > 0 and hits
+    _, shown = terminal("search", "dog sat", str(files), "--answer", never, **variables)
+    assert "no answer" in plain(shown)[0] and f"in {len(hits)} passages" in plain(shown)[0]
 
 
 @pytest.fixture
@@ -581,14 +577,10 @@ def test_watching_goes_on_until_ctrl_c(files: Path, variables: dict[str, str], t
 def test_watching_waits_on_battery_and_loses_no_change(
     files: Path, small: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answers = itertools.chain([True, None, False, None, True], itertools.repeat(False))  # none if pmset fails
+    unknown = MlxbertError("no answer")  # if pmset fails
+    on_battery = mock.Mock(side_effect=itertools.chain([True, unknown, False, unknown, True], itertools.repeat(False)))
     counts, more = list[int](), files.parent / "more"
     more.mkdir()
-
-    def on_battery() -> bool:
-        if (answer := next(answers)) is None:
-            raise MlxbertError("no answer")
-        return answer
 
     def watch(*roots: str, **options: object) -> Iterator[set[str]]:
         for _ in range(2):
@@ -922,24 +914,17 @@ def test_typing_does_not_wait_for_a_search(pipe: PipeInput) -> None:
 
 
 def test_what_is_wrong_with_a_search_is_shown(pipe: PipeInput) -> None:
-    def find(_: Index, query: str) -> list[Hit]:
-        raise InputError(f"no {query}")
-
-    _, screen, drawn = show(pipe, [(always, "cat"), (lambda screen: "no " in screen.list.message, ESCAPE)], find)
+    steps = [(always, "cat"), (lambda screen: "no " in screen.list.message, ESCAPE)]
+    _, screen, drawn = show(pipe, steps, mock.Mock(side_effect=InputError("no cat")))
     assert screen.list.message == "no cat" and "no cat" in drawn
 
 
 def test_enter_opens_the_editor_and_comes_back(pipe: PipeInput, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[tuple[str, str, int | None]] = []
     monkeypatch.setenv("EDITOR", "vim -R")
-
-    def open_fake(*given: Any) -> str:
-        opened.append(given)
-        return "done"
-
-    monkeypatch.setattr(module, "open_in_editor", open_fake)
-    result, screen, _ = show(pipe, [(always, "cat"), (has_hits, ENTER), (lambda _: bool(opened), ESCAPE)])
-    assert result is None and opened == [("vim -R", "/notes/1.md", 11)] and screen.list.hits
+    monkeypatch.setattr(module, "open_in_editor", opened := mock.Mock(return_value="done"))
+    result, screen, _ = show(pipe, [(always, "cat"), (has_hits, ENTER), (lambda _: opened.called, ESCAPE)])
+    opened.assert_called_once_with("vim -R", "/notes/1.md", 11)
+    assert result is None and screen.list.hits
 
 
 @together(

@@ -52,18 +52,16 @@ def headings(document: Document) -> list[tuple[int, str]]:
 @together(
     ("name", "start", "kind"),
     [
-        ("a.txt", b"text", "text"), ("A.TXT", b"text", "text"), ("Makefile", b"all:\n", "text"),
-        ("a.md", b"", "markdown"),
-        ("a.rst", b"", "rst"), ("dir.pdf/a.py", b"x = 1", "code"), ("a.html", b"\0", "html"), ("a.pdf", b"", "pdf"),
+        ("A.TXT", b"text", "text"), ("Makefile", b"all:\n", "text"), ("a.md", b"", "markdown"), ("a.rst", b"", "rst"),
+        ("dir.pdf/a.py", b"x = 1", "code"), ("a.html", b"\0", "html"), ("a.pdf", b"", "pdf"),
         ("a", b"%PDF-1.7\n", "pdf"), ("a.docx", b"PK", "word"), ("a.eml", b"", "mail"), ("a.mbox", b"", "mail"),
-        ("a.ipynb", b"{", "notebook"), ("a.csv.gz", b"\x1f\x8b", "records"), ("a.jsonl", b"", "records"),
-        ("a.parquet", b"PAR1", "records"),
-        ("a.txt", "ü".encode("utf-16"), "text"), ("a.txt", "ü".encode("latin-1"), "text"),
-        ("a.txt", b"ab\0", None), ("a.md", b"\x89PNG\r\n\x1a\n\0", None), ("a.gz", b"\x1f\x8b\x08\xff", None),
-        ("a.ts", b"G\x40\x11\x10\0", None), ("a.xyz", "é".encode() * 8192, "text"),
-        ("a.XLSX", b"PK", "spreadsheet"), ("a.xlsm", b"PK", "spreadsheet"), ("a.ods", b"PK", "spreadsheet"),
-        ("a.pptx", b"PK", "slides"), ("a.odt", b"PK", "opendocument"), ("a.epub", b"PK", "epub"), ("a.rtf", b"", "rtf"),
-        ("a.mhtml", b"", "mhtml"), ("a.mht", b"", "mhtml"),
+        ("a.ipynb", b"{", "notebook"),
+        ("a.csv.gz", b"\x1f\x8b", "records"), ("a.jsonl", b"", "records"), ("a.parquet", b"PAR1", "records"),
+        ("a.txt", "ü".encode("utf-16"), "text"), ("a.txt", "ü".encode("latin-1"), "text"), ("a.txt", b"ab\0", None),
+        ("a.md", b"\x89PNG\r\n\x1a\n\0", None), ("a.gz", b"\x1f\x8b\x08\xff", None), ("a.ts", b"G\x40\x11\x10\0", None),
+        ("a.xyz", "é".encode() * 8192, "text"), ("a.XLSX", b"PK", "spreadsheet"), ("a.xlsm", b"PK", "spreadsheet"),
+        ("a.ods", b"PK", "spreadsheet"), ("a.pptx", b"PK", "slides"), ("a.odt", b"PK", "opendocument"),
+        ("a.epub", b"PK", "epub"), ("a.rtf", b"", "rtf"), ("a.mhtml", b"", "mhtml"), ("a.mht", b"", "mhtml"),
     ],
 )  # fmt: skip
 def test_kinds(name: str, start: bytes, kind: str | None) -> None:
@@ -658,11 +656,18 @@ def lines(text: str, width: int = 76) -> list[str]:
     return re.findall(f".{{1,{width}}}", text)
 
 
-def test_a_pasted_picture_is_not_text() -> None:
+def test_pasted_pictures_are_no_text_and_headings_keep_their_words_and_places() -> None:
     found = only("a.md", f"# One\n\n![a plan](data:image/png;base64,{picture(600_000)}) below\n\n## Two\nlast words\n")
     assert found.text == "# One\n\n![a plan]() below\n\n## Two\nlast words\n"
     assert headings(found) == [(1, "One"), (2, "Two")] and found.first_line == 1
     assert [(problem.kind, "800 kB" in problem.reason) for problem in found.problems] == [("left out", True)]
+    data = f"data:image/png;base64,{picture(500)}"
+    found = only("a.md", f"{picture(500)}\n# Plan ![p]({data}) of it\nwords\n# {picture(400)}\n## Last\n{data}")
+    assert headings(found)[0][1].startswith("Plan") and headings(found)[-1] == (2, "Last")
+    assert all(len(text) < 30 for _, text in headings(found))
+    page = only("a.html", f"<h1>{data}</h1><p>one</p><h2>Two</h2><p>two {data}</p><h2>{picture(500)}</h2>")
+    assert headings(page) == [(2, "Two")]
+    assert without_embedded_data(page) is page
 
 
 WITH_DATA = {
@@ -710,16 +715,6 @@ def test_lines_of_data_leave_their_line_ends(block: list[str]) -> None:
 def test_long_words_addresses_and_hashes_stay(text: str) -> None:
     found = only("a.txt", f"one {text} two")
     assert (found.text, found.problems) == (f"one {text} two", ())
-
-
-def test_a_heading_keeps_its_words_and_its_place() -> None:
-    data = f"data:image/png;base64,{picture(500)}"
-    found = only("a.md", f"{picture(500)}\n# Plan ![p]({data}) of it\nwords\n# {picture(400)}\n## Last\n{data}")
-    assert headings(found)[0][1].startswith("Plan") and headings(found)[-1] == (2, "Last")
-    assert all(len(text) < 30 for _, text in headings(found))
-    page = only("a.html", f"<h1>{data}</h1><p>one</p><h2>Two</h2><p>two {data}</p><h2>{picture(500)}</h2>")
-    assert headings(page) == [(2, "Two")]
-    assert without_embedded_data(page) is page
 
 
 LETTER = "<h1>Your invoice</h1><p>The amount of the invoice is 40 euros.</p>"
@@ -772,14 +767,6 @@ def test_the_parts_with_text_are_read_and_others_named(kind: str, parts: list[st
     assert [problem.kind for problem in found.problems] == ["left out"] * bool(left_out)
 
 
-def test_the_page_beside_a_picture_is_read() -> None:
-    related = message(text="short", page=LETTER)
-    related.get_payload()[1].add_related(b"x", "image", "png", cid="<a>", filename="logo.png")  # type: ignore[index, union-attr]
-    found = only("a.eml", related.as_bytes())
-    assert (found.text, headings(found)) == (LETTER_TEXT, [(1, "Your invoice")])
-    assert "logo.png" in found.problems[0].reason
-
-
 def test_an_attached_message_is_a_document_of_its_own() -> None:
     inner, deep = message("The real subject", "inner words"), message("Deepest", "deep words")
     inner["From"], inner["Date"] = "ada@example.org", "Tue, 6 Jan 2026 23:30:00 -0200"
@@ -800,12 +787,17 @@ def test_an_attached_message_is_a_document_of_its_own() -> None:
     assert [one.place for one in read("a.mbox", box)] == places
 
 
-def test_a_page_may_name_its_encoding_itself() -> None:
+def test_a_page_in_a_mail_may_name_its_encoding_itself_and_have_a_picture() -> None:
     page = '<meta charset="windows-1251"><p>Счёт на сорок евро'.encode("cp1251")
     found = only("a.eml", b"Subject: s\nContent-Type: text/html\n\n" + page)
     assert (found.text, found.problems) == ("Счёт на сорок евро", ())
     box = b"From a\nSubject: s\nContent-Type: text/html; charset=koi8-r\n\n<p>" + "Счёт".encode("koi8-r")
     assert only("a.mbox", box).text == "Счёт"
+    related = message(text="short", page=LETTER)
+    related.get_payload()[1].add_related(b"x", "image", "png", cid="<a>", filename="logo.png")  # type: ignore[index, union-attr]
+    found = only("a.eml", related.as_bytes())
+    assert (found.text, headings(found)) == (LETTER_TEXT, [(1, "Your invoice")])
+    assert "logo.png" in found.problems[0].reason
 
 
 def test_names_of_attachments_are_decoded_and_counted() -> None:
