@@ -14,7 +14,7 @@ from mlxbert.train.data.labelled_texts import LabelledText
 from mlxbert.train.objectives import make_objective, text_objective
 from mlxbert.train.scores.linear_models import IDENTITY, SOFTMAX, fit_linear
 from tests.helpers import tiny
-from tests.train.test_scoring import records
+from tests.train.test_scores import records
 
 NAMES = ("animal", "city")
 VERBS, LITTLE = ("is", "of", "sat", "on"), ("a", "the", "in", "to")

@@ -1,0 +1,382 @@
+"""Evaluations made of predictions, of every task, and what is said about them in a sentence."""
+
+import json
+import random
+from collections.abc import Callable
+from functools import partial
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlxbert.errors import InputError, MlxbertError
+from mlxbert.train.data.labelled_texts import LabelledText
+from mlxbert.train.data.questions import Question
+from mlxbert.train.data.tagged_sentences import TaggedSentence
+from mlxbert.train.options.training_tasks import TASKS
+from mlxbert.train.scores import answer_scores, metrics
+from mlxbert.train.scores.evaluation_summary import Evaluation, weakest
+from mlxbert.train.scores.labelled_scores import classification, multilabel, regression
+from mlxbert.train.scores.tag_scores import Prediction, metrics_of, tag_interval, tag_metrics, tagging, tally
+from tests.helpers.cases import together
+from tests.train.data.test_tag_schemes import ENTITY_SCHEMES, random_tags
+
+NAMES = ("ABBR", "DESC", "NUM")
+
+
+def records(*labels: Any) -> list[LabelledText]:
+    return [LabelledText(f"text {number}", None, label, f"test.csv, line {number + 2}")
+            for number, label in enumerate(labels)]  # fmt: skip
+
+
+def classified(**options: Any) -> Evaluation:
+    probabilities = np.array([[0.8, 0.1, 0.1], [0.3, 0.6, 0.1], [0.0, 0.9, 0.1], [0.2, 0.1, 0.7]], np.float32)
+    given = records("ABBR", "ABBR", "NUM", "NUM")
+    return classification(given, NAMES, probabilities, model="m", data=("test.csv",), **options)
+
+
+def test_an_evaluation_of_one_label_per_example() -> None:
+    found = classified(truncated=3)
+    assert (found.task, found.model, found.data, found.truncated) == ("classify", "m", ("test.csv",), 3)
+    assert (found.examples, found.metric, found.score) == (4, "accuracy", 0.5)
+    assert found.confusion == ((1, 1, 0), (0, 0, 0), (0, 1, 1))
+    rows = [(each.label, each.precision, each.recall, each.support) for each in found.labels]
+    assert rows == [("ABBR", 1, 0.5, 2), ("DESC", 0, 0, 0), ("NUM", 1, 0.5, 2)]
+    surest, second = found.mistakes
+    assert (surest.text, surest.expected, surest.predicted) == ("text 2", "NUM", "DESC")
+    assert (surest.place, second.text) == ("test.csv, line 4", "text 1")
+    assert (surest.score, second.score) == pytest.approx((0.9, 0.6))
+    assert found.interval == pytest.approx((0.1500, 0.8500), abs=1e-4)  # Wilson's of 2 of 4
+
+
+def test_an_evaluation_of_several_labels_per_example() -> None:
+    given = records(("ABBR", "NUM"), (), ("DESC",))
+    probabilities = np.array([[0.9, 0.2, 0.1], [0.1, 0.3, 0.2], [0.2, 0.6, 0.3]], np.float32)
+    found = multilabel(given, NAMES, probabilities, thresholds=[0.5, 0.25, 0.5], model="m", data=())
+    assert (found.task, found.metric, found.confusion) == ("multilabel", "macro_f1", None)
+    assert found.score == pytest.approx((1 + 2 / 3 + 0) / 3)
+    assert found.metrics["subset_accuracy"] == pytest.approx(1 / 3)
+    assert [each.support for each in found.labels] == [1, 1, 1]
+    missed, added = found.mistakes
+    assert (missed.expected, missed.predicted) == ("ABBR, NUM", "ABBR")
+    assert (added.expected, added.predicted) == ("", "DESC")
+    assert (missed.score, added.score) == pytest.approx((0.9, 0.3))
+    assert (missed.label, added.label) == ("NUM", "DESC")
+    usual = multilabel(given, NAMES, probabilities, model="m", data=())
+    assert usual.labels[1].precision == 1  # with a threshold of 0.5
+
+
+def test_an_evaluation_of_numbers() -> None:
+    found = regression(records(1.0, 2.0, 3.0, 4.0), np.array([1.0, 2.5, 2.25, 4.0], np.float32), model="m", data=())
+    assert (found.task, found.metric, found.labels, found.confusion) == ("regress", "spearman", (), None)
+    assert found.score == pytest.approx(0.8)
+    mistakes = [(each.expected, each.predicted, each.score) for each in found.mistakes]
+    assert mistakes == [("3", "2.25", 0.75), ("2", "2.5", 0.5)]
+    many = regression(records(*range(30)), np.arange(30) * 2.0, model="m", data=()).mistakes
+    assert [each.score for each in many] == [float(each) for each in range(29, 19, -1)]  # at most ten, the worst first
+
+
+def test_an_evaluation_is_json() -> None:
+    constant = regression(records(1, 2, 3), np.ones(3), model="m", data=())
+    for evaluation in (classified(), constant):
+        json.dumps(evaluation.to_dict(), allow_nan=False)
+    assert (constant.score, constant.interval) == (0, (0, 0))
+
+
+@pytest.mark.parametrize("task", ("classify", "multilabel", "regress"))
+def test_every_metric_can_be_the_main_one_and_lies_in_its_interval(task: str) -> None:
+    rng = np.random.default_rng(4)
+    target = rng.integers(0, 3, 200)
+    probabilities = rng.dirichlet([1, 1, 1], 200) * 0.6 + np.eye(3)[target] * 0.4
+    probabilities[::9] = np.roll(probabilities[::9], 1, axis=1)  # mistakes
+    for metric in TASKS[task].metrics:
+        about: Any = {"metric": metric, "model": "m", "data": ()}
+        if task == "classify":
+            found = classification(records(*(NAMES[each] for each in target)), NAMES, probabilities, **about)
+        elif task == "multilabel":
+            found = multilabel(records(*((NAMES[each],) for each in target)), NAMES, probabilities, **about)
+        else:
+            found = regression(records(*target), target + rng.normal(size=200) / 2, **about)
+        assert found.score == found.metrics[metric] and found.metrics.keys() == {*TASKS[task].metrics}
+        low, high = found.interval
+        assert low < found.score < high < low + 0.4
+        assert (found.interval == metrics.wilson(found.score, 200)) == (metric in found.spec.shares)  # as the view says
+
+
+def test_predictions_that_are_not_finite_and_labels_spelled_otherwise_are_refused() -> None:
+    with pytest.raises(MlxbertError, match="not finite"):
+        classification(records("ABBR", "NUM"), NAMES, np.full((2, 3), np.nan), model="m", data=())
+    with pytest.raises(InputError, match=r"line 3.*'abbr'"):
+        classification(records("ABBR", "abbr"), NAMES, np.ones((2, 3)), model="m", data=())
+
+
+KINDS = ("ABBR", "DESC", "NUM", "HUM")
+
+
+def evaluated(confusion: list[list[int]]) -> Evaluation:
+    cells = [(row, column, count) for row, counts in enumerate(confusion) for column, count in enumerate(counts)]
+    pairs = [(row, column) for row, column, count in cells for _ in range(count)]
+    given = records(*(KINDS[row] for row, _ in pairs))
+    return classification(given, KINDS, np.eye(4)[[column for _, column in pairs]], model="m", data=())
+
+
+@pytest.mark.parametrize(
+    ("confusion", "facts"),
+    [
+        ([[4, 3, 2, 0], [0, 50, 0, 0], [0, 1, 50, 0], [0, 0, 0, 0]], ("ABBR", "recall 0.44", "9 examples", "DESC")),
+        ([[4, 0, 0, 0], [1, 50, 0, 0], [5, 0, 50, 0], [0, 0, 0, 9]], ("ABBR", "precision 0.40", "4 examples", "NUM")),
+        ([[0, 1, 0, 0], [0, 50, 0, 0], [0, 0, 50, 0], [0, 0, 0, 9]], ("ABBR", "recall 0.00", "1 example", "DESC")),
+        ([[9, 0, 0, 0], [0, 9, 0, 0], [0, 0, 9, 0], [0, 0, 0, 0]], None),  # no mistakes
+        ([[5, 4, 0, 0], [4, 5, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]], None),  # all alike
+        ([[5, 4, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]], None),  # one label only
+    ],
+)
+def test_the_weakest_label(confusion: list[list[int]], facts: tuple[str, ...] | None) -> None:
+    sentence = weakest(evaluated(confusion))
+    assert sentence is None if facts is None else sentence and all(fact in sentence for fact in facts)
+
+
+def test_the_weakest_of_several_labels_and_of_numbers() -> None:
+    given = records(("ABBR", "NUM"), ("NUM",), ("NUM",))
+    probabilities = np.array([[0.1, 0, 0.9, 0], [0, 0, 0.9, 0], [0, 0, 0.9, 0]])
+    assert "ABBR: recall 0.00" in (weakest(multilabel(given, KINDS, probabilities, model="m", data=())) or "")
+    about: Any = {"model": "m", "data": ()}
+    sentence = weakest(regression(records(1.0, 2.0, 5.0), np.array([1.0, 2.5, 2.0]), **about)) or ""
+    assert "by 3 " in sentence and "(test.csv, line 4)" in sentence and "by 1.17" in sentence
+    assert weakest(regression(records(1.0, 2.0), np.array([1.0, 2.0]), **about)) is None
+
+
+def test_the_interval_of_a_mean_is_that_of_its_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mlxbert.train.scores.metrics.RESAMPLES", 1000)
+    values = np.random.default_rng(0).normal(5, 2, 400)
+    low, high = metrics.bootstrap(lambda some: float(values[some].mean()), 400)
+    error = values.std() / 20
+    assert low == pytest.approx(values.mean() - 1.96 * error, abs=0.2 * error)
+    assert high == pytest.approx(values.mean() + 1.96 * error, abs=0.2 * error)
+    first, again, other = (
+        metrics.bootstrap(lambda some: float(values[some].mean()), 50, seed=seed) for seed in (1, 1, 2)
+    )
+    assert first == again != other
+
+
+def _score(
+    of: Callable[[metrics.Counts], float], expected: metrics.Bools, predicted: metrics.Bools, some: metrics.Ints
+) -> float:
+    return of(metrics.Counts.of_matrices(expected[some], predicted[some]))
+
+
+def test_intervals_of_resamples_are_those_of_the_metric_on_them() -> None:
+    """The shortcuts that make resampling fast change nothing."""
+    rng = np.random.default_rng(3)
+    probabilities, expected = rng.random((60, 3)), rng.random((60, 3)) < 0.4
+    predicted = probabilities >= 0.5
+    for metric in ("macro_f1", "micro_recall"):
+        slow = metrics.bootstrap(partial(_score, metrics.OF_COUNTS[metric], expected, predicted), 60)
+        assert metrics.multilabel_interval(metric, expected, predicted, probabilities) == pytest.approx(slow)
+    numbers, values = np.round(rng.normal(size=60)), rng.normal(size=60)
+    slow = metrics.bootstrap(lambda some: metrics.spearman(numbers[some], values[some]), 60)
+    assert metrics.regress_interval("spearman", numbers, values) == pytest.approx(slow)
+
+
+def test_wilson() -> None:
+    published = {
+        (0, 10): (0.0, 0.2775),
+        (10, 10): (0.7225, 1.0),
+        (5, 10): (0.2366, 0.7634),
+        (81, 263): (0.2553, 0.3662),
+    }
+    for (right, examples), interval in published.items():  # Newcombe 1998
+        assert metrics.wilson(right / examples, examples) == pytest.approx(interval, abs=1e-4)
+
+
+ABOUT: Any = {"model": "m", "data": ("d",)}
+
+
+def words(*tags: str, place: str = "test.conll, line 1") -> TaggedSentence:
+    """A sentence of the words w0, w1, and so on."""
+    found = [f"w{number}" for number in range(len(tags))]
+    ends = [*accumulate(len(word) + 1 for word in found)]
+    offsets = tuple((end - 1 - len(word), end - 1) for end, word in zip(ends, found, strict=True))
+    return TaggedSentence(" ".join(found), tuple(found), offsets, tags, place)
+
+
+def predicted(tags: str, sure: float = 0.9) -> Prediction:
+    return Prediction(tags.split(), [sure] * len(tags.split()))
+
+
+def test_an_entity_is_right_with_its_type_and_both_ends() -> None:
+    expected = [["B-PER", "I-PER", "O", "B-LOC"], ["B-ORG", "O"]]
+    given = [["B-PER", "O", "O", "B-LOC"], ["B-LOC", "O"]]
+    found = tally(expected, given, "iob2")
+    assert found.names == ("LOC", "ORG", "PER")
+    scores = tag_metrics(found, "iob2")
+    assert scores["precision"] == scores["recall"] == scores["f1"] == pytest.approx(1 / 3)
+    assert scores["accuracy"] == pytest.approx(4 / 6)
+    assert scores["macro_f1"] == pytest.approx((2 / 3 + 0 + 0) / 3) and scores["macro_recall"] == pytest.approx(1 / 3)
+    assert scores["weighted_f1"] == pytest.approx(2 / 3 / 3)
+
+
+def test_plain_tags_are_counted_word_by_word_and_nothing_is_undefined() -> None:
+    scores = tag_metrics(tally([["N", "V", "N"]], [["N", "N", "N"]], "plain"), "plain")
+    assert next(iter(scores)) == "accuracy" and not {"f1", "precision", "recall"} & scores.keys()
+    assert scores["accuracy"] == pytest.approx(2 / 3)
+    assert scores["macro_f1"] == pytest.approx((0.8 + 0) / 2)
+    scores = tag_metrics(tally([["O"], []], [["O"], []], "iob2", ["PER"]), "iob2")
+    assert scores == {name: float(name == "accuracy") for name in metrics_of("iob2")}
+
+
+@pytest.mark.parametrize("scheme", ENTITY_SCHEMES)
+def test_scores_are_those_of_seqeval(scheme: str) -> None:
+    library = pytest.importorskip("seqeval.metrics")
+    rng = random.Random(scheme)
+    expected = [random_tags(rng, scheme) for _ in range(100)]
+    given = [[tag if rng.random() < 0.7 else rng.choice(one) for tag in one] for one in expected]
+    ours = tag_metrics(tally(expected, given, scheme), scheme)
+    letters = str.maketrans("LU", "ES") if scheme == "bilou" else {}
+    theirs = [[[f"{tag[0].translate(letters)}{tag[1:]}" for tag in one] for one in tags] for tags in (expected, given)]
+    assert 0.2 < ours["f1"] < 0.9
+    assert ours["accuracy"] == pytest.approx(library.accuracy_score(*theirs))
+    for name in ("f1", "precision", "recall", "macro_f1", "macro_precision", "macro_recall", "weighted_f1"):
+        average, _, score = name.rpartition("_")
+        wanted = getattr(library, f"{score}_score")(*theirs, average=average or "micro", zero_division=0)
+        assert ours[name] == pytest.approx(wanted), name
+
+
+@pytest.mark.parametrize("scheme", ["iob2", "plain"])
+def test_every_metric_lies_in_its_interval(scheme: str) -> None:
+    rng = random.Random(1)
+    expected = [random_tags(rng, "iob2") for _ in range(80)]
+    given = [[tag if rng.random() < 0.7 else rng.choice(one) for tag in one] for one in expected]
+    found = tally(expected, given, scheme)
+    for name, value in tag_metrics(found, scheme).items():
+        low, high = tag_interval(name, found)
+        assert low < value < high and high - low < 0.4, name
+
+
+def test_an_evaluation_has_types_confusion_and_mistakes() -> None:
+    records = [words("B-PER", "I-PER", "O"), words("O", "B-LOC", "O", place="test.conll, line 5"), words("O")]
+    given = [predicted("B-PER I-PER B-LOC", 0.6), predicted("O B-PER O"), predicted("O")]
+    found = tagging(records, given, scheme="iob2", names=("PER", "LOC", "ORG"), metric="f1", **ABOUT)
+    assert (found.task, found.examples, found.score) == ("tag", 3, found.metrics["f1"])
+    assert found.classes == ("LOC", "ORG", "PER", "O")
+    assert found.confusion == ((0, 0, 1, 0), (0, 0, 0, 0), (0, 0, 2, 0), (1, 0, 0, 3))
+    assert [(one.label, one.support) for one in found.labels] == [("LOC", 1), ("ORG", 0), ("PER", 1)]
+    first, second = found.mistakes
+    assert (first.place, first.expected, first.predicted) == ("test.conll, line 5", "w1 LOC", "w1 PER")
+    assert (second.expected, second.predicted, second.score, first.score) == ("", "w2 LOC", 0.6, 0.9)
+    assert "PER" in (weakest(found) or "") and "entit" in (weakest(found) or "")
+    same = tagging([words("B-PER", "O")], [predicted("I-PER O")], scheme="iob2", metric="f1", **ABOUT)
+    assert same.score == 1.0 and same.mistakes == ()  # other tags of the same entities
+
+
+def test_the_mistake_is_shown_in_a_part_of_a_long_sentence() -> None:
+    tags = ["O"] * 5000
+    wrong = [*tags]
+    wrong[3000] = "B-PER"
+    (mistake,) = tagging(
+        [words(*tags)], [Prediction(wrong, [1.0] * 5000)], scheme="iob2", metric="f1", **ABOUT
+    ).mistakes
+    assert "w3000" in mistake.text and len(mistake.text) < 400 and mistake.predicted == "w3000 PER"
+
+
+@together(
+    ("text", "answers", "exact", "overlap"),
+    [
+        ("Denver Broncos", ["Denver Broncos", "the Broncos"], 1, 1),
+        ("the Denver Broncos.", ["Denver Broncos"], 1, 1),
+        ("Denver", ["Denver Broncos"], 0, 2 / 3),
+        ("Santa Clara, California", ["Levi's Stadium in Santa Clara"], 0, 1 / 2),
+        ("", [], 1, 1),
+        ("Denver", [], 0, 0),
+        ("", ["Denver"], 0, 0),
+        ("the", [], 1, 1),
+        ("10th", ["tenth"], 0, 0),
+        ("cat dog cat", ["cat dog"], 0, 4 / 5),  # a word counts as often as both have it
+        ("cat cat", ["dog", "the", "cat dog cat"], 0, 4 / 5),  # of the best answer; one without words does not count
+        ("An U.S. cat's", ["us cats"], 1, 1),
+        ("a theatre", ["theatre"], 1, 1),
+        ("北京。", ["北京"], 1, 1),
+        ("在北京", ["北京"], 0, 4 / 5),
+        ("東京タワー」", ["「東京タワー"], 1, 1),
+        ("กรุงเทพ", ["กรุงเทพฯ"], 0, 14 / 15),
+        ("iPhone 手机", ["IPHONE手机"], 1, 1),
+        ("〡〢", ["〡"], 0, 2 / 3),  # numerals among Chinese characters
+        ("서울은", ["서울"], 0, 0),  # Korean has spaces between words
+        ("《서울》", ["서울"], 0, 0),  # though some of its punctuation is that of Chinese
+    ],
+)
+def test_known_scores(text: str, answers: list[str], exact: float, overlap: float) -> None:
+    assert answer_scores.exact_match(text, answers) == exact
+    assert answer_scores.f1(text, answers) == pytest.approx(overlap)
+    assert answer_scores.normalized(" The  U.S.'s \n“end” of an era") == "uss “end” of era"  # as the official script
+
+
+@together("seed", range(4))
+def test_the_threshold_is_the_best_of_all(seed: int) -> None:
+    rng, count = np.random.default_rng(seed), 30 + seed
+    answerable = rng.random(count) < 0.6
+    values = np.where(answerable, rng.choice([0, 0.5, 1], count), 0)
+    shares = rng.choice([0.1, 0.3, 0.3, 0.5, 0.7, 0.95], count) if count % 2 else rng.random(count)
+    right, silent = (values == 1).astype(float), (~answerable).astype(float)
+    judged = answer_scores.JudgedAnswers(right, values, silent, answerable, shares)
+    found = answer_scores.tune_threshold(judged)
+    borders = np.unique(judged.shares)
+    best = max(judged.scores(threshold)["f1"].mean() for threshold in [0, *(borders - 1e-9), *(borders + 1e-9), 1])
+    assert judged.scores(found)["f1"].mean() == pytest.approx(best)
+    assert 0 <= found <= 1
+
+
+def test_the_threshold_stays_where_another_is_no_better() -> None:
+    def tuned(answerable: list[bool], shares: list[float]) -> float:
+        right = np.array(answerable, float)
+        return answer_scores.tune_threshold(
+            answer_scores.JudgedAnswers(right, right, 1 - right, right > 0, np.array(shares))
+        )
+
+    assert tuned([True, False], [0.2, 0.8]) == 0.5
+    assert tuned([True, False], [0.6, 0.8]) == pytest.approx(0.7)
+    assert tuned([True, False], [0.1, 0.3]) == pytest.approx(0.2)
+    assert tuned([True, True], [0.9, 0.95]) == answer_scores.ALWAYS == 1
+    assert tuned([False, False], [0.3, 0.4]) == pytest.approx(0.15)
+
+
+def question(answers: tuple[str, ...], number: int) -> Question:
+    context = "x" * 300 + " a cat sat in Paris " + "y" * 300
+    start = context.index(answers[0]) if answers else None
+    end = None if start is None else start + len(answers[0])
+    return Question(f"q{number}", context, answers, start, end, f"line {number}")
+
+
+def test_an_evaluation_of_questions_with_and_without_answers() -> None:
+    records = [question(answers, number) for number, answers in enumerate([("cat",), ("Paris",), ("cat sat",), (), ()])]
+    place = records[0].pair.index("cat")
+    spans = [("cat", 0.9, 0.1), ("cat", 0.8, 0.2), ("cat", 0.3, 0.9), ("sat", 0.2, 0.7), ("sat", 0.6, 0.3)]
+    predicted = [answer_scores.Predicted(text, place, score, share) for text, score, share in spans]
+    found = answer_scores.answering(records, predicted, threshold=0.5, model="m", data=("d",))
+    assert found.metrics == pytest.approx(
+        {
+            "f1": 0.4, "exact_match": 0.4, "has_answer_f1": 1 / 3, "has_answer_exact_match": 1 / 3,
+            "no_answer_accuracy": 0.5,
+        }
+    )  # fmt: skip
+    assert (found.score, found.examples, found.confusion) == (0.4, 5, ((2, 1), (1, 1)))
+    assert [(one.label, one.support) for one in found.labels] == [("answer", 3), ("no answer", 2)]
+    assert found.interval[0] <= 0.4 <= found.interval[1]
+    assert [(one.text, one.expected, one.predicted, one.score) for one in found.mistakes] == [
+        ("q2", "cat sat", "", 0.9), ("q1", "Paris", "cat", 0.8), ("q4", "", "sat", 0.6)
+    ]  # fmt: skip
+    assert all("a cat sat in Paris" in str(one.pair) and len(str(one.pair)) < 400 for one in found.mistakes)
+    always = answer_scores.answering(records, predicted, threshold=1.0, model="m", data=("d",), metric="exact_match")
+    assert [always.score, always.metrics["f1"]] == pytest.approx([0.2, (1 + 2 / 3) / 5])
+
+
+def test_where_all_questions_are_alike_there_are_no_labels() -> None:
+    records = [question(("cat",), 0)]
+    found = answer_scores.answering(
+        records, [answer_scores.Predicted("cat", 301, 0.5, 0.2)], threshold=1, model="m", data=()
+    )
+    assert found.labels == () and found.confusion is None and set(found.metrics) == {"f1", "exact_match"}
+    assert answer_scores.answer_metrics(
+        answer_scores.judge(records, [answer_scores.Predicted("dog", 0, 0.5, 0.2)]), 1
+    ) == {"f1": 0, "exact_match": 0}
