@@ -27,7 +27,7 @@ from tests.helpers.tiny import save
 from tests.train.files import data_file
 from tests.train.pretraining import electras
 from tests.train.pretraining.files import model_folder, text_file
-from tests.train.test_embed_tokens import PAIRS
+from tests.train.test_embed_objective import PAIRS
 from tests.train.test_open_tag import _sentences as open_tags
 from tests.train.test_step import a_gpu
 
