@@ -273,7 +273,7 @@ MUTATIONS = tuple(Mutation(*row) for row in (
      "return 2 * decoded.text.count", "return len(decoded.text) < decoded.text.count",
      "tests/search/documents/test_documents.py::test_one_damaged_byte_costs_one_character"),
     ("a damaged file is used", "mlxbert/durable_files.py", "(actual := sha256(path, size)) != digest",
-     "not (actual := sha256(path, size))", "tests/train/test_damage.py::test_damage_never_gives_another_result"),
+     "not (actual := sha256(path, size))", "tests/train/test_resume.py::test_damage_never_gives_another_result"),
     ("tasks compute with dropout", "mlxbert/tasks/task.py", "    network.eval()\n", "    pass\n",
      "tests/tasks/test_task.py::test_tasks_compute_in_evaluation_mode[embed]"),
     ("NeoBERT's pairs are halves in its files, too", "weights/families/keymap.py",
