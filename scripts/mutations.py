@@ -362,7 +362,7 @@ MUTATIONS = tuple(Mutation(*row) for row in (
      "tests/train/pretraining/test_electra.py::test_parts_of_a_batch_add_up_and_samples_give_no_gradient"),
     ("every epoch has the same order", "mlxbert/train/loop/data_order.py",
      'f"order {seed} {epoch}"', 'f"order {seed}"',
-     "tests/train/test_order.py::test_the_order_depends_on_seed_and_epoch_alone"),
+     "tests/train/test_optimizer.py::test_the_order_depends_on_seed_and_epoch_alone"),
     ("the model of the plan is loaded again for the run", "mlxbert/train/training_plan.py",
      "if model is None or seed != self._seed:", "if True:",
      "tests/train/test_finetune.py::test_the_base_is_opened_once_and_one_network_is_in_memory[1-2]"),

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -263,6 +263,7 @@ def test_mined_negatives_are_near_and_not_the_querys_own(folder: Path) -> None:
     for one in mlxbert.mine(model, data, negatives=3, margin=0.01):
         own = vectors[one.query] @ vectors[one.positives[0]]
         assert all(vectors[one.query] @ vectors[text] <= own - 0.01 + 1e-6 for text in one.negatives)
+    options: dict[str, Any]
     for given, options, problem in (
         (scored(10), {}, "scores"),
         (pairs(10), {"negatives": 0}, "negatives"),
@@ -448,7 +449,7 @@ def test_the_loss_is_the_cross_entropy_of_maxsim() -> None:
 
 def trained_tokens(folder: Path, output: Path, **options: Any) -> mlxbert.Model:
     settings: dict[str, Any] = {"vectors": "tokens", "epochs": 1, "batch_size": 4, "device": "cpu", **options}
-    return cast(mlxbert.Model, mlxbert.finetune("embed", train=PAIRS, output=output, model=folder, **settings).run())
+    return mlxbert.finetune("embed", train=PAIRS, output=output, model=folder, **settings).run()
 
 
 @pytest.mark.slow

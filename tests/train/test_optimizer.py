@@ -2,23 +2,30 @@
 
 import itertools
 import math
+import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
+from numpy.typing import NDArray
 
 from mlxbert.config import Absolute, RelativeBias
 from mlxbert.cpu import cores, numpy_layers
-from mlxbert.errors import InputError
+from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch, KnownIds
 from mlxbert.nn.ops import backend
 from mlxbert.train.loop.adamw import AdamW, Arrays
+from mlxbert.train.loop.data_order import batches, parts, shares
 from mlxbert.train.loop.gradients import Gradients, _Sums
+from mlxbert.train.loop.learning_rate import learning_rate
 from mlxbert.train.loop.optimizer_steps import CpuStep, DeviceStep, optimizer_step
 from mlxbert.train.loop.saved_run import Progress
 from mlxbert.train.loop.trained_parameters import TABLE, SparseRows, depth_factors, is_frozen, weight_decays
-from mlxbert.train.options.loop_options import TrainingOptions
+from mlxbert.train.nn.losses import binary_cross_entropy, cross_entropy, mean_squared_error, soft_cross_entropies
+from mlxbert.train.options.loop_options import Schedule, TrainingOptions, check_sweep
 from tests.helpers.tiny import tiny_config
 
 needs_memory = pytest.mark.skipif(backend().adamw is None, reason="numpy does not see the memory of MLX's arrays here")
@@ -234,3 +241,195 @@ def test_a_part_waits_for_the_one_before() -> None:
     assert not sums.arrays
     sums.add(0, "head", module_gradients(0, "head"))
     assert sums.arrays.keys() == module_gradients(0, "head").keys()
+
+
+Array = NDArray[np.float64]
+
+
+def _random(*shape: int, scale: float = 3.0) -> NDArray[np.float32]:
+    return (np.random.default_rng(1).standard_normal(shape) * scale).astype(np.float32)
+
+
+def _with_gradient(loss: Callable[[mx.array], mx.array], logits: NDArray[np.float32]) -> tuple[float, Array]:
+    value, gradient = mx.value_and_grad(loss)(mx.array(logits))
+    return float(value), np.array(gradient.astype(mx.float32), dtype=np.float64)
+
+
+def _softmax(logits: NDArray[np.float32]) -> Array:
+    wide = np.exp(logits.astype(np.float64) - logits.max(axis=-1, keepdims=True))
+    found: Array = wide / wide.sum(axis=-1, keepdims=True)
+    return found
+
+
+@pytest.mark.parametrize("classes", [2, 3, 17, 30_522])
+def test_cross_entropy_is_exact(classes: int) -> None:
+    logits = _random(4, classes)
+    logits[0, 1] = 25  # next to a likely word the others are below the last digit
+    targets = np.array([1, 0, classes - 1, 1])
+    shares = _softmax(logits)
+    value, gradient = _with_gradient(lambda x: cross_entropy(x, mx.array(targets)), logits)
+    assert value == pytest.approx(-np.log(shares[np.arange(4), targets]).sum(), rel=1e-6)
+    shares[np.arange(4), targets] -= 1
+    assert np.abs(gradient - shares).max() < 1e-6
+
+
+@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
+def test_half_precision_logits_give_a_float32_loss(dtype: mx.Dtype) -> None:
+    logits = mx.array(_random(5, 7)).astype(dtype)
+    targets = mx.array([0, 1, 2, 3, 4])
+    found = cross_entropy(logits, targets)
+    assert found.dtype == mx.float32
+    assert float(found) == pytest.approx(float(cross_entropy(logits.astype(mx.float32), targets)), rel=1e-6)
+    assert mx.grad(lambda x: cross_entropy(x, targets))(logits).dtype == dtype
+
+
+def test_an_undecided_label_has_its_gradient() -> None:
+    value, gradient = _with_gradient(
+        lambda x: binary_cross_entropy(x, mx.array([0.0, 1.0, 1.0])), np.array([0, 0, 60], np.float32)
+    )
+    assert value == pytest.approx(2 * np.log(2)) and np.allclose(gradient, [0.5, -0.5, 0])
+
+
+@pytest.mark.parametrize("loss", [binary_cross_entropy, mean_squared_error, cross_entropy])
+def test_other_shapes_are_refused(loss: Callable[[mx.array, mx.array], mx.array]) -> None:
+    with pytest.raises(ArgumentError, match="`targets` have shape"):
+        loss(mx.zeros((4, 1)), mx.zeros((4, 4)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("classes", [2, 7, 30_522])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_cross_entropy_is_that_of_torch(classes: int, smoothing: float, weighted: bool) -> None:
+    torch = pytest.importorskip("torch")
+    logits, targets = _random(9, classes), np.arange(9) % classes
+    weights = np.abs(_random(classes)) + 0.1 if weighted else None
+    theirs = torch.tensor(logits, dtype=torch.float64, requires_grad=True)
+    reference = torch.nn.functional.cross_entropy(
+        theirs,
+        torch.tensor(targets),
+        None if weights is None else torch.tensor(weights, dtype=torch.float64),
+        label_smoothing=smoothing,
+        reduction="sum",
+    )
+    reference.backward()
+    ours = None if weights is None else mx.array(weights)
+    value, gradient = _with_gradient(lambda x: cross_entropy(x, mx.array(targets), ours, smoothing), logits)
+    assert value == pytest.approx(reference.item(), rel=1e-6)
+    assert np.abs(gradient - theirs.grad.numpy()).max() < 1e-6 * max(1.0, np.abs(theirs.grad.numpy()).max())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [(9,), (9, 1), (9, 5)])
+def test_the_other_losses_are_those_of_torch(shape: tuple[int, ...]) -> None:
+    torch = pytest.importorskip("torch")
+    functional = torch.nn.functional
+    logits, targets = _random(*shape), (_random(*shape, scale=1) > 0).astype(np.float32)
+    per_row = logits.size / shape[0]
+
+    def divergence(x: Any, y: Any) -> Any:
+        one, other = (scores.reshape(9, -1).log_softmax(-1) for scores in (x, y))
+        return functional.kl_div(one, other, log_target=True, reduction="sum")
+
+    def soft(x: mx.array, y: mx.array) -> mx.array:
+        return soft_cross_entropies(x.reshape(9, -1), y.reshape(9, -1)).sum()
+
+    for ours, reference in (
+        (binary_cross_entropy, lambda x, y: functional.binary_cross_entropy_with_logits(x, y, reduction="sum")),
+        (mean_squared_error, lambda x, y: functional.mse_loss(x, y, reduction="sum") / per_row),
+        (soft, divergence),
+    ):
+        theirs = torch.tensor(logits, dtype=torch.float64, requires_grad=True)
+        expected = reference(theirs, torch.tensor(targets, dtype=torch.float64))
+        expected.backward()
+        value, gradient = _with_gradient(lambda x, ours=ours: ours(x, mx.array(targets)), logits)  # type: ignore[misc]
+        assert value == pytest.approx(expected.item(), rel=1e-6, abs=1e-6)
+        assert np.abs(gradient - theirs.grad.numpy()).max() < 2e-6
+
+
+@given(st.integers(1, 300), st.integers(1, 40), st.integers(0, 5))
+def test_every_example_is_in_one_batch(count: int, size: int, epoch: int) -> None:
+    found = batches(count, size, seed=3, epoch=epoch)
+    assert sorted(number for batch in found for number in batch) == list(range(count))
+    sizes = [len(batch) for batch in found]
+    assert len(found) == -(-count // size) and sizes[:-2] == [size] * (len(found) - 2)
+    assert max(sizes) <= size and sizes[-1] <= sizes[-2:][0] <= sizes[-1] + (1 if count % size else 0)
+
+
+def test_the_order_depends_on_seed_and_epoch_alone() -> None:
+    first = batches(400, 8, seed=0, epoch=0)
+    assert batches(400, 8, seed=0, epoch=0) == first
+    assert batches(400, 8, seed=0, epoch=1) != first
+    assert batches(400, 8, seed=1, epoch=0) != first
+
+
+@given(st.lists(st.integers(1, 500), min_size=1, max_size=100), st.integers(1, 8))
+def test_every_example_is_in_one_part(lengths: list[int], at_once: int) -> None:
+    found = parts(lengths, at_once)
+    assert sorted(number for part in found for number in part) == list(range(len(lengths)))
+    assert all(found)
+
+
+def test_parts_save_padding_where_lengths_differ() -> None:
+    assert len(parts([60] * 32, 2)) == 2
+    for at_once in (1, 2):
+        lengths = [20, 90, 200] * 16
+        found = parts(lengths, at_once)
+        assert [sorted({lengths[number] for number in part}) for part in found] == [
+            [length] for length in (200, 90, 20) for _ in range(at_once)
+        ]
+    assert [len(part) for part in parts([5], 4)] == [1]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ("linear", [0, 0.5, 1, 0.75, 0.5, 0.25]),
+        ("constant", [0, 0.5, 1, 1, 1, 1]),
+        ("cosine", [0, 0.5, 1, 0.854, 0.5, 0.146]),
+    ],
+)
+def test_learning_rates(schedule: Schedule, expected: list[float]) -> None:
+    options = TrainingOptions(lr=1.0, schedule=schedule, warmup=1 / 3)
+    assert [round(learning_rate(step, 6, options), 3) for step in range(6)] == expected
+
+
+def test_without_warmup_the_first_update_has_the_highest_rate() -> None:
+    assert learning_rate(0, 5, TrainingOptions(lr=0.5, warmup=0)) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("epochs", 0), ("epochs", 1.5), ("epochs", True), ("lr", 0), ("lr", -1e-5), ("lr", float("nan")), ("lr", "1"),
+        ("batch_size", 0), ("gradient_accumulation", 0), ("schedule", "step"), ("warmup", 1.1), ("weight_decay", -0.1),
+        ("max_grad_norm", -1), ("dropout", 1), ("layer_decay", 0), ("freeze", -1), ("patience", 0), ("save_every", 0),
+        ("eval_every", 0), ("seed", -1), ("seed", "0"),
+    ],
+)  # fmt: skip
+def test_invalid_options_are_refused_by_name(option: str, value: Any) -> None:
+    with pytest.raises(ArgumentError, match=option):
+        TrainingOptions(**{option: value})
+
+
+def test_a_sweep_is_every_combination() -> None:
+    assert check_sweep(None) == [{}]
+    assert check_sweep({"lr": [1, 2], "warmup": [0]}) == [{"lr": 1, "warmup": 0}, {"lr": 2, "warmup": 0}]
+    bad: dict[str, Any]
+    for bad in ({"lr": []}, {"lr": 1e-5}, {"lr": "12"}, {"nothing": [1]}, {"save_every": [1]}):
+        with pytest.raises(ArgumentError):
+            check_sweep(bad)
+
+
+def test_shares_hold_every_input_once_in_similar_lengths_and_amounts() -> None:
+    rng = random.Random(2)
+    lengths = [rng.choice((5, 9, 100, 128)) for _ in range(90)]
+    for count in (1, 2, 5, 200):
+        found = shares(lengths, count)
+        assert sorted(number for share in found for number in share) == list(range(90))
+        assert 1 <= len(found) <= count and all(found)
+        ordered = [lengths[number] for share in found for number in share]
+        assert ordered == sorted(ordered)
+        if count <= 5:
+            amounts = [sum(lengths[number] for number in share) for share in found]
+            assert len(found) == count and max(amounts) - min(amounts) <= 2 * max(lengths)

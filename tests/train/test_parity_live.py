@@ -59,8 +59,8 @@ from tests.helpers.gradients import (
     their_gradients,
     without_dropout,
 )
+from tests.tasks.test_rerank import SCORE
 from tests.train.test_rerank import SMALL, pairs
-from tests.train.test_search import SCORE
 from tests.train.test_tag import tagged
 
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")

@@ -26,10 +26,12 @@ from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
 from mlxbert.machine.device import mx
 from mlxbert.train.loop.events import Event, Saved, Started
 from mlxbert.train.training_folders import Workspace, clean_up
+from tests.helpers import written
 from tests.helpers.cases import fast
 from tests.helpers.damage import DAMAGES, damage
 from tests.helpers.program import ENDING
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
+from tests.helpers.written import Write
 from tests.train import test_answer_objective, test_embed_objective, test_few_shot, test_finetune, test_rerank
 from tests.train.files import TASKS, data_file
 from tests.train.pretraining import electras, test_pretrain
@@ -411,3 +413,28 @@ def test_a_full_disk(task: str, size: int, left: list[int], base: Path, tmp_path
             assert finished(command, disk / "out") == expected
         finally:
             subprocess.run(["umount", str(disk)], check=True)
+
+
+WRITTEN: dict[str, Write] = {
+    **written.SAVED,
+    **written.TRAINED,
+    **written.ADAPTERS,
+    "embed (tokens)": written.trained("embed", "embedder", vectors="tokens"),
+    "embed (sparse)": written.trained("embed", "pretrained", vectors="sparse"),
+}
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written.start(tmp_path_factory.mktemp("sources"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", WRITTEN)
+def test_weights_do_not_depend_on_the_global_random_state(kind: str, sources: Path, tmp_path: Path) -> None:
+    files = []
+    for seed in (1, 2):
+        mx.random.seed(seed)
+        WRITTEN[kind](sources, tmp_path / str(seed))
+        files.append([file.read_bytes() for file in sorted((tmp_path / str(seed)).rglob("*.safetensors"))])
+    assert files[0] and files[0] == files[1]
