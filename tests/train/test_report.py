@@ -20,6 +20,7 @@ from mlxbert.train.data.labelled_texts import Label, LabelledText
 from mlxbert.train.final_evaluation import _advice, _early
 from mlxbert.train.objectives import make_objective
 from tests.helpers import events
+from tests.helpers.cases import together
 
 COLUMNS = ColumnNames("sentence", None, "label", ("text",))
 
@@ -30,12 +31,6 @@ def examples(labels: Sequence[Label], texts: Sequence[str] | None = None) -> lis
         LabelledText(text, None, label, f"a.csv, line {n}")
         for n, (text, label) in enumerate(zip(texts, labels, strict=True), 2)
     ]
-
-
-def check_examples(records: list[LabelledText], task: str) -> None:
-    """The check of a task."""
-    objective: Any = make_objective(task)
-    objective.check(records)
 
 
 def report(
@@ -68,56 +63,50 @@ def test_a_report_counts_everything() -> None:
     assert second.labels == {"a": 2, "b": 1}
 
 
-@pytest.mark.parametrize(("length", "hinted"), [(250, False), (300, True)])
+@together(("length", "hinted"), [(250, False), (300, True)])
 def test_far_longer_texts_are_to_be_cut_sooner(length: int, hinted: bool) -> None:
     (first, *_) = report(examples(["a", "b"] * 20), lengths=[length] * 40).warnings
     assert "will be truncated" in first and ("max_length=" in first) == hinted
 
 
-def test_pairs_are_the_same_if_both_texts_are() -> None:
+def test_pairs_are_the_same_if_both_texts_are_and_sets_of_labels_whatever_their_order() -> None:
     train = [LabelledText("a", pair, 0.5, "") for pair in ("b", "c", "b")]
     valid = [LabelledText("a", "c", 1.5, ""), LabelledText("c", "a", 1.5, "")]
     found = report(train, valid, task="regress")
     assert (found.splits[0].duplicates, found.splits[0].conflicts, found.leaked) == (1, 0, 1)
-
-
-def test_numbers_have_a_range_and_no_labels() -> None:
-    found = report(examples([1.0, 2.5, -0.5, 5.0]), task="regress")
-    assert (found.splits[0].labels, found.splits[0].range) == ({}, (-0.5, 2.0, 5.0))
-    assert found.only_in == {} and len(found.splits) == 1 and found.warnings == ()
-
-
-def test_the_median_and_the_95th_percentile_are_lengths_of_inputs() -> None:
-    assert report(examples(["a", "b"] * 50), lengths=[*range(100, 0, -1)]).splits[0].tokens == (50, 95, 100)
-    assert report(examples(["a"]), lengths=[7]).splits[0].tokens == (7, 7, 7)
-
-
-def test_sets_of_labels_are_compared_as_sets() -> None:
     train = examples([("a", "b"), ("b", "a"), ("a",), ()], ["x", "x", "x", "y"])
     found = report(train, task="multilabel").splits[0]
     assert (found.labels, found.duplicates, found.conflicts) == ({"a": 3, "b": 2}, 2, 1)
 
 
-def test_good_data_have_no_warnings() -> None:
+def test_numbers_have_a_range_and_inputs_a_median_and_a_95th_percentile_of_lengths() -> None:
+    found = report(examples([1.0, 2.5, -0.5, 5.0]), task="regress")
+    assert (found.splits[0].labels, found.splits[0].range) == ({}, (-0.5, 2.0, 5.0))
+    assert found.only_in == {} and len(found.splits) == 1 and found.warnings == ()
+    assert report(examples(["a", "b"] * 50), lengths=[*range(100, 0, -1)]).splits[0].tokens == (50, 95, 100)
+    assert report(examples(["a"]), lengths=[7]).splits[0].tokens == (7, 7, 7)
+
+
+def test_good_data_have_no_warnings_nor_names_of_classes_with_commas() -> None:
     train = examples(["a"] * 40 + ["b"] * 17 + ["c"] * 30)
     valid = examples(["a", "b", "c"], ["new 1", "new 2", "new 3"])
     assert report(train, valid).warnings == ()
     assert report(examples([n / 7 for n in range(50)]), task="regress").warnings == ()
+    assert report(examples(["Paris, France", "Rome, Italy", "Oslo, Norway"] * 20)).warnings == ()
+    assert report(examples(["Paris, France", "Lyon, France", "Rome, Italy"] * 20)).warnings == ()
 
 
 NEW = ["new 1", "new 2"]
+SKEWED = examples([("a",)] * 400 + [("b", "a")] * 20)
 
 
-@pytest.mark.parametrize(
+@together(
     ("found", "said"),
     [
         (report(examples(["a"] * 17 + ["b"] * 16)), ["1 of 2 labels", "16 training examples or fewer", "'b'"]),
         (report(examples(["a"] * 99 + ["b"] * 20)), ["83% ", "'a'"]),
-        (
-            report(examples([f"c{n}" for n in range(20)] * 17 + ["a"] * 340)),
-            ["20 times", "'c9'", "class_weights="],
-        ),
-        (report(examples([("a",)] * 400 + [("b", "a")] * 20), task="multilabel"), ["'a' has 21 times", "'b'"]),
+        (report(examples([f"c{n}" for n in range(20)] * 17 + ["a"] * 340)), ["20 times", "'c9'", "class_weights="]),
+        (report(SKEWED, task="multilabel"), ["'a' has 21 times", "'b'"]),
         (report(examples(["a", "b"] * 20), examples(["a"], ["text 3"])), ["1 validation example of 1 is"]),
         (report(examples(["a", "b"] * 20), examples(["a"], ["new"])), ["'b' is in train only"]),
         (
@@ -144,30 +133,27 @@ def test_doubtful_data_are_warned_of(found: DataReport, said: list[str]) -> None
     assert all(warning.endswith(".") or warning.endswith("?") for warning in found.warnings)
 
 
-def test_long_lists_of_labels_are_cut() -> None:
+def test_class_weights_are_not_advised_where_there_are_none_and_long_lists_of_labels_are_cut() -> None:
+    assert not any("weights" in warning for warning in report(SKEWED, task="multilabel").warnings)
     names = [f"label {n} " + "x" * 100 for n in range(500)]
     (warning,) = report(examples(names)).warnings
     assert "and 497 more" in warning and len(warning) < 300
 
 
-@pytest.mark.parametrize(
-    ("task", "labels", "said"),
+@together(
+    ("task", "labels", "said", "good"),
     [
-        ("classify", ["a"] * 5, "label 'a'"),
-        ("multilabel", [(), ()], "no example has a label"),
-        ("regress", [2.0] * 5, "number 2.0"),
+        ("classify", ["a"] * 5, "label 'a'", ["a", "b"]),
+        ("multilabel", [(), ()], "no example has a label", [("a",), ()]),
+        ("regress", [2.0] * 5, "number 2.0", [1.0, 2.0]),
     ],
 )
-def test_data_that_teach_nothing_are_refused(task: str, labels: list[Label], said: str) -> None:
+def test_data_that_teach_nothing_are_refused(task: str, labels: list[Label], said: str, good: list[Label]) -> None:
+    objective: Any = make_objective(task)
     with pytest.raises(InputError, match=said) as caught:
-        check_examples(examples(labels), task)
+        objective.check(examples(labels))
     assert caught.value.message.startswith("a.csv, line 2")
-
-
-def test_data_that_teach_something_pass() -> None:
-    check_examples(examples(["a", "b"]), "classify")
-    check_examples(examples([("a",), ()]), "multilabel")
-    check_examples(examples([1.0, 2.0]), "regress")
+    objective.check(examples(good))
 
 
 def test_labels_that_the_model_lacks_are_refused_with_their_place() -> None:
@@ -181,19 +167,8 @@ def test_labels_that_the_model_lacks_are_refused_with_their_place() -> None:
         with pytest.raises(InputError) as caught:
             check_labels(("a", "1"), examples([("a", label)]))
         assert caught.value.hint and repr(known) in caught.value.hint
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match=r"^.{1,300}$"):
         check_labels([str(n) for n in range(10_000)], examples(["x"]))
-    assert len(caught.value.message) < 300
-
-
-def test_class_weights_are_not_advised_where_there_are_none() -> None:
-    found = report(examples([("a",)] * 400 + [("b", "a")] * 20), task="multilabel")
-    assert not any("weights" in warning for warning in found.warnings)
-
-
-def test_commas_in_the_names_of_classes_are_no_lists() -> None:
-    assert report(examples(["Paris, France", "Rome, Italy", "Oslo, Norway"] * 20)).warnings == ()
-    assert report(examples(["Paris, France", "Lyon, France", "Rome, Italy"] * 20)).warnings == ()
 
 
 def test_unknown_labels_are_counted() -> None:
@@ -206,7 +181,7 @@ def test_unknown_labels_are_counted() -> None:
     assert many is not None and "and 4 more" in str(many)
 
 
-@pytest.mark.parametrize(
+@together(
     "labels", [[f"{n}" for n in range(11)] + ["a"] * 9, ["a" * 120, "b" * 90] * 10, [f"text {n}" for n in range(300)]]
 )
 def test_a_column_of_texts_is_no_label(labels: list[Label]) -> None:
@@ -216,12 +191,12 @@ def test_a_column_of_texts_is_no_label(labels: list[Label]) -> None:
 
 
 def test_many_classes_are_no_texts() -> None:
-    check_label_column(examples([f"class {n % 60}" for n in range(120)]), "label")
-    check_label_column(examples([f"{n}" for n in range(19)]), "label")
-    check_label_column(examples([f"{n}" for n in range(10)] + ["a"] * 10), "label")
+    names = [f"class {n % 60}" for n in range(120)], [f"{n}" for n in range(19)], [*map(str, range(10)), *["a"] * 10]
+    for labels in names:
+        check_label_column(examples(labels), "label")
 
 
-@pytest.mark.parametrize(
+@together(
     ("score", "best", "few", "advice"),
     [
         (0.5, 0.6, None, "epochs="),
@@ -237,16 +212,14 @@ def test_what_may_help_is_said_where_a_simple_method_is_as_good(
     assert (found is None) == (advice is None) and (advice or "") in (found or "")
 
 
-@pytest.mark.parametrize(("step", "early"), [(10, "epoch 1,"), (20, None), (40, None)])
+@together(("step", "early"), [(10, "epoch 1,"), (20, None), (40, None)])
 def test_a_run_that_was_best_early_is_not_to_be_longer(step: int, early: str | None) -> None:
     history = [{"step": 10 * n, "epoch": 1.0 * n} for n in range(1, 5)]  # it ended early, too
     found = _early({"step": step, "planned": 60, "history": history})
     assert (found is None) == (early is None) and (early or "") in (found or "")
 
 
-@pytest.mark.parametrize(
-    ("count", "few_shot", "hinted"), [(5, False, True), (64, False, True), (65, False, False), (5, True, False)]
-)
+@together(("count", "few_shot", "hinted"), [(5, False, True), (64, False, True), (65, False, False), (5, True, False)])
 def test_few_examples_per_label_lead_to_few_shot(count: int, few_shot: bool, hinted: bool) -> None:
     objective = make_objective("classify", few_shot=few_shot)
     records = [LabelledText(f"{n} {label}", None, label, "") for n in range(count) for label in "ab"]

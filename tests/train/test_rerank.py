@@ -23,7 +23,7 @@ from mlxbert.train.scores.reranking_scores import (
     rerank_metrics,
     reranking,
 )
-from tests.helpers.cases import fast
+from tests.helpers.cases import fast, together
 from tests.helpers.classifiers import SENTIMENT, save_classifier, save_saturated
 from tests.helpers.tiny import WORDS
 from tests.tasks.test_rerank import SCORE
@@ -84,6 +84,7 @@ def test_a_model_learns_to_score_pairs(trained: tuple[Path, list[Any]]) -> None:
     best = mlxbert.rerank(model, "cat sat", ["the paris", "the dog", "the tokyo"])
     assert best[0].text == "the dog" and 0 <= best[-1].score < best[0].score <= 1
     assert "LABEL_0" not in (folder / "README.md").read_text()
+    assert not begun("rerank", train=pairs(60), model=folder, output=folder.with_name("on")).new_head
 
 
 def test_evaluation_gives_the_scores_of_rerank(trained: tuple[Path, list[Any]]) -> None:
@@ -126,12 +127,6 @@ def test_squared_error_trains_scores_that_are_no_probabilities(base: Path, tmp_p
     assert record["options"]["loss"] == "mse" and record["options"]["max_score"] == 5
 
 
-def test_training_goes_on_with_the_score_that_a_model_has(trained: tuple[Path, list[Any]], tmp_path: Path) -> None:
-    config = json.loads((trained[0] / "config.json").read_text())
-    assert config["architectures"] == ["BertForSequenceClassification"]
-    assert not begun("rerank", train=pairs(60), model=trained[0], output=tmp_path / "on").new_head
-
-
 def test_texts_of_a_query_stay_together_and_rankings_are_scored(base: Path, tmp_path: Path) -> None:
     events = run(groups(40), base, tmp_path / "out", metric="ndcg@10", epochs=3)
     started = one(events, Started)
@@ -145,29 +140,27 @@ def test_texts_of_a_query_stay_together_and_rankings_are_scored(base: Path, tmp_
     assert "ndcg@10" not in mlxbert.evaluate("rerank", model, data=pairs(20, 3)).metrics
 
 
-@pytest.mark.parametrize(
-    ("data", "options"),
+@together(
+    ("data", "options", "error"),
     [
-        (pairs(40, graded=True), {}),
-        ([{**one, "label": 1} for one in pairs(40)], {}),
-        ([{**one, "text": " "} for one in pairs(40)], {}),
-        ([{"query": "cat", "text": f"dog {number}", "label": number % 2} for number in range(40)], {}),
-        (pairs(40, graded=True), {"max_score": 5, "metric": "f1"}),
-        (pairs(40), {"metric": "ndcg@10"}),
+        (pairs(40, graded=True), {}, InputError),
+        ([{**one, "label": 1} for one in pairs(40)], {}, InputError),
+        ([{**one, "text": " "} for one in pairs(40)], {}, InputError),
+        ([{"query": "cat", "text": f"dog {number}", "label": number % 2} for number in range(40)], {}, InputError),
+        (pairs(40, graded=True), {"max_score": 5, "metric": "f1"}, InputError),
+        (pairs(40), {"metric": "ndcg@10"}, InputError),
+        (pairs(40), {"loss": "hinge"}, ArgumentError),
+        (pairs(40), {"max_score": 0}, ArgumentError),
+        (pairs(40), {"max_score": True}, ArgumentError),
+        (pairs(40), {"metric": "recall@10"}, ArgumentError),
+        (pairs(40), {"pair_column": "text"}, ArgumentError),
     ],
 )
-def test_data_that_make_no_sense_are_refused(data: Any, options: dict[str, Any], base: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError):
+def test_data_and_options_that_make_no_sense_are_refused(
+    data: Any, options: dict[str, Any], error: type[Exception], base: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(error):
         run(data, base, tmp_path / "out", **options)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"loss": "hinge"}, {"max_score": 0}, {"max_score": True}, {"metric": "recall@10"}, {"pair_column": "text"}],
-)
-def test_options_that_make_no_sense_are_refused(options: dict[str, Any], base: Path, tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError):
-        run(pairs(40), base, tmp_path / "out", **options)
 
 
 def test_hard_data_are_trained_on(base: Path, tmp_path: Path) -> None:
@@ -183,21 +176,12 @@ def test_hard_data_are_trained_on(base: Path, tmp_path: Path) -> None:
     assert isinstance(events[-1], Finished)
 
 
-def test_models_with_several_scores_are_refused(tmp_path: Path) -> None:
-    from tests.helpers.classifiers import SENTIMENT, save_classifier
-
-    model = mlxbert.load(save_classifier(tmp_path / "m", SENTIMENT), task="classify")
-    with pytest.raises(CheckpointError):
-        mlxbert.evaluate("rerank", model, data=pairs(10))
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_scores_of_pairs_are_those_of_all_thresholds(seed: int) -> None:
+@together("seed", range(2))
+def test_scores_of_pairs_are_those_of_all_thresholds_and_of_one_sided_labels_numbers(seed: int) -> None:
     rng = np.random.default_rng(seed)
     expected = rng.integers(2, size=40).astype(np.float64)
     scores = (rng.integers(12, size=40) / 12).astype(np.float32)  # some are equal
-    precisions, f1, right = 0.0, 0.0, [float(np.mean(expected == 0))]
-    before = 0.0
+    precisions, f1, before, right = 0.0, 0.0, 0.0, [float(np.mean(expected == 0))]
     for threshold in sorted({*scores.tolist()}, reverse=True):
         chosen = scores >= np.float32(threshold)
         hits = float(expected[chosen].sum())
@@ -208,14 +192,10 @@ def test_scores_of_pairs_are_those_of_all_thresholds(seed: int) -> None:
     assert average_precision(expected, scores) == pytest.approx(precisions)
     assert best_f1(expected, scores) == pytest.approx(f1)
     assert best_accuracy(expected, scores) == pytest.approx(max(right))
-
-
-def test_one_sided_labels_give_numbers() -> None:
-    scores = np.array([0.1, 0.7, 0.7], np.float32)
-    nothing, everything = np.zeros(3), np.ones(3)
-    assert (average_precision(nothing, scores), best_f1(nothing, scores), best_accuracy(nothing, scores)) == (0, 0, 1)
-    assert (average_precision(everything, scores), best_f1(everything, scores)) == (1, 1)
-    assert best_accuracy(everything, scores) == 1
+    equal, nothing, everything = np.array([0.1, 0.7, 0.7], np.float32), np.zeros(3), np.ones(3)
+    metrics = average_precision, best_f1, best_accuracy
+    assert [metric(nothing, equal) for metric in metrics] == [0, 0, 1]
+    assert [metric(everything, equal) for metric in metrics] == [1, 1, 1]
 
 
 def test_metrics_are_those_that_the_labels_have() -> None:
@@ -236,9 +216,7 @@ def test_an_adapter_keeps_what_its_scores_are_whatever_the_base_says(
     start: str, loss: str, base: Path, tmp_path: Path
 ) -> None:
     def train(model: Path, output: str, **options: Any) -> None:
-        given: dict[str, Any] = {"epochs": 1, "device": "cpu", "output": tmp_path / output, **options}
-        for _ in mlxbert.finetune("rerank", train=pairs(20), model=model, **given):
-            pass
+        run(pairs(20), model, tmp_path / output, lr=2e-5, device="cpu", **options)
 
     train(base, "base", loss=start)
     train(tmp_path / "base", "adapter", loss=loss, lora=4)
@@ -246,17 +224,13 @@ def test_an_adapter_keeps_what_its_scores_are_whatever_the_base_says(
     scores = []
     for folder in ("adapter", "merged"):
         model = mlxbert.load(tmp_path / folder, task="classify", device="cpu")
-        found = mlxbert.rerank(model, "cat sat", ["dog", "tokyo"])
-        outputs = {one.text: one.score for one in found}
-        raw = model.network.logits("sequence_classifier", batch_of(model, "cat sat", ["dog", "tokyo"]))
+        outputs = {one.text: one.score for one in mlxbert.rerank(model, "cat sat", ["dog", "tokyo"])}
+        encodings = [model.tokenizer.encode("cat sat", text) for text in ("dog", "tokyo")]
+        raw = model.network.logits("sequence_classifier", make_batch(encodings, model.network.encoder.config))
         expected = np.array(raw)[:, 0] if loss == "mse" else 1 / (1 + np.exp(-np.array(raw)[:, 0]))
         assert [outputs["dog"], outputs["tokyo"]] == pytest.approx(expected.tolist(), abs=1e-5)
         scores.append(outputs)
     assert scores[0] == pytest.approx(scores[1], abs=1e-5)
-
-
-def batch_of(model: mlxbert.Model, query: str, texts: list[str]) -> Any:
-    return make_batch([model.tokenizer.encode(query, text) for text in texts], model.network.encoder.config)
 
 
 def test_a_folder_of_todays_cross_encoder_is_trained_and_written(tmp_path: Path) -> None:
@@ -307,20 +281,21 @@ def test_folders_and_metrics(models: tuple[mlxbert.Model, mlxbert.Model], tmp_pa
     assert np.isfinite([*found.metrics.values()]).all() and len(found.data) == 3
 
 
-@pytest.mark.parametrize("options", [{"top_k": 0}, {"metric": "f1"}])
-def test_bad_arguments_are_refused(models: tuple[mlxbert.Model, mlxbert.Model], options: dict[str, Any]) -> None:
-    with pytest.raises(ArgumentError):
-        mlxbert.evaluate_reranking(*models, data=groups(3), **options)
-
-
-def test_other_models_and_data_are_refused(models: tuple[mlxbert.Model, mlxbert.Model], tmp_path: Path) -> None:
+def test_other_models_data_and_arguments_are_refused(
+    models: tuple[mlxbert.Model, mlxbert.Model], tmp_path: Path
+) -> None:
     model, embedder = models
     several = mlxbert.load(save_classifier(tmp_path / "m", SENTIMENT), task="classify")
     with pytest.raises(CheckpointError):
-        mlxbert.evaluate_reranking(several, embedder, data=groups(3))
-    with pytest.raises(MissingHeadError):
-        mlxbert.evaluate_reranking(embedder, embedder, data=groups(3))
-    with pytest.raises(ArgumentError):
-        mlxbert.evaluate_reranking(model, "builtin", data=groups(3))  # type: ignore[arg-type]
-    with pytest.raises(InputError):
-        mlxbert.evaluate_reranking(model, embedder, data=[{"query": "a", "negatives": "x"}])
+        mlxbert.evaluate("rerank", several, data=pairs(10))
+    calls: list[tuple[Any, Any, Any, dict[str, Any], type[Exception]]] = [
+        (several, embedder, groups(3), {}, CheckpointError),
+        (embedder, embedder, groups(3), {}, MissingHeadError),
+        (model, "builtin", groups(3), {}, ArgumentError),
+        (model, embedder, [{"query": "a", "negatives": "x"}], {}, InputError),
+        (model, embedder, groups(3), {"top_k": 0}, ArgumentError),
+        (model, embedder, groups(3), {"metric": "f1"}, ArgumentError),
+    ]
+    for reranker, vectors, data, options, error in calls:
+        with pytest.raises(error):
+            mlxbert.evaluate_reranking(reranker, vectors, data=data, **options)
