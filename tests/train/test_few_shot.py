@@ -10,11 +10,10 @@ import pytest
 
 import mlxbert
 from mlxbert.machine.device import mx
-from mlxbert.train.data.data_report import DataReport
-from mlxbert.train.loop.events import Evaluated, Finished, Started
+from mlxbert.train.loop.events import Evaluated, Started
 from mlxbert.train.nn.vector_losses import same_class
 from mlxbert.weights.sentence_transformers import read_embedder
-from tests.helpers.cases import fast
+from tests.helpers.cases import fast, together
 from tests.helpers.frozen import read_config
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
 from tests.helpers.tiny import save
@@ -61,31 +60,30 @@ def test_the_loss_is_that_of_all_pairs() -> None:
         errors[same].append((units[a] @ units[b] - same) ** 2)
     wanted = np.mean(errors[True]) + np.mean(errors[False])
     assert same_class(mx.array(vectors), mx.array(classes)).item() == pytest.approx(wanted, rel=1e-5)
+    for alone in ([0, 0, 0], [0, 1, 2], [0]):  # a batch without pairs of a kind has a finite gradient
+        some = mx.array(vectors[: len(alone)])
+        loss, gradient = mx.value_and_grad(lambda v, alone=alone: same_class(v, mx.array(alone)))(some)
+        assert np.isfinite(loss.item()) and mx.isfinite(gradient).all().item()
 
 
-@pytest.mark.parametrize("classes", [[0, 0, 0], [0, 1, 2], [0]])
-def test_a_batch_without_pairs_of_a_kind_has_a_finite_gradient(classes: list[int]) -> None:
-    vectors = mx.array(np.random.default_rng(0).normal(size=(len(classes), 4)))
-    loss, gradient = mx.value_and_grad(lambda v: same_class(v, mx.array(classes)))(vectors)
-    assert np.isfinite(loss.item()) and mx.isfinite(gradient).all().item()
-
-
-@pytest.mark.parametrize(
-    ("options", "used"),
+@together(
+    ("start", "options", "used"),
     [
-        ({}, True),
-        ({"few_shot": False}, False),
-        ({"lora": 2}, False),  # works with ordinary training alone
-        ({"label_smoothing": 0.1}, False),
+        ("start", {}, True),
+        ("start", {"few_shot": False}, False),
+        ("start", {"lora": 2}, False),  # works with ordinary training alone
+        ("start", {"label_smoothing": 0.1}, False),
+        ("plain", {}, False),  # has no pooling
     ],
 )
 def test_few_labels_are_trained_on_pairs_without_being_asked(
-    folder: Path, tmp_path: Path, options: dict[str, Any], used: bool, caplog: pytest.LogCaptureFixture
+    start: str, options: dict[str, Any], used: bool, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    save(tmp_path / "plain")
+    caplog.clear()
     data = [*records(2, 8), {"text": "no label", "label": ""}]
-    started = begins(folder, data, tmp_path / "out", **{"few_shot": None} | options)
-    assert started.report is not None
-    assert ("method" in started.report.facts) == used
+    report = begins(tmp_path / start, data, tmp_path / "out", **{"few_shot": None} | options).report
+    assert report is not None and ("method" in report.facts) == used
     assert sum("have no 'label'" in record.getMessage() for record in caplog.records) == 1
 
 
@@ -107,27 +105,18 @@ def test_too_few_texts_for_pairs_are_no_error_where_nobody_asked_for_pairs(folde
         begins(folder, texts, tmp_path / "out", few_shot=None, seed=seed, validation_fraction=0.3)
 
 
-def test_a_model_without_pooling_is_not_trained_on_pairs_unasked(tmp_path: Path) -> None:
-    save(tmp_path / "plain")
-    report = begins(tmp_path / "plain", records(2, 8), tmp_path / "out", few_shot=None).report
-    assert report is not None and "method" not in report.facts
-
-
 @pytest.mark.parametrize(("classes", "shots"), fast([(2, 8), (20, 8)], (2, 8)))
 def test_the_folder_gives_the_scores_of_the_evaluation(folder: Path, tmp_path: Path, classes: int, shots: int) -> None:
     data, valid = records(classes, shots), records(classes, 3, seed=1)
     events = train(folder, data, tmp_path / "out", valid=valid, epochs=2)
-    started, finished = events[0], events[-1]
-    assert isinstance(started, Started) and isinstance(finished, Finished) and isinstance(started.report, DataReport)
     best = [event for event in events if isinstance(event, Evaluated) and event.best][-1]
-    found = mlxbert.evaluate("classify", mlxbert.load(tmp_path / "out", device="cpu"), data=valid)
-    assert finished.evaluation is not None
+    model = mlxbert.load(tmp_path / "out", task="classify", device="cpu")
+    found = mlxbert.evaluate("classify", model, data=valid)
     # A logit is a sum over the vector with weights of 10 and more: float32 sums in another order, of another BLAS or of
     # batches of another size, move it by some 1e-6.
-    assert found.metrics == pytest.approx(finished.evaluation.metrics, rel=1e-5)
+    assert found.metrics == pytest.approx(events[-1].evaluation.metrics, rel=1e-5)
     assert found.metrics == pytest.approx(best.metrics, rel=1e-5)
     assert found.score > 1.5 / classes
-    model = mlxbert.load(tmp_path / "out", task="classify", device="cpu")
     answer = mlxbert.classify(model, valid[0]["text"], top_k=1)
     assert isinstance(answer, mlxbert.Classification)
     (label,) = answer.labels
@@ -197,7 +186,11 @@ def test_it_is_trained_further_with_and_without(folder: Path, tmp_path: Path) ->
     assert begins(tmp_path / "plain", data, tmp_path / "back").new_head
 
 
-@pytest.mark.parametrize(
+ONE_CLASS = [{**record, "label": "one"} for record in records(2, 4)]
+PAIRS = [{**record, "pair": "a cat"} for record in records(2, 4)]
+
+
+@together(
     ("task", "options", "said"),
     [
         ("classify", {"label_smoothing": 0.1}, "label_smoothing"),
@@ -207,27 +200,15 @@ def test_it_is_trained_further_with_and_without(folder: Path, tmp_path: Path) ->
         ("classify", {"few_shots": True}, "few_shot"),
         ("multilabel", {}, "few_shot"),
         ("tag", {}, "few_shot"),
+        ("classify", {"train": ONE_CLASS}, None),
+        ("classify", {"train": PAIRS, "pair_column": "pair"}, None),
+        ("classify", {"train": records(10, 1)}, None),  # one example of each class
     ],
 )
-def test_options_that_do_not_fit_are_refused(
-    folder: Path, tmp_path: Path, task: str, options: dict[str, Any], said: str
+def test_options_and_data_that_do_not_fit_are_refused(
+    task: str, options: dict[str, Any], said: str | None, folder: Path, tmp_path: Path
 ) -> None:
-    given: Any = {"few_shot": True, "device": "cpu"} | options
-    with pytest.raises(mlxbert.ArgumentError) as caught:
-        mlxbert.finetune(task, train=records(2, 8), model=folder, output=tmp_path / "out", **given)
-    assert said in f"{caught.value.message} {caught.value.hint}"
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        [{**record, "label": "one"} for record in records(2, 4)],
-        [{**record, "pair": "a cat"} for record in records(2, 4)],
-        records(10, 1),
-    ],
-    ids=["one class", "pairs", "one example of each class"],
-)
-def test_data_that_do_not_fit_are_refused(folder: Path, tmp_path: Path, data: list[Record]) -> None:
-    options: dict[str, Any] = {"pair_column": "pair"} if "pair" in data[0] else {}
-    with pytest.raises(mlxbert.InputError):
-        train(folder, data, tmp_path / "out", **options)
+    given: Any = {"few_shot": True, "device": "cpu", "train": records(2, 8)} | options
+    with pytest.raises(mlxbert.ArgumentError if said else mlxbert.InputError) as caught:
+        [*mlxbert.finetune(task, model=folder, output=tmp_path / "out", **given)]
+    assert (said or "") in f"{caught.value.message} {caught.value.hint}"

@@ -25,6 +25,8 @@ from mlxbert.train.objectives.distillation_losses import DistillationExample, Sc
 from mlxbert.train.objectives.objective import Split, TrainBatch
 from mlxbert.train.options.loop_options import TeacherOptions
 from mlxbert.weights.model_source import ModelRef
+from tests.helpers.cases import together
+from tests.helpers.frozen import change_config
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
 from tests.helpers.tiny import CONFIG, VOCAB, save
 from tests.train import test_answer_objective, test_finetune, test_tag
@@ -149,10 +151,6 @@ def teacher(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def weights(folder: Path) -> dict[str, mx.array]:
-    return cast(dict[str, mx.array], mx.load(str(folder / "model.safetensors")))
-
-
 def test_a_student_learns_its_teacher(base: Path, teacher: Path, tmp_path: Path) -> None:
     wrong = [record | {"label": "animal" if number % 2 else "place"} for number, record in enumerate(texts())]
     events = finetune(
@@ -171,15 +169,13 @@ def test_a_student_learns_its_teacher(base: Path, teacher: Path, tmp_path: Path)
 
 def test_labels_are_matched_by_name(base: Path, teacher: Path, tmp_path: Path) -> None:
     config = json.loads((teacher / "config.json").read_text())
-    other = tmp_path / "turned"
-    other.mkdir()
-    for path in teacher.iterdir():
-        (other / path.name).write_bytes(path.read_bytes())
+    other = shutil.copytree(teacher, tmp_path / "turned")
     names = [config["id2label"]["1"], config["id2label"]["0"]]
     config |= {"id2label": dict(enumerate(names)), "label2id": {name: n for n, name in enumerate(names)}}
     (other / "config.json").write_text(json.dumps(config))
-    head = {name: array[::-1] if name.startswith("classifier") else array for name, array in weights(teacher).items()}
-    mx.save_safetensors(str(other / "model.safetensors"), head, {"format": "pt"})
+    weights = cast(dict[str, mx.array], mx.load(str(teacher / "model.safetensors")))
+    turned = {name: array[::-1] if name.startswith("classifier") else array for name, array in weights.items()}
+    mx.save_safetensors(str(other / "model.safetensors"), turned, {"format": "pt"})
     losses = []
     for path in (teacher, other):
         steps = mlxbert.finetune("classify", train=texts(), model=base, output=tmp_path / "out", teacher=path, epochs=1)
@@ -220,13 +216,11 @@ def embedder(folder: Path, **changes: Any) -> Path:
     """A model of vectors of length 1; with other sizes a new one of random weights."""
     found = save_st(folder, pooling("mean", old=True), NORMALIZE)
     if changes:
-        model = mlxbert.new_model({**CONFIG, "initializer_range": 0.15, **changes}, save(folder.with_suffix(".words")))
-        made = mlxbert.save(model, folder.with_suffix(".new"))
+        config = {**CONFIG, "initializer_range": 0.15, **changes}
+        made = mlxbert.save(mlxbert.new_model(config, save(folder.with_suffix(".words"))), folder.with_suffix(".new"))
         for name in ("model.safetensors", "config.json"):
-            (found / name).write_bytes((made / name).read_bytes())
-        path = found / "1_Pooling" / "config.json"
-        width = changes.get("hidden_size", CONFIG["hidden_size"])
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"word_embedding_dimension": width}))
+            shutil.copy(made / name, found)
+        change_config(found / "1_Pooling", word_embedding_dimension=config["hidden_size"])
     return found
 
 
@@ -276,7 +270,7 @@ def test_vectors_of_another_vocabulary_and_size(tmp_path: Path) -> None:
     assert losses[-1] < 0.6 * losses[0]
 
 
-@pytest.mark.parametrize(
+@together(
     ("task", "changes"),
     [
         ("classify", {"teacher": None, "teacher_weight": 0.3}),
@@ -292,7 +286,6 @@ def test_vectors_of_another_vocabulary_and_size(tmp_path: Path) -> None:
         ("embed", {"train": [{"anchor": one["text"], "positive": one["label"]} for one in texts()]}),
         ("embed", {"train": PLAIN, "teacher_weight": 0.5}),
     ],
-    ids=str,
 )
 def test_what_cannot_be_taught_is_refused(
     task: str, changes: dict[str, Any], base: Path, teacher: Path, tmp_path: Path
@@ -302,7 +295,7 @@ def test_what_cannot_be_taught_is_refused(
         mlxbert.finetune(task, **given)
 
 
-def test_tags_are_compared_token_by_token(base: Path, tmp_path: Path) -> None:
+def test_tags_are_compared_token_by_token_and_objectives_of_ones_own_not_at_all(base: Path, tmp_path: Path) -> None:
     data = test_tag.write(tmp_path / "train.conll", 40, seed=0)
     finetune("tag", base, tmp_path / "teacher", data)
     given: dict[str, Any] = {"teacher": tmp_path / "teacher", "output": tmp_path / "out", "train": data}
@@ -313,9 +306,6 @@ def test_tags_are_compared_token_by_token(base: Path, tmp_path: Path) -> None:
     other = mlxbert.new_model({**CONFIG, "initializer_range": 0.15}, save(tmp_path / "words", vocab=words))
     with pytest.raises(ArgumentError, match="tokens"):
         mlxbert.finetune("tag", model=mlxbert.save(other, tmp_path / "other"), **given)
-
-
-def test_an_objective_of_ones_own_has_no_teacher() -> None:
     nothing = Split([], [], [], [])
     with pytest.raises(ArgumentError, match="not with an Objective"):
         Distillation(ModelRef(), Parity(network()), nothing, nothing, TeacherOptions())

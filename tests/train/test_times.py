@@ -97,18 +97,24 @@ def test_the_phases_of_a_run_are_named_and_add_up(base: Path, tmp_path: Path, cl
     assert named.index("tokenizing") < named.index("training") < named.index("comparing with simple methods")
 
 
-def test_an_interrupted_run_counts_the_earlier_training(base: Path, tmp_path: Path, clock: Clock) -> None:
-    events = start(base, tmp_path / "out", epochs=2)
+def test_an_interrupted_run_counts_the_earlier_training_and_estimates_all_of_the_rest(
+    base: Path, tmp_path: Path, clock: Clock
+) -> None:
+    events = start(base, tmp_path / "out", epochs=2, seeds=2)
     assert any(isinstance(event, Step) and event.step == 10 for event in events)
     events.close()
-    finished = one([*start(base, tmp_path / "out", epochs=2)], Finished)
-    assert finished.phases[EARLIER] == 20 and finished.phases["training"] == 2 * 16
+    begun, resumed = clock.now, [*start(base, tmp_path / "out", epochs=2, seeds=2)]
+    started, finished = resumed[0], one(resumed, Finished)
+    assert finished.phases[EARLIER] == 20 and finished.phases["training"] == 2 * (16 + 26)
     assert finished.seconds == sum(finished.phases.values())
+    assert isinstance(started, Started) and started.estimate is not None
+    assert 2 * (16 + 26) <= started.estimate.seconds <= 120 and clock.now - begun <= 120
 
 
 def test_the_estimate_comes_before_training(base: Path, tmp_path: Path, clock: Clock) -> None:
     options = {"epochs": 1, "seeds": 2}
     [dry] = start(base, tmp_path / "dry", dry_run=True, **options)
+    assert not [*tmp_path.glob("dry*")]
     estimates: list[Any] = [
         event.estimate for event in start(base, tmp_path / "out", **options) if isinstance(event, Started)
     ]
@@ -121,15 +127,6 @@ def test_long_updates_are_measured_once_after_the_first(base: Path, tmp_path: Pa
     clock.update, begun = 60.0, clock.now
     estimate = one([*start(base, tmp_path / "dry", epochs=2, dry_run=True)], Started).estimate
     assert clock.now - begun == 2 * clock.update and 52 * 30 <= estimate.seconds <= 70 * 30
-
-
-def test_the_estimate_of_a_resumed_run_has_all_of_the_following_runs(base: Path, tmp_path: Path, clock: Clock) -> None:
-    options = {"epochs": 2, "seeds": 3}
-    events = start(base, tmp_path / "out", **options)
-    assert any(isinstance(event, Step) and event.step == 16 for event in events)
-    events.close()
-    estimate = next(iter(start(base, tmp_path / "out", **options))).estimate
-    assert 2 * (10 + 26 + 26) <= estimate.seconds <= 180
 
 
 @pytest.mark.slow
@@ -153,6 +150,10 @@ def test_a_run_fits_into_the_minutes(base: Path, tmp_path: Path, clock: Clock) -
     assert steps[-1].lr < 0.05 * OPTIONS["lr"] and events[-3].step == started.steps
     record = json.loads((tmp_path / "out" / "training.json").read_text())
     assert record["options"]["minutes"] == 2 and record["runs"][0]["history"][-1]["step"] == started.steps
+    begun = clock.now
+    first, second = (event.steps for event in start(base, tmp_path / "two", minutes=1, seeds=2)
+                     if isinstance(event, Started))  # fmt: skip
+    assert 40 < clock.now - begun <= 60 and abs(first - second) <= 4
 
 
 def test_a_run_that_becomes_slower_still_fits(base: Path, tmp_path: Path, clock: Clock) -> None:
@@ -181,27 +182,14 @@ def test_a_timed_run_resumes_to_the_same_bits(base: Path, tmp_path: Path, clock:
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_several_runs_share_the_minutes(base: Path, tmp_path: Path, clock: Clock) -> None:
-    begun = clock.now
-    events = [*start(base, tmp_path / "out", minutes=1, seeds=2)]
-    first, second = (event.steps for event in events if isinstance(event, Started))
-    assert 40 < clock.now - begun <= 60 and abs(first - second) <= 4
-
-
-@pytest.mark.parametrize(("options", "match"), [
-    ({"epochs": 2}, "`minutes` and `epochs`"), ({"sweep": {"epochs": [1, 2]}}, "`minutes` and `epochs`"),
-    ({}, "at least one"),
-])  # fmt: skip
-def test_minutes_are_refused(base: Path, tmp_path: Path, clock: Clock, options: dict[str, Any], match: str) -> None:
-    with pytest.raises(ArgumentError, match=match):
-        [*start(base, tmp_path / "out", minutes=0.1, **options)]
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize("options", fast([{}, {"eval_every": 1}, {"seeds": 3}], {"seeds": 3}), ids=str)
 def test_the_minutes_of_the_hint_suffice(base: Path, tmp_path: Path, clock: Clock, options: dict[str, Any]) -> None:
-    with pytest.raises(ArgumentError) as caught:
+    for refused in ({"epochs": 2}, {"sweep": {"epochs": [1, 2]}}):
+        with pytest.raises(ArgumentError, match="`minutes` and `epochs`"):
+            start(base, tmp_path / "out", minutes=0.1, **refused)
+    with pytest.raises(ArgumentError, match="at least one") as caught:
         [*start(base, tmp_path / "out", minutes=0.1, **options)]
+    assert not (tmp_path / "out").exists()
     [least] = re.findall(r"minutes=([\d.]+)", str(caught.value.hint))
     events = [*start(base, tmp_path / "out", minutes=float(least), **options)]
     assert isinstance(events[-1], Finished)
