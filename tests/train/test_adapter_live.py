@@ -412,17 +412,6 @@ def test_prompts_of_a_trained_network_choose_no_adapter(folder: Path) -> None:
     assert np.abs(mlxbert.embed(initial, TEXTS, kind="query") - base).max() < 2e-5
 
 
-def test_a_search_embeds_queries_and_texts_for_their_tasks(theirs: Any, folder: Path) -> None:
-    model = mlxbert.load(folder, dtype="float32")
-    query, *texts = (
-        their_vectors(theirs, model, task, PROMPTS[task], text)
-        for task, text in zip((TASKS[0], *TASKS[1:2] * 3), ("a cat", *TEXTS), strict=True)
-    )
-    found = mlxbert.similarity(model, "a cat", TEXTS)
-    scores = {hit.text: hit.score for hit in found}
-    assert all(abs(scores[text] - float(query @ vector)) < 2e-5 for text, vector in zip(TEXTS, texts, strict=True))
-
-
 @pytest.mark.sampled
 @pytest.mark.parametrize("task", [None, *TASKS[:2]])
 @pytest.mark.parametrize("how", ["convert", "save"])

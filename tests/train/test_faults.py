@@ -18,24 +18,14 @@ from mlxbert.machine.device import mx, nn
 from mlxbert.machine.device_errors import StoppedError
 from mlxbert.train.loop.distributed import ProcessGroup
 from mlxbert.train.loop.events import Evaluated, Started, Step
-from mlxbert.train.loop.gradients import Differentiator
 from mlxbert.train.loop.optimizer_steps import DeviceStep
 from mlxbert.train.loop.saved_run import RunState
 from mlxbert.train.loop.training_run import Run
 from tests.helpers.cases import fast
-from tests.helpers.faults import (
-    DISPLAY,
-    MEMORY,
-    NO_FAULTS,
-    OTHER,
-    REFUSED,
-    LateDevice,
-    failing_eval,
-    small_memory,
-)
-from tests.train import test_finetune
+from tests.helpers.faults import DISPLAY, MEMORY, NO_FAULTS, OTHER, REFUSED, LateDevice, failing_eval, small_memory
 from tests.train.pretraining.files import model_folder, text_file
 from tests.train.runs import digest, make_run
+from tests.train.test_finetune import one, rows
 from tests.train.test_step import a_gpu
 
 
@@ -200,45 +190,29 @@ def test_a_device_that_fails_while_the_state_is_saved_keeps_the_one_before(
     assert {path.name for path in tmp_path.iterdir()} == {"state.json", "state-00000003.safetensors"}
 
 
-def test_an_evaluation_is_computed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    def metrics() -> list[Any]:
-        return [event.metrics for event in make_run(epochs=1).events() if isinstance(event, Evaluated)]
+def test_evaluations_are_computed_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, text = mlxbert.load(model_folder(tmp_path / "tiny")), text_file(tmp_path / "text.txt")
 
-    expected = metrics()
-    tried = small_memory(monkeypatch, 8)  # the examples of a batch of training
-    assert metrics() == expected and max(tried) > 8
+    def of_training() -> dict[str, float]:
+        return one([*make_run(epochs=1).events()], Evaluated).metrics
 
+    def of_words() -> dict[str, float]:
+        return dict(mlxbert.evaluate_words(model, text, objective="mlm,nsp", length=24).metrics)
 
-def test_words_are_evaluated_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = mlxbert.load(model_folder(tmp_path / "tiny"))
-
-    def found() -> mlxbert.WordEvaluation:
-        return mlxbert.evaluate_words(model, text_file(tmp_path / "text.txt"), objective="mlm,nsp", length=24)
-
-    expected = found()
-    tried = small_memory(monkeypatch, 5)
-    assert found().metrics == pytest.approx(expected.metrics, rel=1e-5) and max(tried) > 5
+    for metrics, most in ((of_training, 8), (of_words, 5)):  # 8 are the examples of a batch of training
+        expected = metrics()
+        with monkeypatch.context() as patched:
+            tried = small_memory(patched, most)
+            assert metrics() == pytest.approx(expected, rel=1e-5) and max(tried) > most
 
 
-KINDS = ("finetune", "pretrain", "distill")
-
-
-@pytest.mark.parametrize("kind", fast(KINDS, "finetune"))
-def test_the_same_call_resumes(kind: str, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text_file(tmp_path / "text.txt")
-    corpus: dict[str, Any] = {"length": "24", "batch_size": 8, "steps": 6, "eval_every": 3}
-    data = [{"text": text, "label": label} for text, label in test_finetune.rows(32)]
+def test_the_same_call_resumes(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = [{"text": text, "label": label} for text, label in rows(32)]
 
     def start(name: str) -> Iterator[mlxbert.Event]:
-        output = tmp_path / name
-        if kind == "finetune":
-            return mlxbert.finetune("classify", train=data, model=base, output=output, epochs=2, lr=1e-2, batch_size=8)
-        if kind == "pretrain":
-            return mlxbert.pretrain(tmp_path / "text.txt", model=tmp_path / "tiny", output=output, **corpus)
-        return mlxbert.distill(tmp_path / "text.txt", teacher=tmp_path / "tiny", output=output, **corpus)
+        how: dict[str, Any] = {"model": base, "output": tmp_path / name, "epochs": 2, "lr": 1e-2, "batch_size": 8}
+        return mlxbert.finetune("classify", train=data, **how)
 
-    if kind != "finetune":
-        model_folder(tmp_path / "tiny")
     count = calls_of(monkeypatch, lambda: start("whole"))
     with monkeypatch.context() as patched:
         failing_eval(patched, count // 3, DISPLAY)
@@ -318,14 +292,6 @@ def test_the_state_before_an_update_that_was_not_computed_is_saved(
         with a_gpu(monkeypatch):  # of an uninterrupted run, which saves after as many updates
             [*make_run(tmp_path / "whole", data=16, evaluate=None, save_every=kept).events()]
         assert saved[0].progress.step == kept and digest(resumed) == digest(SimpleNamespace(state=saved[0]))
-
-
-def test_the_state_before_what_was_not_computed_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patched:
-        failing_call(patched, Differentiator, "_run", 3)
-        with pytest.raises(OutOfMemoryError, match="step 2 is saved"):
-            [*make_run(tmp_path, data=32, save_every=2).events()]
-    assert make_run(tmp_path, data=32).state.progress.step == 2
 
 
 def test_a_loss_that_was_not_computed_is_not_that_of_a_run_that_diverges(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,8 @@ from mlxbert.text.batch import make_batch
 from mlxbert.train.loop.events import Finished
 from tests.export import test_round_trip_live as live
 from tests.helpers.answering import save_answering
-from tests.helpers.cells import cells, some
-from tests.helpers.families import FAMILIES, class_of, make_config, make_model
+from tests.helpers.cells import cells
+from tests.helpers.families import FAMILIES, class_of, make_model
 from tests.helpers.frozen import add_vocabulary, read_config
 from tests.helpers.written import TEXTS as WRITTEN_TEXTS, TRAINED, Write, start, trained
 from tests.train.test_answer_objective import records
@@ -124,20 +124,6 @@ def test_a_model_that_answers_computes_the_same_in_transformers(tmp_path: Path) 
     assert isinstance(last, Finished) and last.check is not None and last.check <= 1e-4
 
 
-@pytest.mark.parametrize("family", some(CLASSIFIERS))
-def test_a_classifier_with_the_same_labels_keeps_its_head(family: str, tmp_path: Path) -> None:
-    config = make_config(FAMILIES[family], HEAD)
-    names = EXPECTED["classify"].names[::-1]
-    config.id2label, config.label2id = dict(enumerate(names)), {name: number for number, name in enumerate(names)}
-    torch.manual_seed(3)
-    start = class_of(FAMILIES[family].classes + HEAD)(config)
-    source = saved(start, tmp_path / "source")
-    model = train("classify", source, tmp_path / "out", lr=1e-9)
-    assert_labels(tmp_path / "out", model, Labels(names, "single_label_classification"))
-    assert_same_logits(tmp_path / "out", family, model)
-    assert_same_logits(source, family, model)  # at this rate nothing was learned
-
-
 _BLOCK = re.compile(r"```python\n(.*?)\n```", re.DOTALL)
 
 
@@ -179,9 +165,7 @@ def same_answer(ours: Any, theirs: str, names: dict[str, Any]) -> None:
     model = mlxbert.load("answer", task="answer", dtype="float32")
     (best,) = mlxbert.answer(model, "A question?", context=context, no_answer_threshold=1, max_words=30).spans
     first, last = (torch.softmax(logits[0], 0) for logits in (output.start_logits, output.end_logits))
-    places = names["tokenizer"](
-        "A question?", context, return_offsets_mapping=True, return_token_type_ids=False
-    )  # fmt: skip
+    places = names["tokenizer"]("A question?", context, return_offsets_mapping=True, return_token_type_ids=False)
     inside = [n for n, sequence in enumerate(places.sequence_ids(0)) if sequence == 1]
     spans = {(i, j): (first[i] * last[j]).item() for i in inside for j in inside if i <= j}
     start, end = max(spans, key=spans.__getitem__)
@@ -226,15 +210,3 @@ def test_the_examples_of_a_card_give_the_same_results(
     ours, theirs = _BLOCK.findall(card.replace("A text.", WRITTEN_TEXTS[1]) if kind == "tag" else card)
     found, _ = run(ours.replace(f'load("{name}")', f'load("{name}", dtype="float32")'))
     SAME[kind](list(found) if kind == "rerank" else found, *run(theirs))
-
-
-def test_the_next_sentence_is_that_of_transformers(made: Path, tmp_path: Path) -> None:
-    TRAINED["mlm,nsp"](made, tmp_path / "out")
-    pair = ("the man went to the store .", "he bought milk")
-    ours = mlxbert.next_sentence(mlxbert.load(tmp_path / "out", task="next-sentence", dtype="float32"), pair)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
-    model = transformers.AutoModelForNextSentencePrediction.from_pretrained(tmp_path / "out").eval()
-    with torch.no_grad():
-        logits = model(**tokenizer(*pair, return_tensors="pt")).logits[0]
-    assert ours.score == pytest.approx(torch.softmax(logits, 0)[0].item(), abs=BOUND)
-    assert ours.is_next == (ours.score >= 0.5)

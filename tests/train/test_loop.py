@@ -24,7 +24,7 @@ from mlxbert.train.loop.saved_run import Progress, RunStore
 from mlxbert.train.loop.trained_parameters import TABLE
 from mlxbert.train.loop.training_run import Run, _after_evaluation
 from mlxbert.train.objectives.objective import TrainBatch
-from tests.helpers.cases import fast
+from tests.helpers.cases import fast, together
 from tests.train.runs import Parity, digest, make_run, parameters, steps
 
 
@@ -88,7 +88,7 @@ def test_a_loss_may_be_evaluated_where_it_is_made(monkeypatch: pytest.MonkeyPatc
     assert [step.loss for step in steps(make_run().events())] == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("steps", [1, 399, 400, 401, 1000, 4_321])
+@together("steps", [1, 399, 400, 401, 1000, 4_321])
 def test_the_losses_of_a_run_are_kept_as_means_of_equal_parts(steps: int) -> None:
     progress, size = Progress(), -(-steps // 400)
     for number in range(1, steps + 1):
@@ -144,6 +144,13 @@ def test_later_updates_change_nothing_that_was_handed_out() -> None:
     whole = make_run(evaluate=None, weight_decay=0.1)
     list(whole.events())
     assert digest(run) == digest(whole)
+
+
+def test_an_update_without_a_target_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Parity, "loss", lambda self, network, batch: (mx.array(0.0), 0.0))
+    run = make_run()
+    run.try_update([[0, 1]])
+    assert run.state.progress.step == 0
 
 
 def test_an_interrupted_evaluation_is_repeated(tmp_path: Path) -> None:
@@ -212,11 +219,15 @@ _HISTORIES: dict[str, tuple[list[float], list[float], int | None, int, int]] = {
 }
 
 
-@pytest.mark.parametrize(("scores", "losses", "patience", "ended", "best"), _HISTORIES.values(), ids=[*_HISTORIES])
+@together(("scores", "losses", "patience", "ended", "best"), _HISTORIES.values())
 def test_training_ends_when_neither_score_nor_loss_improves(
-    scores: list[float], losses: list[float], patience: int | None, ended: int, best: int,
+    scores: list[float],
+    losses: list[float],
+    patience: int | None,
+    ended: int,
+    best: int,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setattr(Parity, "perfect", 1.0)
     training, progress = make_run(patience=patience).training, Progress()
     for step, (score, loss) in enumerate(itertools.zip_longest(scores, losses), 1):
@@ -225,18 +236,6 @@ def test_training_ends_when_neither_score_nor_loss_improves(
         if progress.stopped:
             break
     assert (len(progress.history), progress.best_step) == (ended, best)
-
-
-def test_a_resumed_run_remembers_earlier_evaluations(tmp_path: Path) -> None:
-    scores = iter([0.5, 0.9, 0.7, 0.8, 0.95])
-    given: dict[str, Any] = {"data": 8, "epochs": 5, "patience": 2, "evaluate": lambda: {"accuracy": next(scores)}}
-    for number in range(4):  # after each evaluation but the last, the run is made anew from its folder
-        run = make_run(tmp_path, **given)
-        assert len(run.state.progress.history) == number
-        stream = run.events()
-        next(event for event in stream if isinstance(event, Evaluated))
-        list(stream) if number == 3 else stream.close()  # type: ignore[attr-defined]
-    assert (len(run.state.progress.history), run.state.progress.best_step) == (4, 2)
 
 
 def test_all_processes_use_the_metrics_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,7 +268,7 @@ def test_a_loss_that_is_not_finite_stops_and_names_the_batch(
     assert all(mx.isfinite(array).all().item() for array in run.state.parameters.values())
 
 
-@pytest.mark.parametrize("metrics", [{"accuracy": math.nan}, {"score": 1.0}])
+@together("metrics", [{"accuracy": math.nan}, {"score": 1.0}])
 def test_metrics_that_cannot_be_compared_are_refused(metrics: dict[str, float]) -> None:
     with pytest.raises(MlxbertError, match="expected a number called 'accuracy'"):
         list(make_run(evaluate=lambda: metrics).events())
@@ -313,16 +312,9 @@ def test_training_used_rows_is_training_all_rows(monkeypatch: pytest.MonkeyPatch
     assert all(scalar(mx.abs(here[name] - there[name]).max()) < 1e-5 for name in here if "key.bias" not in name)
 
 
-def test_an_update_without_a_target_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Parity, "loss", lambda self, network, batch: (mx.array(0.0), 0.0))
-    run = make_run()
-    run.try_update([[0, 1]])
-    assert run.state.progress.step == 0
-
-
-@pytest.mark.parametrize("change", ["name", "shape", "dtype", "missing"])
+@together("change", ["name", "shape", "dtype", "missing"])
 def test_a_state_of_another_network_is_refused(change: str, tmp_path: Path) -> None:
-    run = make_run(tmp_path, epochs=1)
+    run = make_run(epochs=1)
     name = min(run.state.parameters)
     parameters = dict(run.state.parameters)
     array = parameters.pop(name)

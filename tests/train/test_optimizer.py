@@ -1,4 +1,4 @@
-"""AdamW, which parameters it trains how, and the sums of the gradients of the parts of a batch."""
+"""What an update is computed of: losses, the order of the data, gradients and their sums, rates, AdamW."""
 
 import itertools
 import math
@@ -26,6 +26,7 @@ from mlxbert.train.loop.saved_run import Progress
 from mlxbert.train.loop.trained_parameters import TABLE, SparseRows, depth_factors, is_frozen, weight_decays
 from mlxbert.train.nn.losses import binary_cross_entropy, cross_entropy, mean_squared_error, soft_cross_entropies
 from mlxbert.train.options.loop_options import Schedule, TrainingOptions, check_sweep
+from tests.helpers.cases import together
 from tests.helpers.tiny import tiny_config
 
 needs_memory = pytest.mark.skipif(backend().adamw is None, reason="numpy does not see the memory of MLX's arrays here")
@@ -72,16 +73,6 @@ def test_a_table_of_biases_does_not_decay() -> None:
     assert [*weight_decays(table, tiny_config(), options).values()] == [0.1, 0.1]
 
 
-def test_the_weight_and_the_scale_divide_gradients() -> None:
-    parameters = {"a": mx.array([1.0, 2.0])}
-    gradients = {"a": mx.array([1.6, -3.2])}
-    step = optimizer_step({"a": 1.0}, {"a": 0.0}, 0, scaled=True)
-    counters = step.counters(Progress(scale=4.0))
-    _, _, halved, _ = step(parameters, AdamW.new(parameters), summed(gradients, 2.0), counters, 0.1)
-    assert halved.means["a"].tolist() == pytest.approx([0.2, -0.4])
-    assert halved.squares["a"].tolist() == pytest.approx([0.04, 0.16])
-
-
 def norm(gradients: Arrays, kind: Any = optimizer_step) -> float:
     """The norm that a step reports, by default that of this device."""
     ones = dict.fromkeys(gradients, 1.0)
@@ -96,15 +87,21 @@ def test_the_norm_is_that_of_all_gradients(kind: Any) -> None:
     assert norm({str(number): mx.array([2.0]) for number in range(49)}, kind) == 14
 
 
-def test_layers_below_learn_more_slowly() -> None:
+def test_the_weight_and_the_scale_divide_gradients() -> None:
+    parameters, gradients = {"a": mx.array([1.0, 2.0])}, {"a": mx.array([1.6, -3.2])}
+    step = optimizer_step({"a": 1.0}, {"a": 0.0}, 0, scaled=True)
+    counters = step.counters(Progress(scale=4.0))
+    _, _, halved, _ = step(parameters, AdamW.new(parameters), summed(gradients, 2.0), counters, 0.1)
+    assert halved.means["a"].tolist() == pytest.approx([0.2, -0.4])
+    assert halved.squares["a"].tolist() == pytest.approx([0.04, 0.16])
+
+
+def test_freezing_takes_the_embeddings_and_the_first_layers_and_layers_below_learn_more_slowly() -> None:
+    for freeze, frozen in ((0, 0), (1, 3), (2, 4), (9, 4)):
+        options = TrainingOptions(freeze=freeze)
+        assert [is_frozen(name, 2, options) for name in NAMES] == [number < frozen for number in range(len(NAMES))]
     factors = depth_factors(NAMES, 2, TrainingOptions(layer_decay=0.5))
     assert [factors[name] for name in NAMES] == [0.125, 0.125, 0.25, 0.5, 1, 1]
-
-
-@pytest.mark.parametrize(("freeze", "frozen"), [(0, 0), (1, 3), (2, 4), (9, 4)])
-def test_freezing_takes_the_embeddings_and_the_first_layers(freeze: int, frozen: int) -> None:
-    options = TrainingOptions(freeze=freeze)
-    assert [is_frozen(name, 2, options) for name in NAMES] == [number < frozen for number in range(len(NAMES))]
 
 
 def test_rows_that_are_not_used_only_decay() -> None:
@@ -150,33 +147,14 @@ def updated(count: int, own: bool = True) -> list[dict[str, Any]]:
 
 
 @needs_memory
-@pytest.mark.parametrize("most", [0.0, 1.0, 1e3])
-def test_updates_of_a_gpu_are_those_of_a_cpu(most: float) -> None:
-    here = there = arrays(0)
-    cpu = gpu = AdamW.new(here)
-    factors, decays = dict.fromkeys(here, 1.0) | {"bias": 2.0}, dict.fromkeys(here, 0.1) | {"bias": 0.0}
-    device, cores_step = (kind(factors, decays, most, scaled=True) for kind in (DeviceStep, CpuStep))
-    counters, own = (step.counters(Progress(scale=4.0)) for step in (device, cores_step))
-    for number, lr in enumerate((1e-3, 2e-3, 3e-3), 1):
-        gradients = arrays(number)
-        found = Gradients(mx.array(6.0), mx.array(2.0), gradients, {"one": mx.array(5.0)})
-        expected, here, cpu, own = cores_step(here, cpu, found, own, lr)
-        numbers, there, gpu, counters = device(there, gpu, found, counters, lr)
-        length = math.sqrt(sum(float((np.array(one, np.float64) ** 2).sum()) for one in gradients.values())) / 8
-        np.testing.assert_allclose(expected, [6, 2, length, 5], rtol=1e-6)
-        np.testing.assert_allclose(np.array(numbers), expected, rtol=1e-4)  # MLX loses digits of the norm
-    for one, other in ((here, there), (cpu.means, gpu.means), (cpu.squares, gpu.squares)):
-        for name, array in one.items():
-            np.testing.assert_allclose(np.array(other[name]), np.array(array), rtol=2e-6, atol=1e-6)
-
-
-@needs_memory
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_an_update_has_the_same_bits_on_any_number_of_cores(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = updated(3)
+def test_an_update_has_the_same_bits_on_any_number_of_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = updated(2)
     monkeypatch.setattr(numpy_layers, "block_size", lambda: 4 * 2**14)
-    monkeypatch.setattr(cores, "training_workers", lambda: [cores._worker(number) for number in range(count)])
-    assert updated(3) == expected == updated(3, own=False)
+    for count in (1, 2, 3):
+        workers = [cores._worker(number) for number in range(count)]
+        monkeypatch.setattr(cores, "training_workers", lambda workers=workers: workers)
+        assert updated(2) == expected
+    assert updated(2, own=False) == expected
 
 
 @needs_memory
@@ -221,26 +199,19 @@ def module_gradients(part: int, module: str) -> dict[str, mx.array]:
     return {f"{module}.weight": mx.random.normal((40,), key=key) * 10.0**part, f"{module}.bias": mx.full((3,), part)}
 
 
-@pytest.mark.parametrize("order", itertools.permutations(range(3)), ids=str)
+@together("order", itertools.permutations(range(3)))
 def test_the_last_digits_do_not_depend_on_which_part_is_first(order: tuple[int, ...]) -> None:
     sums = _Sums()
     for part in order:
         for module in _MODULES:
             sums.add(part, module, module_gradients(part, module))
+        assert sums.arrays or 0 not in order[: order.index(part) + 1]  # a part waits for the one before
     assert len(sums.arrays) == 2 * len(_MODULES)
     for module in _MODULES:
         parts = [module_gradients(part, module) for part in range(3)]
         for name, array in parts[0].items():
             wanted = (array + parts[1][name]) + parts[2][name]
             assert np.array_equal(np.array(sums.arrays[name]), np.array(wanted))
-
-
-def test_a_part_waits_for_the_one_before() -> None:
-    sums = _Sums()
-    sums.add(1, "head", module_gradients(1, "head"))
-    assert not sums.arrays
-    sums.add(0, "head", module_gradients(0, "head"))
-    assert sums.arrays.keys() == module_gradients(0, "head").keys()
 
 
 Array = NDArray[np.float64]
@@ -261,7 +232,7 @@ def _softmax(logits: NDArray[np.float32]) -> Array:
     return found
 
 
-@pytest.mark.parametrize("classes", [2, 3, 17, 30_522])
+@together("classes", [2, 3, 17, 30_522])
 def test_cross_entropy_is_exact(classes: int) -> None:
     logits = _random(4, classes)
     logits[0, 1] = 25  # next to a likely word the others are below the last digit
@@ -273,7 +244,7 @@ def test_cross_entropy_is_exact(classes: int) -> None:
     assert np.abs(gradient - shares).max() < 1e-6
 
 
-@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
+@together("dtype", [mx.float16, mx.bfloat16])
 def test_half_precision_logits_give_a_float32_loss(dtype: mx.Dtype) -> None:
     logits = mx.array(_random(5, 7)).astype(dtype)
     targets = mx.array([0, 1, 2, 3, 4])
@@ -290,7 +261,7 @@ def test_an_undecided_label_has_its_gradient() -> None:
     assert value == pytest.approx(2 * np.log(2)) and np.allclose(gradient, [0.5, -0.5, 0])
 
 
-@pytest.mark.parametrize("loss", [binary_cross_entropy, mean_squared_error, cross_entropy])
+@together("loss", [binary_cross_entropy, mean_squared_error, cross_entropy])
 def test_other_shapes_are_refused(loss: Callable[[mx.array, mx.array], mx.array]) -> None:
     with pytest.raises(ArgumentError, match="`targets` have shape"):
         loss(mx.zeros((4, 1)), mx.zeros((4, 4)))
@@ -381,7 +352,7 @@ def test_parts_save_padding_where_lengths_differ() -> None:
     assert [len(part) for part in parts([5], 4)] == [1]
 
 
-@pytest.mark.parametrize(
+@together(
     ("schedule", "expected"),
     [
         ("linear", [0, 0.5, 1, 0.75, 0.5, 0.25]),
@@ -392,13 +363,10 @@ def test_parts_save_padding_where_lengths_differ() -> None:
 def test_learning_rates(schedule: Schedule, expected: list[float]) -> None:
     options = TrainingOptions(lr=1.0, schedule=schedule, warmup=1 / 3)
     assert [round(learning_rate(step, 6, options), 3) for step in range(6)] == expected
+    assert learning_rate(0, 5, TrainingOptions(lr=0.5, warmup=0)) == 0.5  # without warmup the first is the highest
 
 
-def test_without_warmup_the_first_update_has_the_highest_rate() -> None:
-    assert learning_rate(0, 5, TrainingOptions(lr=0.5, warmup=0)) == 0.5
-
-
-@pytest.mark.parametrize(
+@together(
     ("option", "value"),
     [
         ("epochs", 0), ("epochs", 1.5), ("epochs", True), ("lr", 0), ("lr", -1e-5), ("lr", float("nan")), ("lr", "1"),

@@ -422,36 +422,27 @@ def parted(given: list[LabelledText]) -> tuple[list[LabelledText], list[Labelled
     return [each for number, each in enumerate(given) if number % 5], given[::5]
 
 
-def test_the_largest_class_of_the_training_data(model: Model) -> None:
-    train = records(*["animal"] * 3, *["city"] * 2)
-    valid = records(*["animal"] * 1, *["city"] * 3)
-    assert baselines(model, train, valid, "classify", TOPICS, "accuracy")["largest class"] == 1 / 4
-    assert baselines(model, train, valid, "classify", TOPICS, "macro_f1")["largest class"] == pytest.approx(0.4 / 2)
-    entropy = baselines(model, train, valid, "classify", TOPICS, "log_loss")["largest class"]
-    assert entropy == pytest.approx(-(np.log(0.6) + 3 * np.log(0.4)) / 4)
+def test_the_simple_baselines_are_of_the_training_data(model: Model) -> None:
+    train, valid = records(*["animal"] * 3, *["city"] * 2), records("animal", *["city"] * 3)
 
+    def of_classes(train: list[LabelledText], metric: str = "accuracy") -> dict[str, float]:
+        return baselines(model, train, valid, "classify", TOPICS, metric)
 
-def test_of_classes_as_frequent_the_best_is_named_so(model: Model) -> None:
-    train, valid = records(*["animal", "city"] * 2), records("animal", *["city"] * 3)
-    assert baselines(model, train, valid, "classify", TOPICS, "accuracy")["best of the largest classes"] == 3 / 4
-    assert baselines(model, train[1:], valid, "classify", TOPICS, "accuracy")["largest class"] == 3 / 4
-    assert baselines(model, train[:3], valid, "classify", TOPICS, "accuracy")["largest class"] == 1 / 4
-
-
-def test_the_most_frequent_labels_of_the_training_data(model: Model) -> None:
-    names = ("a", "b", "c")
-    train = records(("a", "b"), ("a", "b"), ("a",), ("c",), ("a", "b", "c"))  # 1.8 each: a and b
-    valid = records(("a",), ("b", "c"))
-    found = baselines(model, train, valid, "multilabel", names, "micro_f1")
-    assert found["most frequent labels"] == pytest.approx(2 * 2 / (4 + 3))
-    rare = baselines(model, records((), (), ("b",)), valid, "multilabel", names, "micro_f1")
-    assert rare["most frequent labels"] == pytest.approx(2 * 1 / (2 + 3))
-
-
-def test_the_mean_of_the_training_data(model: Model) -> None:
-    train, valid = records(1.0, 3.0), records(2.0, 5.0)
-    assert baselines(model, train, valid, "regress", (), "mse")["mean"] == pytest.approx(9 / 2)
-    assert baselines(model, train, valid, "regress", (), "spearman")["mean"] == 0
+    entropy = -(np.log(0.6) + 3 * np.log(0.4)) / 4
+    for metric, expected in (("accuracy", 1 / 4), ("macro_f1", 0.4 / 2), ("log_loss", entropy)):
+        assert of_classes(train, metric)["largest class"] == pytest.approx(expected)
+    even = records(*["animal", "city"] * 2)  # of classes as frequent the best
+    assert of_classes(even)["best of the largest classes"] == 3 / 4
+    assert [of_classes(some)["largest class"] for some in (even[1:], even[:3])] == [3 / 4, 1 / 4]
+    several = records(("a", "b"), ("a", "b"), ("a",), ("c",), ("a", "b", "c"))  # 1.8 each: a and b
+    for train, expected in ((several, 2 * 2 / (4 + 3)), (records((), (), ("b",)), 2 * 1 / (2 + 3))):
+        found = baselines(model, train, records(("a",), ("b", "c")), "multilabel", ("a", "b", "c"), "micro_f1")
+        assert found["most frequent labels"] == pytest.approx(expected)
+    for metric, expected in (("mse", 9 / 2), ("spearman", 0)):
+        found = baselines(model, records(1.0, 3.0), records(2.0, 5.0), "regress", (), metric)
+        assert found["mean"] == pytest.approx(expected)
+    with pytest.raises(ArgumentError, match="accuracy"):
+        baselines(model, [], [], "regress", (), "accuracy")
 
 
 @pytest.mark.parametrize(
@@ -480,15 +471,8 @@ def test_pairs_are_compared(model: Model) -> None:
 
 
 def test_a_model_without_vectors_has_the_simple_baseline(tmp_path: Path) -> None:
-    folder = tiny.save(tmp_path / "model")
-    tagged = mlxbert.load(folder, task="fill-mask")
-    found = baselines(tagged, records(1.0, 3.0), records(2.0), "regress", (), "mae")
-    assert found == {"mean": 0}
-
-
-def test_an_unknown_metric_is_refused(model: Model) -> None:
-    with pytest.raises(ArgumentError, match="accuracy"):
-        baselines(model, [], [], "regress", (), "accuracy")
+    model = mlxbert.load(tiny.save(tmp_path / "model"), task="fill-mask")
+    assert baselines(model, records(1.0, 3.0), records(2.0), "regress", (), "mae") == {"mean": 0}
 
 
 def test_a_linear_model_does_not_depend_on_the_scale_of_vectors() -> None:
@@ -497,16 +481,12 @@ def test_a_linear_model_does_not_depend_on_the_scale_of_vectors() -> None:
     once = fit_linear(vectors, targets, SOFTMAX)(vectors)
     assert once.sum(1) == pytest.approx(np.ones(50))
     assert fit_linear(vectors * 1e4 + 7, targets, SOFTMAX)(vectors * 1e4 + 7) == pytest.approx(once)
+    two = fit_linear(vectors, np.eye(3)[[0, 1] * 25], SOFTMAX)(vectors)
+    assert two[:, 2].max() < 0.05  # a class without examples is not predicted
 
 
-@pytest.mark.parametrize("vectors", [np.zeros((4, 3)), np.ones((4, 3), np.float32), np.full((4, 3), 1e-38)])
+@together("vectors", [np.zeros((4, 3)), np.ones((4, 3), np.float32), np.full((4, 3), 1e-38)])
 def test_vectors_that_are_all_the_same_give_the_shares(vectors: Any) -> None:
     targets = np.eye(2)[[0, 0, 0, 1]]
     assert fit_linear(vectors, targets, SOFTMAX)(vectors)[0] == pytest.approx([0.75, 0.25], abs=0.01)
     assert fit_linear(vectors, targets[:, 0], IDENTITY)(vectors)[0] == pytest.approx(0.75)
-
-
-def test_a_class_without_examples_is_not_predicted() -> None:
-    vectors = np.random.default_rng(0).normal(size=(30, 5))
-    predicted = fit_linear(vectors, np.eye(3)[[0, 1] * 15], SOFTMAX)(vectors)
-    assert predicted[:, 2].max() < 0.05
