@@ -30,6 +30,7 @@ from mlxbert.train.training_plan import make_plan
 from mlxbert.weights.model_folder import ModelFolder
 from mlxbert.weights.model_source import ModelRef
 from tests.helpers.answering import save_answering
+from tests.train.test_finetune import one as of_kind
 
 WORDS = (
     *("dog", "sat", "on", "mat", "largest", "is", "of", "man"),
@@ -71,7 +72,20 @@ def question(context: str, answer: str = "", place: int = 0) -> Question:
     return Question("cat in ?", context, (answer,) if answer else (), start, end, "here")
 
 
+HARD = [
+    ("paris", "paris"),
+    ("\U0001f468\u200d\U0001f469\U0001f600 the cat", "cat"),
+    ("\u05e9\u05dc\u05d5\u05dd paris \u05e2\u05d5\u05dc\u05dd", "\u05e2\u05d5\u05dc\u05dd"),
+    ("\u6211\u7231\u5317\u4eac\u3002", "\u5317\u4eac"),
+    ("zzz qqq", "qqq"),  # unknown tokens alone
+    ("the cat sat on " * 1250 + "tokyo", "tokyo"),
+]
+
+
 def test_windows_that_hold_the_answer_point_to_it_and_the_others_to_the_first_token(folder: Path) -> None:
+    for context, answer in HARD:
+        windows = bound(folder)[0].examples(question(context, answer))
+        assert any(window.target != (0, 0) for window in windows), context[:20]
     context = " ".join([*WORDS] * 4).replace("he bought milk", "he bought playings milk", 2)
     objective, _ = bound(folder, stride=8)
     for answer in ("playings", "bought playings milk", "the", context[:200], ""):
@@ -126,12 +140,11 @@ def test_predictions_become_what_the_task_answers(folder: Path) -> None:
     found = [question(str(one["context"]), one["answers"][0]["text"] if one["answers"] else "") for one in records(12)]
     examples = [window for record in found for window in objective.examples(record)]
     told: list[tuple[int, int]] = []
-    predict(
+    predictions = predict(
         model.network, objective, examples, batch_tokens=32, on_progress=lambda done, total: told.append((done, total))
     )
     assert told[0] == (0, len(examples)) and told[-1] == (len(examples),) * 2
     assert len(told) > 2 and told == sorted(told)  # with every batch
-    predictions = predict(model.network, objective, examples)
     _, best = objective._best(examples, predictions)
     given = mlxbert.answer(model, [(one.text, one.pair) for one in found], stride=8, max_words=3, no_answer_threshold=1)
     for one, other in zip(best, given, strict=True):
@@ -153,8 +166,7 @@ def trained(base: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
 
 def test_a_model_learns_to_answer_and_to_say_that_there_is_no_answer(trained: tuple[Path, list[Any]]) -> None:
     folder, events = trained
-    (started,) = (event for event in events if isinstance(event, Started))
-    (finished,) = (event for event in events if isinstance(event, Finished))
+    started, finished = of_kind(events, Started), of_kind(events, Finished)
     assert started.report is not None
     assert started.report.columns == {"text": "question", "pair": "context", "label": "answers"}
     assert started.report.splits[0].labels.keys() == {"answer", "no answer"} and started.examples > 72
@@ -197,8 +209,8 @@ def test_training_goes_on_with_the_head_that_a_model_has(trained: tuple[Path, li
     folder, _ = trained
     answerable = [one for one in records(60, seed=4) if one["answers"]]
     events = [*mlxbert.finetune("answer", train=answerable, model=folder, output=tmp_path / "on", epochs=1, lr=1e-9)]
-    (finished,) = (event for event in events if isinstance(event, Finished))
-    assert finished.score > 0.8 and finished.evaluation.labels == ()  # type: ignore[union-attr]
+    finished = of_kind(events, Finished)
+    assert finished.score > 0.8 and finished.evaluation.labels == ()
     config = json.loads((tmp_path / "on" / "config.json").read_text(encoding="utf-8"))
     assert config["no_answer_threshold"] == 1
 
@@ -214,28 +226,6 @@ def test_questions_about_a_context_are_all_in_one_part(base: Path, tmp_path: Pat
     assert plan.report is not None and plan.report.splits[0].duplicates == 0
     few = replace(plan.report.splits[0], labels={"answer": 5})
     assert not [*objective.warnings(few, [])] and [*objective.warnings(replace(few, labels={"answer": 9, "no": 1}), [])]
-
-
-@pytest.mark.slow
-def test_hard_contexts_are_trained_on(base: Path, tmp_path: Path) -> None:
-    """Any script, one word, unknown tokens alone, 5,000 words: a window of each has the answer."""
-    pairs = [
-        ("paris", "paris"),
-        ("\U0001f468\u200d\U0001f469\U0001f600 the cat", "cat"),
-        ("\u05e9\u05dc\u05d5\u05dd paris \u05e2\u05d5\u05dc\u05dd", "\u05e2\u05d5\u05dc\u05dd"),
-        ("\u6211\u7231\u5317\u4eac\u3002", "\u5317\u4eac"),
-        ("zzz qqq", "qqq"),
-        ("the cat sat on " * 1250 + "tokyo", "tokyo"),
-    ]
-    objective, _ = bound(save_answering(tmp_path / "model"))
-    for context, answer in pairs:
-        windows = objective.examples(question(context, answer))
-        assert any(window.target != (0, 0) for window in windows), context[:20]
-    data = [{"question": "who ?", "context": context, "answers": answer} for context, answer in pairs]
-    events = [*mlxbert.finetune("answer", train=data, valid=data, model=base, output=tmp_path / "out", epochs=1)]
-    (finished,) = (event for event in events if isinstance(event, Finished))
-    again = mlxbert.evaluate("answer", mlxbert.load(tmp_path / "out", task="answer"), data=data)
-    assert finished.evaluation is not None and again.metrics == pytest.approx(finished.evaluation.metrics)
 
 
 def test_data_and_options_that_make_no_sense_are_refused(base: Path, tmp_path: Path) -> None:

@@ -3,16 +3,18 @@
 import re
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import numpy as np
 import pytest
 from huggingface_hub import ModelCard, ModelCardData
-from huggingface_hub.repocard import metadata_load
 
 import mlxbert
 from mlxbert.export import card
 from mlxbert.export.card import Scores
 from mlxbert.tasks.catalogue import CATALOGUE
 from mlxbert.train.options.training_tasks import TASKS
+from tests.helpers.cases import together
 from tests.helpers.program import tiny_model
 
 _ROWS = [("a good day", "good"), ("a bad day", "bad")]
@@ -33,13 +35,10 @@ FIELDS = {
 def check_front(found: dict[str, Any]) -> None:
     """Checks front matter against the hub's specification of model cards."""
     assert found.keys() <= FIELDS
-    languages = found.get("language", [])
-    for code in languages if isinstance(languages, list) else [languages]:
-        assert isinstance(code, str) and LANGUAGE.fullmatch(code), code
+    assert all(LANGUAGE.fullmatch(code) for code in np.atleast_1d(found.get("language", [])))
     assert found.get("pipeline_tag") in {*HUB_TASKS, None}
     assert isinstance(found["library_name"], str) and all(isinstance(tag, str) for tag in found["tags"])
-    for name in (*found.get("datasets", ()), *([found["base_model"]] if "base_model" in found else [])):
-        assert REPOSITORY.fullmatch(name), name
+    assert all(REPOSITORY.fullmatch(name) for name in (*found.get("datasets", ()), found.get("base_model", "a")))
     assert found.get("license") != "other" or "license_name" in found
     for model in found.get("model-index", ()):
         assert model["name"]
@@ -50,14 +49,6 @@ def check_front(found: dict[str, Any]) -> None:
                 assert isinstance(metric["type"], str) and type(metric["value"]) in (int, float)
     card_data = ModelCardData(**found)  # raises an error for a list of results that is not as specified
     assert ModelCard(f"---\n{card_data.to_yaml()}\n---\n").data.to_dict() == card_data.to_dict()
-
-
-def front(text: str, folder: Path) -> dict[str, Any]:
-    (folder / "card.md").write_text(text, encoding="utf-8")
-    found = metadata_load(folder / "card.md")
-    assert found is not None
-    check_front(found)
-    return found
 
 
 def test_a_trained_classifier_says_what_the_hub_asks_for(tmp_path: Path) -> None:
@@ -83,12 +74,7 @@ def test_a_trained_classifier_says_what_the_hub_asks_for(tmp_path: Path) -> None
 
 def test_data_sets_of_the_hub_are_named_and_files_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [{"text": f"{text} {n}", "label": label} for n in range(20) for text, label in _ROWS]
-    asked: list[str] = []
-
-    def open_hub(name: str) -> list[dict[str, str]]:
-        asked.append(name)
-        return rows
-
+    open_hub = mock.Mock(return_value=rows)
     monkeypatch.setattr("mlxbert.train.data.labelled_rows.open_hub", open_hub)
     table = tmp_path / "secret.csv"
     table.write_text("text,label\n" + "".join(f"{row['text']},{row['label']}\n" for row in rows))
@@ -104,6 +90,7 @@ def test_data_sets_of_the_hub_are_named_and_files_are_not(tmp_path: Path, monkey
         cards.append(ModelCard.load(tmp_path / output / "README.md"))
         check_front(cards[-1].data.to_dict())
         assert str(tmp_path) not in str(cards[-1])
+    asked = [call.args[0] for call in open_hub.call_args_list]
     assert asked == ["hub:org/days:en:train", "hub:org/days", "hub:org/other"]
     assert [written.data.datasets for written in cards] == [["org/days"], ["org/days"], None]
     tested = [{result.dataset_type for result in written.data.eval_results or ()} for written in cards]
@@ -112,18 +99,10 @@ def test_data_sets_of_the_hub_are_named_and_files_are_not(tmp_path: Path, monkey
     assert held_out == [True, False, False]
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_every_training_task_has_a_task_of_the_hub_and_examples(task: str) -> None:
-    used = TASKS[task].use
-    assert Scores(used, {}).pipeline in HUB_TASKS
-    library = "sentence-transformers" if task == "embed" else "transformers"
-    assert card.examples(used, "m", library).count("```python") == 2
-
-
-@pytest.mark.parametrize("task", CATALOGUE)
+@together("task", CATALOGUE)
 def test_every_task_has_a_card(task: str, tmp_path: Path) -> None:
     scores = Scores(task, {"accuracy": 0.98765})
-    found = front(card.trained("a", "Text.", "transformers", "org/base", tmp_path, scores), tmp_path)
+    found = front(card.trained("a", "Text.", "transformers", "org/base", tmp_path, scores))
     assert found["base_model"] == "org/base" and found["tags"] == ["mlxbert"]
     if CATALOGUE[task].pipeline is None:
         assert not {"pipeline_tag", "model-index"} & found.keys()
@@ -133,7 +112,25 @@ def test_every_task_has_a_card(task: str, tmp_path: Path) -> None:
         assert result["metrics"] == [{"type": "accuracy", "value": 0.9877}]
 
 
-@pytest.mark.parametrize(
+def front(text: str) -> dict[str, Any]:
+    found = ModelCard(text).data.to_dict()
+    check_front(found)
+    return found
+
+
+def test_examples_name_the_library_that_opens_the_model() -> None:
+    for task, of_task in TASKS.items():
+        library = "sentence-transformers" if task == "embed" else "transformers"
+        assert Scores(of_task.use, {}).pipeline in HUB_TASKS
+        assert card.examples(of_task.use, "m", library).count("```python") == 2, task
+    assert any("SentenceTransformer(" in line for line in card.examples("embed", "m", "sentence-transformers"))
+    assert card.examples("embed", "m", "mlxbert").count("```python") == 1
+    assert not card.examples("pretrain", "m", "transformers")
+    roberta = card.examples("fill-mask", "m", "transformers", "<mask>")
+    assert sum("A <mask>." in line for line in roberta) == 2 and not any("MASK" in line for line in roberta)
+
+
+@together(
     ("stated", "inherited"),
     [
         ("---\nlicense: mit\nlanguage:\n- de\n- fr\ntags: [x]\n---\n# A", {"license": "mit", "language": ["de", "fr"]}),
@@ -150,14 +147,5 @@ def test_the_license_and_the_languages_are_those_of_the_base(
     stated: str, inherited: dict[str, Any], tmp_path: Path
 ) -> None:
     (tmp_path / "README.md").write_text(stated, encoding="utf-8")
-    found = front(card.trained("a", "Text.", "transformers", "base", tmp_path, Scores(None, {})), tmp_path)
+    found = front(card.trained("a", "Text.", "transformers", "base", tmp_path, Scores(None, {})))
     assert {name: value for name, value in found.items() if name.startswith(("license", "language"))} == inherited
-
-
-def test_examples_name_the_library_that_opens_the_model() -> None:
-    assert any("SentenceTransformer(" in line for line in card.examples("embed", "m", "sentence-transformers"))
-    assert card.examples("embed", "m", "mlxbert").count("```python") == 1
-    assert card.examples("tag", "m", "transformers").count("```python") == 2
-    assert not card.examples("pretrain", "m", "transformers")
-    roberta = card.examples("fill-mask", "m", "transformers", "<mask>")
-    assert sum("A <mask>." in line for line in roberta) == 2 and not any("MASK" in line for line in roberta)

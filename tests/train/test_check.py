@@ -5,6 +5,7 @@ import importlib.util
 import json
 import sys
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -23,14 +24,14 @@ from tests.helpers.classifiers import SENTIMENT, save_classifier
 RECORDS = [{"text": f"the cat sat {'on mat ' * number}", "label": SENTIMENT.names[number % 3]} for number in range(6)]
 
 
+@dataclass
 class Fake:
     """Stands for transformers: opens a folder, and changes its logits."""
 
-    def __init__(self) -> None:
-        self.opened: list[Path] = []
-        self.shown: list[bool] = []
-        self.bars = True
-        self.change: Any = lambda logits: logits
+    change: Any = lambda logits: logits
+    bars: bool = True
+    opened: list[Path] = field(default_factory=list)
+    shown: list[bool] = field(default_factory=list)
 
     def from_pretrained(self, folder: str, **given: Any) -> Any:
         self.opened.append(Path(folder))
@@ -40,8 +41,7 @@ class Fake:
 
         def call(ids: Any, attention_mask: Any, token_type_ids: Any = None) -> Any:
             assert ids.shape == attention_mask.shape and attention_mask.all()
-            segments = None if token_type_ids is None else mx.array(token_type_ids)
-            batch = Batch(mx.array(ids), None, segments)
+            batch = Batch(mx.array(ids), None, None if token_type_ids is None else mx.array(token_type_ids))
             return SimpleNamespace(logits=self.change(np.array(network.logits("sequence_classifier", batch))))
 
         return SimpleNamespace(eval=lambda: call)
@@ -74,18 +74,15 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
 
 
 def train(tmp_path: Path, **options: Any) -> Finished:
-    model = tmp_path / "model"
-    if not model.exists():
-        save_classifier(model, SENTIMENT)
-    given: dict[str, Any] = {
-        "train": RECORDS, "valid": RECORDS, "model": model, "epochs": 1, "output": tmp_path / "out",
-    }  # fmt: skip
-    *_, last = mlxbert.finetune("classify", **given | options)
+    if not (tmp_path / "model").exists():
+        save_classifier(tmp_path / "model", SENTIMENT)
+    given: dict[str, Any] = {"train": RECORDS, "valid": RECORDS, "model": tmp_path / "model", "epochs": 1}
+    *_, last = mlxbert.finetune("classify", **given | {"output": tmp_path / "out"} | options)
     assert isinstance(last, Finished)
     return last
 
 
-def test_the_folder_is_compared_before_it_is_in_place(tmp_path: Path, fake: Fake) -> None:
+def test_the_folder_is_compared_before_it_is_in_place_and_not_unasked(tmp_path: Path, fake: Fake) -> None:
     fake.change = lambda logits: logits + np.float32(2e-5)
     finished = train(tmp_path, check=True)
     assert finished.check == pytest.approx(2e-5, rel=0.05)
@@ -93,11 +90,9 @@ def test_the_folder_is_compared_before_it_is_in_place(tmp_path: Path, fake: Fake
     assert fake.opened == [tmp_path / "out.partial/model"] and fake.shown == [False] and fake.bars
     assert not (tmp_path / "out.partial").exists()
     mlxbert.save(mlxbert.load(tmp_path / "model"), tmp_path / "out", overwrite=True)  # all files are those it lists
-
-
-def test_nothing_is_compared_unasked(tmp_path: Path, fake: Fake) -> None:
-    assert train(tmp_path).check is None and not fake.opened
-    assert json.loads((tmp_path / "out/training.json").read_text())["check"] is None
+    opened = len(fake.opened)
+    assert train(tmp_path, output=tmp_path / "unasked").check is None and len(fake.opened) == opened
+    assert json.loads((tmp_path / "unasked/training.json").read_text())["check"] is None
 
 
 def _broken(logits: Any) -> Any:

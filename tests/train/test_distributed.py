@@ -19,6 +19,7 @@ from mlxbert.durable_files import acquire_lock
 from mlxbert.errors import DeviceError
 from mlxbert.resumable_folder import LOCK
 from mlxbert.train.loop.distributed import join
+from tests.helpers.cases import together
 from tests.helpers.program import ENDING, PROGRAM, Outcome, call, environment
 from tests.train.files import TASKS, data_file
 from tests.train.pretraining.files import model_folder, text_file
@@ -97,61 +98,41 @@ def until_saved(output: Path) -> None:
         time.sleep(0.01)
 
 
-def losses(outcome: Outcome) -> list[float]:
-    return [line["loss"] for line in outcome.lines if line["event"] == "step"]
-
-
-def metrics(outcome: Outcome) -> list[float]:
-    """The numbers of all evaluations."""
-    return [number for line in outcome.lines if line["event"] == "evaluated" for number in line["metrics"].values()]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("task", TASKS)
-@pytest.mark.sampled
+@pytest.mark.parametrize("task", [*TASKS, "classify, a teacher", "tag, a teacher", "pretrain"])
+@pytest.mark.sampled("classify", "classify, a teacher", "pretrain")
 def test_two_processes_train_as_one_does_and_one_talks(data: Path, tmp_path: Path, task: str) -> None:
-    given: dict[str, Any] = {"train": data_file(data, task, 160).name, "task": task}
-    command = finetune(data, tmp_path / "two", "--log", str(tmp_path / "log"), epochs=3, **given)
-    first, second = both(command, tmp_path)
+    name, _, taught = task.partition(", ")
+    if task == "pretrain":
+        text, model = text_file(tmp_path / "text.txt", 400), model_folder(tmp_path / "tiny")
+        words = "--objective", "mlm,nsp", "--length", "24", "--steps", "40", "--batch-size", "8", "--eval-every", "20"
+        command = ["pretrain", str(text), "--model", str(model), *words, "--dropout", "0", "--lr", "1e-3", "--output"]
+    else:
+        given: dict[str, Any] = {"train": data_file(data, name, 160).name, "task": name}
+        more = ["--teacher", str(tmp_path / "teacher"), "--gradient-accumulation", "2"] if taught else []
+        if taught:
+            assert alone(finetune(data, tmp_path / "teacher", epochs=1, **given)).status == 0
+        command = [*finetune(data, tmp_path, *more, **given), "--output"]  # the last of equal options counts
+    first, second = both([*command, str(tmp_path / "two"), "--log", str(tmp_path / "log")], tmp_path)
     assert (first.status, first.err, second.status, second.out, second.err) == (0, "", 0, "", "")
-    single = alone(finetune(data, tmp_path / "one", epochs=3, **given))
-    assert len(losses(single)) >= 27
-    assert losses(first) == pytest.approx(losses(single), rel=1e-4)
-    assert metrics(first) == pytest.approx(metrics(single), rel=1e-4) and metrics(first)
+    single = alone([*command, str(tmp_path / "one")])
+
+    def numbers(outcome: Outcome) -> tuple[list[float], list[float]]:
+        """The losses of all steps, and the metrics of all evaluations."""
+        steps = [line["loss"] for line in outcome.lines if line["event"] == "step"]
+        evaluated = [line["metrics"].values() for line in outcome.lines if line["event"] == "evaluated"]
+        return steps, [number for metrics in evaluated for number in metrics]
+
+    (losses, metrics), (expected, wanted) = numbers(first), numbers(single)
+    assert losses == pytest.approx(expected, rel=1e-4) and len(losses) >= 9
+    assert metrics == pytest.approx(wanted, rel=1e-4) and metrics
+    steps = [line for line in first.lines if line["event"] == "step"]
+    assert not taught or all({*line["terms"]} == {"labels", "teacher"} for line in steps)
     assert first.lines[0]["processes"] == 2
     assert (tmp_path / "log").read_text().splitlines() == first.out.splitlines()
-    assert not (tmp_path / "two.partial").exists()
-    first, second = both(finetune(data, tmp_path / "dry", "--dry-run", **given), tmp_path)
+    assert (tmp_path / "two/config.json").exists() and not (tmp_path / "two.partial").exists()
+    first, second = both([*command, str(tmp_path / "dry"), "--dry-run"], tmp_path)
     assert [line["event"] for line in first.lines] == ["started"] and (second.status, second.err) == (0, "")
-
-
-@pytest.mark.slow
-def test_two_processes_pre_train_as_one_does(tmp_path: Path) -> None:
-    text, model = text_file(tmp_path / "text.txt", 400), model_folder(tmp_path / "tiny")
-    command = [
-        *("pretrain", str(text), "--model", str(model), "--objective", "mlm,nsp", "--length", "24", "--steps", "60"),
-        *("--batch-size", "8", "--eval-every", "25", "--dropout", "0", "--lr", "1e-3", "--output"),
-    ]
-    first, second = both([*command, str(tmp_path / "two")], tmp_path)
-    assert (first.status, second.status, second.out, second.err) == (0, 0, "", "")
-    single = alone([*command, str(tmp_path / "one")])
-    assert losses(first) == pytest.approx(losses(single), rel=1e-4) and len(losses(single)) == 60
-    assert (tmp_path / "two" / "config.json").exists() and not (tmp_path / "two.partial").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("task", ["classify", "tag"])
-@pytest.mark.sampled
-def test_two_processes_learn_the_same_of_a_teacher(data: Path, tmp_path: Path, task: str) -> None:
-    given: dict[str, Any] = {"train": data_file(data, task, 160).name, "task": task}
-    assert alone(finetune(data, tmp_path / "teacher", **given)).status == 0
-    taught = ("--teacher", str(tmp_path / "teacher"), "--gradient-accumulation", "2")
-    first, second = both(finetune(data, tmp_path / "two", *taught, **given), tmp_path)
-    assert (first.status, first.err, second.status, second.err) == (0, "", 0, "")
-    single = alone(finetune(data, tmp_path / "one", *taught, **given))
-    assert losses(first) == pytest.approx(losses(single), rel=1e-4)
-    assert metrics(first) == pytest.approx(metrics(single), rel=1e-4) and metrics(first)
-    assert all({*line["terms"]} == {"labels", "teacher"} for line in first.lines if line["event"] == "step")
 
 
 @pytest.mark.slow
@@ -282,6 +263,6 @@ def test_other_processes_tell_only_errors_that_the_first_does_not_have(monkeypat
     assert (quiet.status, quiet.out, quiet.err) == (0, "", "")
 
 
-@pytest.mark.parametrize("command", ["embed", "evaluate classify", "search", "fill-mask", "distill-static"])
+@together("command", ["embed", "evaluate classify", "search", "fill-mask", "distill-static"])
 def test_a_command_that_shares_no_work_is_refused(command: str) -> None:
     call(*command.split(), "words", MLX_RANK="0").fails(2, "mlx.launch", command.split()[0])
