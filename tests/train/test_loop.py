@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from mlxbert.cpu import numpy_layers
-from mlxbert.errors import CheckpointError, MlxbertError
+from mlxbert.errors import CheckpointError, MlxbertError, OutOfMemoryError
 from mlxbert.machine.device import mx, scalar
 from mlxbert.nn.heads import Network
 from mlxbert.train.loop.distributed import ProcessGroup
@@ -25,6 +25,7 @@ from mlxbert.train.loop.trained_parameters import TABLE
 from mlxbert.train.loop.training_run import Run, _after_evaluation
 from mlxbert.train.objectives.objective import TrainBatch
 from tests.helpers.cases import fast, together
+from tests.helpers.faults import MEMORY
 from tests.train.runs import Parity, digest, make_run, parameters, steps
 
 
@@ -327,20 +328,23 @@ def test_a_state_of_another_network_is_refused(change: str, tmp_path: Path) -> N
     assert caught.value.hint and str(tmp_path) in caught.value.hint
 
 
-def test_a_full_disk_keeps_the_state_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("problem", [OSError(28, "No space left on device"), RuntimeError(MEMORY[3])], ids=str)
+def test_a_full_disk_or_device_keeps_the_state_before(
+    problem: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stream = make_run(tmp_path, save_every=2).events()
     next(event for event in stream if isinstance(event, Saved))
 
     def full(file: Any, arrays: Any) -> None:
         file.write(b"some")
-        raise OSError(28, "No space left on device")
+        raise problem
 
     monkeypatch.setattr(mx, "save_safetensors", full)
     with pytest.raises(MlxbertError) as caught:
         list(stream)
-    assert caught.value.hint
+    assert caught.value.hint and isinstance(caught.value, OutOfMemoryError) == isinstance(problem, RuntimeError)
     monkeypatch.undo()
-    assert not list(tmp_path.glob("*.unfinished"))
+    assert {path.name for path in tmp_path.iterdir()} == {"state.json", "state-00000002.safetensors"}
     resumed, whole = make_run(tmp_path), make_run()
     assert resumed.state.progress.step == 2
     list(resumed.events()), list(whole.events())

@@ -60,7 +60,7 @@ from tests.helpers.gradients import (
     without_dropout,
 )
 from tests.tasks.test_rerank import SCORE
-from tests.train.test_rerank import SMALL, pairs
+from tests.train.test_rerank import pairs
 from tests.train.test_tag import tagged
 
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
@@ -547,19 +547,3 @@ def test_the_first_step_of_a_reranker_is_that_of_sentence_transformers(kind: str
     expected.backward()
     assert found == pytest.approx(expected.item(), rel=BOUND)
     assert_same_gradients(gradients, their_gradients(theirs.transformers_model, tmp_path / "gradients"), BOUND)
-
-
-@pytest.mark.parametrize("kind", LOSSES)
-def test_a_trained_folder_has_the_same_scores_in_the_cross_encoder(kind: str, tmp_path: Path) -> None:
-    start = save_classifier(tmp_path / "m", SCORE)
-    data = pairs(80)
-    events = mlxbert.finetune(
-        "rerank", train=data, model=start, output=tmp_path / "out", epochs=1, lr=1e-3, loss=kind, check=True
-    )
-    *_, last = events
-    assert getattr(last, "check", None) is not None
-    asked = [(one["query"], f"{one['text']} {' '.join(SMALL[:number])}") for number, one in enumerate(pairs(30, 7))]
-    theirs = library.CrossEncoder(str(tmp_path / "out"), device="cpu").predict(asked)
-    model = mlxbert.load(tmp_path / "out", task="classify", dtype="float32")
-    ours = [mlxbert.rerank(model, query, [text])[0].score for query, text in asked]
-    assert np.abs(np.array(ours) - theirs).max() <= BOUND

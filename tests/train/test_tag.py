@@ -217,20 +217,16 @@ def test_a_head_that_lacks_a_tag_of_the_data_is_replaced(base: Path, tmp_path: P
     assert labels is not None and "B-animal" in labels.names
 
 
-def test_labels_of_no_scheme_are_mistakes_in_an_evaluation(tmp_path: Path) -> None:
-    """Such as those for padding in some models of the hub; as in `tag` they are types of their own."""
-    labels = Labels((*NAMES, "PAD"))
-    model = mlxbert.load(save_tagger(tmp_path / "model", labels, {"cat": "B-animal", "sat": "PAD"}), task="tag")
-    found = mlxbert.evaluate("tag", model, data=[{"words": ["the", "cat", "sat"], "tags": ["O", "B-animal", "O"]}])
-    assert (found.metrics["recall"], found.metrics["precision"]) == (1.0, 0.5)
-    assert found.classes == ("PAD", "animal", "city", "O")
-
-
-def test_data_without_entities_can_be_evaluated(tmp_path: Path) -> None:
+def test_data_without_entities_and_labels_of_no_scheme_are_evaluated(tmp_path: Path) -> None:
     model = mlxbert.load(save_tagger(tmp_path / "model", Labels(NAMES), {"cat": "B-animal"}), task="tag")
     for data in ([{"words": ["the", "sat"], "tags": ["O", "O"]}], [{"text": "the sat", "spans": []}]):
         found = mlxbert.evaluate("tag", model, data=data)
         assert found.metrics["accuracy"] == 1.0 and found.unknown == {} and found.truncated == 0
+    # Labels of no scheme, such as those for padding in some models of the hub, are types of their own, as in `tag`.
+    model = mlxbert.load(save_tagger(tmp_path / "pad", Labels((*NAMES, "PAD")), {"cat": "B-animal", "sat": "PAD"}))
+    found = mlxbert.evaluate("tag", model, data=[{"words": ["the", "cat", "sat"], "tags": ["O", "B-animal", "O"]}])
+    assert (found.metrics["recall"], found.metrics["precision"]) == (1.0, 0.5)
+    assert found.classes == ("PAD", "animal", "city", "O")
 
 
 def test_the_most_frequent_tag_of_a_word_is_that_in_training() -> None:
@@ -239,20 +235,18 @@ def test_the_most_frequent_tag_of_a_word_is_that_in_training() -> None:
 
 
 def test_parts_of_speech_are_scored_by_accuracy(base: Path, tmp_path: Path) -> None:
-    records = SPEECH
-    events = run("tag", train=records, valid=records, model=base, output=tmp_path / "out", epochs=1)
+    data: dict[str, Any] = {"train": SPEECH, "valid": SPEECH}
+    events = run("tag", **data, model=base, output=tmp_path / "out", epochs=1)
     finished = one(events, Finished)
     assert finished.metric == finished.evaluation.metric == "accuracy"
     assert finished.evaluation.classes == ("AUX", "DET", "NOUN", "PROPN", "PUNCT", "VERB")
-    more = begun("tag", train=records, valid=records, model=tmp_path / "out", output=tmp_path / "more")
-    assert not more.new_head
-    small = [record | {"tags": [tag.lower() for tag in record["tags"]]} for record in records]
+    assert not begun("tag", **data, model=tmp_path / "out", output=tmp_path / "more").new_head
+    small = [record | {"tags": [tag.lower() for tag in record["tags"]]} for record in SPEECH]
     again = mlxbert.evaluate("tag", mlxbert.load(tmp_path / "out", task="tag"), data=small)
     assert again.metrics == pytest.approx(finished.evaluation.metrics)
-    with pytest.raises(ArgumentError, match="plain"):
-        run("tag", train=records, model=base, output=tmp_path / "f1", metric="f1")
-    with pytest.raises(ArgumentError, match="plain"):
-        run("tag", train=records, model=base, output=tmp_path / "bioes", scheme="bioes")
+    for options in ({"metric": "f1"}, {"scheme": "bioes"}):
+        with pytest.raises(ArgumentError, match="plain"):
+            run("tag", train=SPEECH, model=base, output=tmp_path / "no", **options)
 
 
 HARD: list[tuple[list[str], list[str]]] = [
@@ -387,7 +381,7 @@ def test_the_loss_is_the_cross_entropy_of_all_spans(kind: str) -> None:
     assert not targets[1].any()
 
 
-def test_negative_types_are_a_random_choice_in_random_order() -> None:
+def test_negative_types_are_a_random_choice_and_entities_that_cannot_be_learned_are_counted() -> None:
     rows = [
         {"text": TEXT, "spans": SPANS},
         {"text": "the gene and the river", "spans": [{"start": 4, "end": 8, "label": "gene"}]},
@@ -398,9 +392,6 @@ def test_negative_types_are_a_random_choice_in_random_order() -> None:
     chosen = {tuple(objective._choose_types(example, random.Random(seed))) for seed in range(40)}
     assert all("gene" in types and len({*types}) == len(types) for types in chosen)
     assert {len(types) for types in chosen} == {1, 2, 3} and len({types[0] for types in chosen}) == 3
-
-
-def test_entities_that_cannot_be_learned_are_counted() -> None:
     rows = [{"text": TEXT, "spans": [{"start": 0, "end": 42, "label": "person"}]}]
     objective, _, records = _objective("bert", rows)
     assert objective.prepare(records[0]).target == []
