@@ -395,7 +395,7 @@ MUTATIONS = tuple(Mutation(*row) for row in (
      "            parameters, optimizer = self.started[0].before\n"
      "            self.state = replace(self.state, parameters=parameters, optimizer=optimizer)\n",
      "            pass\n",
-     "tests/train/test_faults.py::test_the_state_before_an_update_that_was_not_computed_is_saved"),
+     "tests/train/test_loop.py::test_the_state_before_an_update_that_was_not_computed_is_saved"),
     ("the masks of a GPU's backward pass are others", "mlxbert/nn/fused_kernels.py",
      "return _dropped(cotangent, words, least, factor),", "return _dropped(cotangent, words, least + 1000, factor),",
      "tests/nn/test_gpu.py::test_dropout"),

@@ -138,8 +138,9 @@ def test_two_processes_train_as_one_does_and_one_talks(data: Path, tmp_path: Pat
     assert first.lines[0]["processes"] == 2
     assert (tmp_path / "log").read_text().splitlines() == first.out.splitlines()
     assert (tmp_path / "two/config.json").exists() and not (tmp_path / "two.partial").exists()
-    first, second = both(command("dry", "--dry-run"), tmp_path)
-    assert [line["event"] for line in first.lines] == ["started"] and (second.status, second.err) == (0, "")
+    if task == "classify":
+        first, second = both(command("dry", "--dry-run"), tmp_path)
+        assert [line["event"] for line in first.lines] == ["started"] and (second.status, second.err) == (0, "")
 
 
 @pytest.mark.slow
