@@ -34,7 +34,6 @@ from tests.helpers.cases import together
 from tests.helpers.sparse_folder import TEXTS as SPARSE_TEXTS, save_routed, save_splade
 from tests.helpers.st_folder import NORMALIZE, dense, layer_norm, pooling, save_st
 from tests.helpers.tiny import CONFIG, save
-from tests.train.test_finetune import begun
 
 WORDS = ("cat", "mat", "dog", "house", "night", "friend", "run", "sit", "far", "near")
 Record = dict[str, Any]
@@ -263,12 +262,10 @@ def test_mined_negatives_are_near_and_not_the_querys_own(folder: Path) -> None:
     for one in mlxbert.mine(model, data, negatives=3, margin=0.01):
         own = vectors[one.query] @ vectors[one.positives[0]]
         assert all(vectors[one.query] @ vectors[text] <= own - 0.01 + 1e-6 for text in one.negatives)
-    options: dict[str, Any]
-    for given, options, problem in (
-        (scored(10), {}, "scores"),
-        (pairs(10), {"negatives": 0}, "negatives"),
-        (pairs(10), {"margin": 3}, "margin"),
-    ):
+    wrong: list[tuple[list[Record], Any, str]] = [
+        (scored(10), {}, "scores"), (pairs(10), {"negatives": 0}, "negatives"), (pairs(10), {"margin": 3}, "margin"),
+    ]  # fmt: skip
+    for given, options, problem in wrong:
         with pytest.raises((mlxbert.InputError, mlxbert.ArgumentError), match=problem):
             mlxbert.mine(model, given, **options)
 
@@ -301,11 +298,11 @@ def test_parts_of_a_batch_give_the_gradients_of_the_whole(folder: Path) -> None:
     assert all(np.abs(one[name] - other[name]).max() <= 1e-4 * largest for name in one)
 
 
-@pytest.mark.parametrize("valid", [pairs(12), [{"text": "".join(text.split())} for text in texts(12)]])
-def test_triplets_are_validated_by_other_data(valid: list[Record], folder: Path, tmp_path: Path) -> None:
+def test_triplets_are_validated_by_other_data(folder: Path, tmp_path: Path) -> None:
     data = [one | {"negative": text} for one, text in zip(pairs(20), texts(20, seed=9), strict=True)]
-    *_, finished = train(folder, data, tmp_path / "out", valid=valid, loss="triplet", margin=0.5)
-    assert finished.evaluation.examples == 12
+    for name, valid in (("pairs", pairs(12)), ("words", [{"text": "".join(text.split())} for text in texts(12)])):
+        *_, finished = train(folder, data, tmp_path / name, valid=valid, loss="triplet", margin=0.5)
+        assert finished.evaluation.examples == 12
 
 
 def test_a_named_column_must_be_in_the_validation_data_too_or_none_of_them(folder: Path, tmp_path: Path) -> None:
@@ -325,19 +322,14 @@ def test_prompts_are_those_of_what_a_record_is_whatever_was_read_first(tmp_path:
     assert mlxbert.evaluate("embed", model, data=scored(12)).score == pytest.approx(finished.score, abs=1e-6)
 
 
-def test_a_longer_limit_of_training_is_that_of_the_folder(tmp_path: Path) -> None:
+def test_a_longer_limit_is_that_of_the_folder_and_records_are_truncated_whichever_positive_is_long(
+    tmp_path: Path,
+) -> None:
     start = save_st(tmp_path / "start", pooling("mean", old=True), transformer={"max_seq_length": 5})
-    data = [{"anchor": " ".join(WORDS), "positive": f"cat {word}"} for word in WORDS]
-    data += pairs(9)
-    train(start, data, tmp_path / "out", max_length=16)
-    assert mlxbert.load(tmp_path / "out", task="embed", device="cpu").embedder.config.max_length == 16
-
-
-def test_truncated_records_are_counted_whichever_positive_is_long(folder: Path, tmp_path: Path) -> None:
     data: list[Record] = [{"query": text, "positives": ["cat " * 600, f"dog {text}"]} for text in texts(10)]
-    how: dict[str, Any] = {"model": folder, "output": tmp_path / "out", "valid": pairs(10), "max_length": 32}
-    report = begun("embed", train=data, **how).report
-    assert report is not None and report.splits[0].truncated == 10
+    report = train(start, data, tmp_path / "out", valid=pairs(10), max_length=16)[0].report
+    assert report.splits[0].truncated == 10
+    assert mlxbert.load(tmp_path / "out", task="embed", device="cpu").embedder.config.max_length == 16
 
 
 SENTENCES = [

@@ -75,8 +75,8 @@ def test_pairs_are_the_same_if_both_texts_are_and_sets_of_labels_whatever_their_
     found = report(train, valid, task="regress")
     assert (found.splits[0].duplicates, found.splits[0].conflicts, found.leaked) == (1, 0, 1)
     train = examples([("a", "b"), ("b", "a"), ("a",), ()], ["x", "x", "x", "y"])
-    found = report(train, task="multilabel").splits[0]
-    assert (found.labels, found.duplicates, found.conflicts) == ({"a": 3, "b": 2}, 2, 1)
+    (sets,) = report(train, task="multilabel").splits
+    assert (sets.labels, sets.duplicates, sets.conflicts) == ({"a": 3, "b": 2}, 2, 1)
 
 
 def test_numbers_have_a_range_and_inputs_a_median_and_a_95th_percentile_of_lengths() -> None:

@@ -169,15 +169,11 @@ def test_other_work_is_kept(killed: Path) -> None:
 
 
 PLACES = int(os.environ.get("MLXBERT_TEST_DAMAGES", "3"))  # of each file and kind of damage
-FILES = (
-    *("manifest.json", "runs/000/result.json", "runs/000/weights.safetensors"),
-    *("runs/001/state.json", "runs/001/state-*.safetensors", "runs/001/best-*.safetensors"),
-)
+STATE = "state.json", "state-*.safetensors", "best-*.safetensors"
+DONE = "manifest.json", "runs/000/result.json", "runs/000/weights.safetensors"
+FILES = *DONE, *(f"runs/001/{name}" for name in STATE)
 CORPUS = ("corpus/ids.bin", "corpus/sentences.bin", "corpus/documents.bin", "corpus/corpus.json")
-OF_PRETRAINING = (
-    *(*CORPUS, "manifest.json"),
-    *("runs/000/state.json", "runs/000/state-*.safetensors", "runs/000/best-*.safetensors"),
-)
+OF_PRETRAINING = *CORPUS, "manifest.json", *(f"runs/000/{name}" for name in STATE)
 
 
 class Stopped:
@@ -205,10 +201,8 @@ def start(options: Mapping[str, Any], target: Path) -> Iterator[Event]:
 
 @pytest.fixture(scope="module")
 def options(base: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return {
-        **{"train": data_file(tmp_path_factory.mktemp("data"), "classify", 48), "model": base, "seeds": 2},
-        **{"epochs": 2, "lr": 1e-2, "batch_size": 16, "save_every": 1},
-    }
+    train = data_file(tmp_path_factory.mktemp("data"), "classify", 48)
+    return {"train": train, "model": base, "seeds": 2, "epochs": 2, "lr": 1e-2, "batch_size": 16, "save_every": 1}
 
 
 @pytest.fixture(scope="module")

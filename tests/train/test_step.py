@@ -616,7 +616,7 @@ CALLS: dict[str, dict[str, Any]] = {
 def training(name: str, base: Path, folder: Path) -> Any:
     if name == "ELECTRA":
         return electras.Folder(folder).run("out", steps=3, eval_every=3)
-    task, options = name.partition(",")[0], {"output": folder / "out", "batch_size": 8} | CALLS[name]
+    task, options = name.partition(",")[0], CALLS[name] | {"output": folder / "out", "batch_size": 8}
     if task in ("pretrain", "distill"):
         options |= {"teacher" if task == "distill" else "model": model_folder(folder / "tiny"), "length": "24"}
         return getattr(mlxbert, task)(text_file(folder / "text.txt"), steps=3, eval_every=3, **options)
@@ -624,7 +624,7 @@ def training(name: str, base: Path, folder: Path) -> Any:
         base = save_st(folder / "start", pooling("mean", old=True), NORMALIZE)
     if name == "embed, sparse":
         base = save(folder / "model")
-    usual = {"train": options.get("train") or data_file(folder, task, 24), "model": base, "epochs": 1}
+    usual: dict[str, Any] = {"train": options.get("train") or data_file(folder, task, 24), "model": base, "epochs": 1}
     if "teacher" in options:
         [*mlxbert.finetune(task, **usual, output=folder / "teacher")]
         options["teacher"] = folder / "teacher"

@@ -16,7 +16,7 @@ from mlxbert.machine.device import mx
 from mlxbert.train.loop import phase_times
 from mlxbert.train.loop.events import Evaluated, Event, Finished, Started, Step
 from mlxbert.train.loop.gradients import Gradients
-from mlxbert.train.loop.phase_times import EARLIER, Times
+from mlxbert.train.loop.phase_times import EARLIER
 from mlxbert.train.loop.run_estimate import Costs
 from mlxbert.train.loop.updater import BatchGradients
 from mlxbert.train.pretraining.chunks import Phases
@@ -64,21 +64,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
 
 def start(base: Path, output: Path, **changes: Any) -> Any:
     return mlxbert.finetune("classify", train=RECORDS, model=base, output=output, **OPTIONS | changes)
-
-
-def test_phases_follow_one_another(clock: Clock) -> None:
-    named: list[str] = []
-    found = Times(named.append)
-    clock.now += 5  # nothing is counted yet
-    found.begin("training")
-    clock.now += 3
-    with found.phase("evaluating"):
-        clock.now += 4
-    clock.now += 1
-    assert found.total() == 8 and found.seconds == {"training": 4, "evaluating": 4}
-    found.begin("")
-    clock.now += 100
-    assert found.total() == 8 and named == ["training", "evaluating", "training"]
 
 
 def test_the_phases_of_a_run_are_named_and_add_up(base: Path, tmp_path: Path, clock: Clock) -> None:
