@@ -17,7 +17,7 @@ from mlxbert.serve import server_models
 from mlxbert.serve.http.app import PROTOCOLS, _description, make_app
 from mlxbert.tasks.catalogue import CATALOGUE, SIMILARITY, TaskEntry, imported
 from mlxbert.tasks.options import TaskOptions, deciding_options
-from tests.cli.test_tag import GLINER
+from tests.cli.test_tasks import GLINER
 from tests.helpers import token_folders
 from tests.helpers.serving import serving
 from tests.helpers.sparse_folder import save_splade
