@@ -23,7 +23,7 @@ from mlxbert.labels.labels import Labels
 from mlxbert.option_declarations import choices_of, declared_options
 from mlxbert.results.text_results import Entity, Tagged
 from mlxbert.tasks.catalogue import CATALOGUE, TaskEntry, find_task
-from tests.cli.test_tables import rows
+from tests.cli.test_formats import rows
 from tests.cli.test_terminal import colours, plain
 from tests.docs.pages import rows as table_rows
 from tests.helpers import token_folders
