@@ -246,7 +246,7 @@ MUTATIONS = tuple(Mutation(*row) for row in (
      "save.write_config(checkpoint, view / inner,", "save.write_config(checkpoint, partial / inner,",
      "tests/export/test_convert.py::test_nothing_looks_finished_while_it_is_measured"),
     ("the parts of another run are resumed", "mlxbert/resumable_folder.py", "if message is not None and not overwrite:",
-     "if False:", "tests/cli/test_resume.py::test_the_work_of_another_command_is_refused_and_kept"),
+     "if False:", "tests/cli/test_resumable_file.py::test_the_work_of_another_command_is_refused_and_kept"),
     ("a device is replaced by a file", "mlxbert/paths.py", "if not stat.S_ISREG(mode):", "if stat.S_ISLNK(mode):",
      "tests/test_files.py::test_a_fifo_is_neither_replaced_nor_waited_for"),
     ("a link that has come into a folder is followed", "mlxbert/search/file_walk.py",

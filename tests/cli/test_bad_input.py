@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ from tests.helpers.program import (
     command,
     environment,
     process,
+    terminal,
     tiny_model,
 )
 from tests.helpers.rooms import needs
@@ -205,6 +207,14 @@ def test_a_folder_whose_name_is_not_utf_8_is_no_obstacle(tmp_path: Path) -> None
     outcome = call("inspect", folder)
     assert "Traceback" not in outcome.err
     assert (outcome.status, outcome.lines[0]["family"]) == (0, "bert")
+
+
+@pytest.mark.slow
+def test_a_folder_whose_name_is_no_text_is_named_all_the_same() -> None:
+    process("inspect", b"bad\xff").fails(1)
+    outcome, shown = terminal("inspect", "bad\udcff", on=("stdout", "stderr"))
+    # macOS has no such names, and Python before 3.14 passes on what it says of them.
+    assert outcome.status == 1 and re.search(r" bad\\udcff: (no such folder|.*Illegal byte sequence)", shown)
 
 
 @pytest.mark.slow

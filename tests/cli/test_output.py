@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mlxbert.text.batch import WINDOW
-from tests.cli.test_output_survives import finished_parts
+from tests.cli.test_resumable_file import finished_parts
 from tests.helpers.cases import together
 from tests.helpers.program import (
     ENDING,
