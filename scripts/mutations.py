@@ -210,7 +210,7 @@ MUTATIONS = tuple(Mutation(*row) for row in (
     ("rows that are padding have outputs", "mlxbert/tasks/runner.py", "array[: len(group)]", "array",
      "tests/tasks/test_runner.py::test_a_gpu_gets_rows_of_padding_whose_outputs_nobody_sees"),
     ("parts of an output do not end with windows", "cli/session.py", "out.end_part()", "pass",
-     "tests/cli/test_output_windows.py::test_a_run_resumes_with_the_windows_that_are_left"),
+     "tests/cli/test_output.py::test_a_run_resumes_with_the_windows_that_are_left"),
     ("the first window of a file is smaller than those of a resumed run", "mlxbert/tasks/runner.py",
      "not items.waited_for", "False",
      "tests/tasks/test_runner.py::test_results_in_a_file_have_windows_of_one_size"),

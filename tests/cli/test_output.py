@@ -1,24 +1,39 @@
-"""Where results go: stdout is data, stderr is talk, bad records keep their place, and `--output` survives a kill."""
+"""Where results go: stdout is data, stderr is talk, bad records keep their place, and a run that ends early resumes."""
 
+import json
+import random
+import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from mlxbert.machine.device import hint_once
+from mlxbert.machine.mac import GpuSize
+from mlxbert.readers import stream
+from mlxbert.tasks import runner
+from mlxbert.text import batch
 from mlxbert.text.batch import WINDOW
 from tests.cli.test_resumable_file import finished_parts
-from tests.helpers.cases import together
+from tests.helpers.batches import as_on_a_gpu
+from tests.helpers.cases import fast, together
+from tests.helpers.faults import MEMORY, OTHER, small_memory
 from tests.helpers.program import (
     ENDING,
     TIMEOUT,
     WITHOUT_PRIVILEGES,
+    Outcome,
     call,
     changed,
     command,
     environment,
+    names,
     process,
     terminal,
     tiny_model,
@@ -64,10 +79,8 @@ def test_bad_records_are_counted_from_the_beginning_of_the_input(small: str, tmp
     bad = (3, 255, 256, 300, 599)
     path = write_lines(tmp_path / "in.txt", ("the" if number in bad else "[MASK]" for number in range(600)))
     outcome = call("fill-mask", "--input", path, "--model", small)
-    assert [(place, line["index"]) for place, line in enumerate(outcome.lines) if "error" in line] == [
-        (place, place) for place in bad
-    ]
-    assert len(outcome.lines) == 600
+    found = [(place, line["index"]) for place, line in enumerate(outcome.lines) if "error" in line]
+    assert found == [(place, place) for place in bad] and len(outcome.lines) == 600
 
 
 @together(
@@ -85,20 +98,17 @@ def test_whatever_is_wrong_with_a_record_is_said_in_its_place(line: str, said: s
     path = write_lines(tmp_path / "in.jsonl", [good, line, good])
     outcome = call("fill-mask", "--input", path, "--model", small)
     outcome.fails(1, "1 of 3")
-    assert ["error" in result for result in outcome.lines] == [False, True, False]
-    assert outcome.lines[1]["index"] == 1
+    assert [line.get("index") for line in outcome.lines] == [None, 1, None]
     assert said in outcome.lines[1]["error"]
 
 
 @pytest.mark.slow
 def test_an_output_that_cannot_be_written_is_an_error(small: str, tmp_path: Path) -> None:
-    folder = tmp_path / "read-only"
-    folder.mkdir(mode=0o500)
-    arguments = ["fill-mask", "the [MASK]", "--model", small, "--output", str(folder / "out.jsonl")]
-    outcome = process(*arguments, prelude=WITHOUT_PRIVILEGES)
-    outcome.fails(1, "out.jsonl", "ermission denied")
-    below_a_file = call(*arguments[:-1], f"{small}/config.json/out.jsonl")
-    below_a_file.fails(1, "cannot be written")
+    (tmp_path / "read-only").mkdir(mode=0o500)
+    given = ["fill-mask", "the [MASK]", "--model", small, "--output"]
+    read_only = process(*given, str(tmp_path / "read-only" / "out.jsonl"), prelude=WITHOUT_PRIVILEGES)
+    read_only.fails(1, "out.jsonl", "ermission denied")
+    call(*given, f"{small}/config.json/out.jsonl").fails(1, "cannot be written")
 
 
 def test_output_from_stdin_says_that_it_cannot_go_on(small: str, tmp_path: Path) -> None:
@@ -155,63 +165,44 @@ def interrupt(arguments: list[str], by: signal.Signals, parts: int = 1) -> str:
 def test_a_killed_command_ends_like_one_that_was_not(small: str, texts: str, whole: bytes, tmp_path: Path) -> None:
     path = tmp_path / "x.npy"
     arguments = embed(small, texts, path)
+    interrupt(arguments, signal.SIGKILL, 2)
+    first = finished_parts(path)
     interrupt(arguments, signal.SIGKILL, 4)
     kept = finished_parts(path)
-    assert len(kept) >= 8
+    assert first.items() <= kept.items() and len(kept) >= 8
     outcome = call(*arguments)
     assert outcome.status == 0 and f"after {len(kept) // 2 * WINDOW:,} of an earlier run" in outcome.err
     assert "--overflow" in outcome.err and f" of {TOTAL:,}" in outcome.err
     assert path.read_bytes() == whole
 
 
-@pytest.fixture
-def killed(small: str, texts: str, tmp_path: Path) -> list[str]:
-    """The command of a run that was killed after its first part."""
-    arguments = embed(small, texts, tmp_path / "x.npy")
-    interrupt(arguments, signal.SIGKILL)
-    return arguments
-
-
 @pytest.mark.slow
 def test_another_command_is_refused_and_what_is_finished_is_kept(
-    killed: list[str], whole: bytes, tmp_path: Path
+    small: str, texts: str, whole: bytes, tmp_path: Path
 ) -> None:
-    path = Path(killed[-1])
+    path = tmp_path / "x.npy"
+    arguments = embed(small, texts, path)
+    with interrupted(16):
+        assert call(*arguments).status == 130
     kept = finished_parts(path)
     assert kept
-    other_model = str(tiny_model(tmp_path / "other", hidden_act="relu"))
     (tmp_path / "other.txt").write_text("the cat\n")
     for change in (
-        ["--pooling", "cls"],
-        ["--dimensions", "8"],
-        ["--prompt", "the"],
-        ["--normalize"],
-        ["--no-normalize"],
-        ["--overflow", "window"],
-        ["--batch-tokens", "7"],
-        ["--dtype", "float16"],
-        ["--format", "csv", "--text-column", "the"],
-        ["--model", other_model],
-        ["--input", str(tmp_path / "other.txt")],
+        *(["--pooling", "cls"], ["--dimensions", "8"], ["--prompt", "the"], ["--normalize"], ["--no-normalize"]),
+        *(["--overflow", "window"], ["--batch-tokens", "7"], ["--dtype", "float16"]),
+        *(["--format", "csv", "--text-column", "the"], ["--input", str(tmp_path / "other.txt")]),
+        ["--model", str(tiny_model(tmp_path / "other", hidden_act="relu"))],
     ):
-        call(*changed(killed, *change)).fails(2, "x.npy.partial", "unfinished", "another", "\nhint: ")
+        call(*changed(arguments, *change)).fails(2, "x.npy.partial", "unfinished", "another", "\nhint: ")
         assert finished_parts(path) == kept
-    outcome = call(*killed[:-1], str(path), "--quiet")  # how much is said makes no other command of it
-    assert (outcome.status, path.read_bytes()) == (0, whole)
-
-
-@pytest.mark.slow
-def test_overwrite_does_not_throw_away_what_can_be_gone_on_from(killed: list[str], whole: bytes) -> None:
-    path = Path(killed[-1])
-    taken = len(finished_parts(path)) // 2 * WINDOW
     path.write_text("an older file")
-    call(*killed).fails(2, "exists", "hint: --overwrite")
-    outcome = call(*killed, "--overwrite")
-    assert outcome.status == 0 and f"after {taken:,} of an earlier run" in outcome.err
+    call(*arguments).fails(2, "exists", "hint: --overwrite")
+    outcome = call(*arguments, "--overwrite", "--verbose")  # how much is said makes no other command of it
+    assert outcome.status == 0 and f"after {len(kept) // 2 * WINDOW:,} of an earlier run" in outcome.err
     assert path.read_bytes() == whole
 
 
-@pytest.mark.parametrize(("by", "quiet"), [*((by, False) for by in ENDING), (signal.SIGINT, True)])
+@pytest.mark.parametrize(("by", "quiet"), [(by, by == signal.SIGINT) for by in ENDING])
 @pytest.mark.slow
 def test_an_interrupted_run_says_that_it_can_go_on(
     by: signal.Signals, quiet: bool, small: str, texts: str, tmp_path: Path
@@ -234,3 +225,126 @@ def test_tables_in_a_pipe_and_json_at_a_terminal(tiny_folder: Path, command: lis
     assert "\x1b[" in call(*words, "--no-json", FORCE_COLOR="1").out
     outcome, shown = terminal(*words, "--json")
     assert outcome.status == 0 and shown.startswith("{")
+
+
+TASKS = {"embed": "fill-mask", "classify": "sentiment", "answer": "answer"}  # each with a model of `folders`
+SMALL = 64  # of a window on a small GPU, which has more
+SOME = 2 * SMALL + 8
+
+
+@contextmanager
+def interrupted(after: int | None, copied: tuple[Path, Path] | None = None) -> Iterator[list[int]]:
+    """Counts batches; before one of them raises an interrupt, or copies a folder as a killed process would leave it."""
+    count, made = [0], batch.make_batch
+
+    def make_batch(*given: Any) -> Any:
+        if count[0] == after:
+            if copied is not None:
+                shutil.copytree(*copied)
+            else:
+                raise KeyboardInterrupt
+        count[0] += 1
+        return made(*given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner, "make_batch", make_batch)
+        yield count
+
+
+def texts_of(path: Path, count: int) -> Path:
+    """Writes texts of many lengths."""
+    rng, words = random.Random(1), ("the", "cat", "dog", "sat", "on", "mat", "paris")
+    texts = (" ".join(rng.choices(words, k=rng.randint(1, 9))) for _ in range(count))
+    path.write_text("".join(json.dumps({"text": text, "question": text}) + "\n" for text in texts))
+    return path
+
+
+def run(task: str, model: Path, texts: Path, output: Path, batch_tokens: int = 24) -> Outcome:
+    given = ["--model", str(model), "--input", str(texts), "--batch-tokens", str(batch_tokens)]
+    given += ["--context", f"{'the cat sat on the mat ' * 5}in paris"] * (task == "answer")
+    return call(task, *given, "--output", str(output))
+
+
+def batches(task: str, model: Path, texts: Path, output: Path, **options: int) -> int:
+    with interrupted(None) as count:
+        assert run(task, model, texts, output, **options).status == 0
+    return count[0]
+
+
+def results(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("task", "killed"),
+    fast([("embed", True), ("classify", False), ("answer", True)], ("embed", True), ("classify", False)),
+)
+def test_an_interruption_costs_a_window(
+    task: str, killed: bool, folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "_USUAL_CHARACTERS", 1)  # 512 characters: windows of a few texts
+    model, whole, parts = folders[TASKS[task]], tmp_path / "whole.jsonl", tmp_path / "parts.jsonl"
+    texts = texts_of(tmp_path / "in.jsonl", 60)
+    total = batches(task, model, texts, whole)
+    done = total * 3 // 4
+    if killed:
+        whole.unlink()
+        with interrupted(done, (Path(f"{whole}.partial"), Path(f"{parts}.partial"))):
+            assert run(task, model, texts, whole).status == 0
+    else:
+        with interrupted(done):
+            outcome = run(task, model, texts, parts)
+        assert outcome.status == 130 and "hint: " in outcome.err and "parts.jsonl.partial" in outcome.err
+    kept = [len(results(path)) for path in sorted(Path(f"{parts}.partial").glob("part-*.jsonl"))]
+    first, following = (
+        batches(task, model, texts_of(tmp_path / "first.jsonl", count), tmp_path / f"{count}.jsonl")
+        for count in (sum(kept), min(sum(kept) + max(kept) + 5, 60))
+    )
+    assert len(kept) > 1 and max(kept) < 30 and first <= done < following
+    assert batches(task, model, texts, parts) == total - first
+    assert parts.read_bytes() == whole.read_bytes() and not Path(f"{parts}.partial").exists()
+
+
+@pytest.mark.parametrize("resumed_on", fast(["small", "large"], "small"))
+def test_a_run_resumes_with_the_windows_that_are_left(
+    resumed_on: GpuSize, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts, whole, parts = texts_of(tmp_path / "in.jsonl", SOME), tmp_path / "whole.jsonl", tmp_path / "parts.jsonl"
+    as_on_a_gpu(monkeypatch, "small")
+    monkeypatch.setattr(batch, "WINDOWS", {"small": SMALL, "large": 4 * SMALL})
+    given: dict[str, int] = {"batch_tokens": 128}
+    total = batches("embed", tiny_folder, texts, whole, **given)
+    with interrupted(total * 3 // 4):  # within the second window
+        assert run("embed", tiny_folder, texts, parts, **given).status == 130
+    kept = sorted(Path(f"{parts}.partial").glob("part-*.jsonl"))
+    assert [len(results(path)) for path in kept] == [SMALL]
+    first = batches(
+        "embed", tiny_folder, texts_of(tmp_path / "first.jsonl", SMALL), tmp_path / "first.out.jsonl", **given
+    )
+    as_on_a_gpu(monkeypatch, resumed_on)
+    with interrupted(None) as rest:
+        outcome = run("embed", tiny_folder, texts, parts, **given)
+    assert outcome.status == 0 and f"resumed: {SMALL:,} results" in outcome.err
+    if resumed_on == "small":
+        assert rest == [total - first] and parts.read_bytes() == whole.read_bytes()
+        return
+    found, expected = results(parts), results(whole)
+    assert [one["text"] for one in found] == [one["text"] for one in expected] and len(found) == SOME
+    apart = np.array([one["embedding"] for one in found]) - np.array([one["embedding"] for one in expected])
+    assert np.abs(apart).max() < 1e-5
+
+
+@together("sentence", [MEMORY[0], MEMORY[3], OTHER[0], OTHER[1]])
+def test_an_error_of_the_device_is_one_line_with_a_hint(
+    sentence: str, small: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_memory(monkeypatch, 0, sentence)
+    hint_once.cache_clear()
+    source = write_lines(tmp_path / "in.txt", (f"the cat sat {'on the mat ' * (n % 3)}" for n in range(40)))
+    outcome = call("embed", "--input", source, "--model", small, "--output", str(tmp_path / "vectors.npy"))
+    outcome.fails(1, " ".join(sentence.split()))
+    kinds = [line.partition(":")[0] for line in outcome.err.splitlines() if not line.startswith("note: ")]
+    tried = sentence in MEMORY  # smaller batches
+    assert kinds == (["hint"] if tried else []) + ["error", "hint"]
+    assert ("--batch-tokens" in outcome.err) == tried and ("mlxbert doctor --check" in outcome.err) != tried
+    assert names(tmp_path) == ["in.txt"] and outcome.out == ""
