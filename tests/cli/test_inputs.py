@@ -29,6 +29,9 @@ def read(small: str, tmp_path: Path) -> "Tokenizing":
     return Tokenizing(small, tmp_path)
 
 
+_TOKENIZE = ("tokenize", "--overflow", "truncate")
+
+
 class Tokenizing:
     """Gives the program a file to tokenize, which prints each text it has read."""
 
@@ -49,6 +52,7 @@ class Tokenizing:
 _SEPARATORS = "the\u2028cat\u2029sat\x85on\x0bthe\x0cmat\x1cw1\rw2"
 _JSON = b'\xef\xbb\xbf{"text": "the", "other": "cat"}\r\n\n{"text": "\\u2026", "other": "dog"}\n'
 _CSV = b'\xef\xbb\xbftext,other\r\n"the, ""cat""\nsat",x\r\n\r\ndog,y\r\n'
+_COFFEE = "café\ncat".encode("latin-1")
 
 
 @together(
@@ -68,6 +72,16 @@ _CSV = b'\xef\xbb\xbftext,other\r\n"the, ""cat""\nsat",x\r\n\r\ndog,y\r\n'
         ("IN.JSONL", b'{"text": "the"}\n', [], ["the"]),
         ("in.csv.gz", gzip.compress(b"x,y\nthe,cat\n"), ["--text-column", "y"], ["cat"]),
         ("in.data.gz", gzip.compress(b'{"x": "the"}\n'), ["--format", "jsonl", "--field", "x"], ["the"]),
+        ("in.txt", _COFFEE, ["--encoding", "latin-1"], ["café", "cat"]),
+        ("in.csv", b"n\n" + _COFFEE, ["--text-column", "n", "--encoding", "latin-1"], ["café", "cat"]),
+        (
+            "in.json",
+            '[{"text": "café"},\n {"text": "cat"}]'.encode("latin-1"),
+            ["--encoding", "latin-1"],
+            ["café", "cat"],
+        ),
+        ("in.jsonl", b'{"utf-8": "cat"}', ["--field", "utf-8"], ["cat"]),  # called like an encoding
+        ("in.csv", b"utf-8\ncat\n", ["--text-column", "utf-8"], ["cat"]),
     ],
 )
 def test_texts_are_read_as_they_are(
@@ -76,86 +90,113 @@ def test_texts_are_read_as_they_are(
     assert read.texts(name, content, *options) == texts
 
 
-def test_an_ending_that_says_nothing_needs_a_format(read: Tokenizing) -> None:
-    read("in.data", b"the\n").fails(2, "'.data'", "hint: ", "--format")
-    read("in.data.gz", b"").fails(2, "'.gz'", "hint: ", "--format jsonl")
-
-
 @together(
-    "name,options",
+    "name,content,options,status,said",
     [
-        ("in.csv", ["--field", "text"]),
-        ("in.txt", ["--field", "text"]),
-        ("in.txt", ["--text-column", "text"]),
-        ("in.jsonl", ["--field", "text", "--text-column", "text"]),
-        ("in.txt", ["--format", "xml"]),
-        ("in.txt", ["an argument"]),
+        ("in.data", b"the\n", [], 2, ["'.data'", "hint: ", "--format"]),
+        ("in.data.gz", b"", [], 2, ["'.gz'", "hint: ", "--format jsonl"]),
+        ("in.csv", b"text\nthe\n", ["--field", "text"], 2, []),
+        ("in.txt", b"text\nthe\n", ["--field", "text"], 2, []),
+        ("in.txt", b"text\nthe\n", ["--text-column", "text"], 2, []),
+        ("in.jsonl", b"text\nthe\n", ["--field", "text", "--text-column", "text"], 2, []),
+        ("in.txt", b"text\nthe\n", ["--format", "xml"], 2, []),
+        ("in.txt", b"text\nthe\n", ["an argument"], 2, []),
+        ("in.csv", b"1,2\n", ["--no-header"], 1, ["'text'", "1, 2", "hint: ", "--text-column"]),
+        ("in.jsonl", b"{}\n", ["--no-header"], 2, ["--no-header works only with .csv, .tsv"]),
+        ("in.csv", b"n,m\n1,2\n", [], 1, ["the file has no column 'text' (columns: n, m)", "hint: ", "--text-column"]),
+        ("in.jsonl", b'{"body": "the"}\n', ["--strict"], 1, ["'text'", "body", "hint: ", "--field"]),
+        ("in.parquet", b"", ["--encoding", "latin-1"], 2, ["--encoding works only with .txt"]),
+        ("in.txt", b"the\n", ["--keep", "id"], 2, ["--keep works only with"]),
+        ("in.csv", b"id,text\n7,the\n", ["--keep", "text"], 2, ["--keep text", "tokens"]),
+        # What only some results have: otherwise the first bad record would end the run.
+        *(
+            ("in.csv", f"text,{name}\nthe,1\n2\n".encode(), ["--keep", name], 2, [f"--keep {name}", "hint: "])
+            for name in ("index", "error", "unknown_tokens")
+        ),
+        *(
+            (name, b"PK\x03\x04", [], 2, [".parquet", "hint: ", said])
+            for name, said in (("a.docx", ".txt"), ("a.xlsx", ".csv"), ("a.org", "--format txt"), ("a.npy", "vectors"))
+        ),
+        ("a.docx", b"PK\x03\x04", ["--format", "txt"], 1, ["zip", ".csv"]),
+        ("packed.txt", gzip.compress(b"the\n", mtime=0), [], 1, ["packed.txt", "gzip"]),
+        ("in.txt", b"caf\xe9\n", [], 1, ["--encoding latin-1"]),
+        ("in.txt", b"caf\xe9\n", ["--encoding", "latin-99"], 2, ["latin-99", "hint: ", "--encoding latin-1"]),
+        ("in.jsonl", b"\0\1\2", [], 1, ["failed", "hint: ", "iconv"]),
     ],
 )
-def test_options_that_do_not_go_together_are_wrong_usage(read: Tokenizing, name: str, options: list[str]) -> None:
-    outcome = read(name, b"text\nthe\n", *options)
-    outcome.fails(2)
-    assert outcome.out == ""
+def test_what_cannot_be_read_is_refused_with_what_helps(
+    read: Tokenizing, name: str, content: bytes, options: list[str], status: int, said: list[str]
+) -> None:
+    outcome = read(name, content, *options)
+    outcome.fails(status, *said)
+    assert (outcome.out == "" or status == 1) and ".conll" not in outcome.err
 
 
-def test_a_dash_is_a_text_and_stdin_is_pointed_to(small: str) -> None:
-    outcome = call("tokenize", "-", "--model", small, stdin=b"the cat\n")
-    assert [line["text"] for line in outcome.lines] == ["-"]
-    assert "hint: " in outcome.err and "--input -" in outcome.err
+def test_options_of_files_are_refused_without_one(small: str, tmp_path: Path) -> None:
+    for options in (["--no-header"], ["--keep", "id"], ["--encoding", "latin-1"]):
+        call("tokenize", "the", *options, "--model", small).fails(2, options[0])
+    call("tokenize", "the", "--model", "").fails(1, "error: --model is ''")
+    (tmp_path / "folder.txt").mkdir()
+    for name, status, said in (("none.txt", 1, "No such file"), ("folder.txt", 2, "is a folder")):
+        call("tokenize", "--input", str(tmp_path / name), "--model", small).fails(status, name, said)
 
 
-@pytest.mark.parametrize("name", ["in.txt", "in.md"])
-def test_a_file_given_as_a_text_is_pointed_to(
+@pytest.mark.parametrize("name", ["-", "in.txt", "in.md"])
+def test_a_dash_and_the_name_of_a_file_are_texts_and_what_they_may_mean_is_pointed_to(
     small: str, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / name).write_text("the cat")
     monkeypatch.chdir(tmp_path)
-    outcome = call("tokenize", name, "--model", small)
+    outcome = call("tokenize", name, "--model", small, stdin=b"the cat\n")
     assert [line["text"] for line in outcome.lines] == [name]
     assert "hint: " in outcome.err and f"--input {name}" in outcome.err
 
 
-def test_piped_texts_are_read_without_being_asked_for(small: str) -> None:
-    piped = call("fill-mask", "--model", small, stdin=b"the [MASK]\r\nw1 [MASK]\r\n")
-    assert (piped.status, piped.err) == (0, "")
-    assert [line["text"] for line in piped.lines] == ["the [MASK]", "w1 [MASK]"]
-    assert piped.out == call("fill-mask", "--model", small, "--input", "-", stdin=b"the [MASK]\nw1 [MASK]\n").out
-    given = call("fill-mask", "the [MASK]", "--model", small, stdin=b"w1 [MASK]\n")
-    assert [line["text"] for line in given.lines] == ["the [MASK]"]
+_LONG = "the cat " * 20_000
 
 
-def test_the_first_line_of_stdin_may_be_long_and_end_with_a_carriage_return(small: str) -> None:
-    text = "the cat " * 20_000
-    for content, expected in (
-        (f"{text}\nthe\n", [text, "the"]),
-        (f'{{"text": "{text}"}}\n{{"text": "the"}}\n', [text, "the"]),
-        ("the\rcat\r", ["the", "cat"]),
-        ('{"text": "the"}\r{"text": "cat"}\r', ["the", "cat"]),
-    ):
-        found = call("embed", "--model", small, "--quiet", stdin=content.encode())
-        assert [line["text"] for line in found.lines] == expected
+@together(
+    "stdin,options,texts",
+    [
+        (b"the\r\ncat\r\n", [], ["the", "cat"]),
+        (b"the\rcat\r", [], ["the", "cat"]),
+        (f"{_LONG}\nthe\n".encode(), [], [_LONG, "the"]),
+        (f'{{"text": "{_LONG}"}}\n{{"text": "the"}}\n'.encode(), [], [_LONG, "the"]),
+        (b'{"text": "the"}\r{"text": "cat"}\r', [], ["the", "cat"]),
+        (b'\xef\xbb\xbf{"text": "the"}\n{"text": "cat"}\n', [], ["the", "cat"]),  # known by the first line
+        (b'{"text": "the"}\n', ["--format", "txt"], ['{"text": "the"}']),
+        (b'["the"]\n{"text": 1}\n', [], ['["the"]', '{"text": 1}']),
+        (b"[MASK] the cat\n[x]\n", [], ["[MASK] the cat", "[x]"]),
+        (b'{"text": "the", "x": "cat"}\n', ["--format", "jsonl"], ["the"]),
+        (b'{"text": "the", "x": "cat"}\n', ["--field", "x"], ["cat"]),
+        (b"text,x\nthe,cat\n", ["--format", "csv"], ["the"]),
+        (b"text,x\nthe,cat\n", ["--text-column", "x"], ["cat"]),
+        (b"text\tx\nthe\tcat\n", ["--format", "tsv", "--text-column", "x"], ["cat"]),
+        *(
+            (text.encode("latin-1"), ["--encoding", "latin-1"], ["café"])
+            for text in ('[{"text": "café"}]', '[\n  {"text": "café"}\n]', '{"text": "café"}\n', "café\n")
+        ),
+    ],
+)
+def test_stdin_is_read_as_its_first_line_or_an_option_says(
+    stdin: bytes, options: list[str], texts: list[str], small: str
+) -> None:
+    for asked in ([], ["--input", "-"]):
+        outcome = call(*_TOKENIZE, "--model", small, *asked, *options, "--quiet", stdin=stdin)
+        assert [line["text"] for line in outcome.lines] == texts and outcome.status == 0
 
 
-def test_json_lines_are_known_by_the_first_line_of_stdin(small: str) -> None:
-    lines = b'\xef\xbb\xbf{"text": "the [MASK]"}\n{"text": "w1 [MASK]"}\n'
-    first = call("fill-mask", "--model", small, stdin=lines)
-    assert (first.status, first.err.splitlines()[0].partition(": ")[0]) == (0, "note")
-    second = call("tokenize", "--model", small, "--input", "-", stdin=first.out.encode())
-    for outcome in (first, second):
-        assert [line["text"] for line in outcome.lines] == ["the [MASK]", "w1 [MASK]"]
-    plain = call("tokenize", "--model", small, "--format", "txt", "--overflow", "truncate", "--quiet", stdin=lines[3:])
-    assert [line["text"] for line in plain.lines] == lines[3:].decode().splitlines()
-    assert [line["text"] for line in call("tokenize", "--model", small, stdin=b'["the"]\n{"text": 1}\n').lines] == [
-        *('["the"]', '{"text": 1}')
-    ]
-
-
-def test_a_table_in_a_pipe_is_texts_and_says_so(small: str) -> None:
-    rows = b"id,text\n1,the [MASK]\n"
-    said = call("tokenize", "--model", small, stdin=rows)
+def test_what_stdin_is_taken_for_is_said(small: str) -> None:
+    model, rows = ["--model", small], b"id,text\n1,the [MASK]\n"
+    first = call("fill-mask", *model, stdin=b'{"text": "the [MASK]"}\n')
+    assert first.status == 0 and first.err.startswith("note: ")
+    assert call("tokenize", *model, stdin=first.out.encode()).lines[0]["text"] == "the [MASK]"
+    said = call("tokenize", *model, stdin=rows)
     assert [line["text"] for line in said.lines] == ["id,text", "1,the [MASK]"] and "--format csv" in said.err
-    named = call("tokenize", "--model", small, "--format", "csv", stdin=rows)
+    named = call("tokenize", *model, "--format", "csv", stdin=rows)
     assert [line["text"] for line in named.lines] == ["the [MASK]"] and "note" not in named.err
+    given = call("tokenize", "the cat", *model, stdin=b"the dog\n")
+    assert [line["text"] for line in given.lines] == ["the cat"]
 
 
 @needs("train")
@@ -192,27 +233,15 @@ def test_results_carry_columns_of_the_input(read: Tokenizing) -> None:
     target = read.folder / "out.jsonl"
     read("in.csv", content, "--keep", "n", "--output", str(target))
     assert target.read_text() == kept.out
-    read("in.csv", content, "--keep", "text").fails(2, "--keep text", "tokens")
     objects = b'{"text": "the"}\n{}\n{"text": "the", "note": 1}\n'
     assert [line.get("note") for line in read("in.jsonl", objects, "--keep", "note").lines] == [None, None, 1]
     missing = read("in.jsonl", objects, "--keep", "note,nota")
     missing.fails(2, "--keep nota", "'note'")
     assert missing.out == ""
     table = str(read.folder / "in.csv")
-    assert [line.get("n") for line in read("a.jsonl", b'{"text": "the"}\n', "-i", table, "--keep", "n").lines][::3] == [
-        None, "y",
-    ]  # fmt: skip
+    both = read("a.jsonl", b'{"text": "the"}\n', "-i", table, "--keep", "n")
+    assert [line.get("n") for line in both.lines] == [None, "x", None, "y"]
     read("a.jsonl", b'{"text": "the"}\n', "-i", table, "--keep", "nota").fails(2, "--keep nota")
-    read("in.txt", b"the\n", "--keep", "id").fails(2, "--keep works only with")
-    call("tokenize", "the", "--keep", "id", "--model", read.model).fails(2, "--keep")
-
-
-@together("name", ["index", "error", "unknown_tokens"])
-def test_what_only_some_results_have_is_not_kept(read: Tokenizing, name: str) -> None:
-    """Otherwise the first bad record would end the run."""
-    outcome = read("in.csv", f"text,{name}\nthe,1\n2\n".encode(), "--keep", name)
-    outcome.fails(2, f"--keep {name}", "hint: ")
-    assert outcome.out == ""
 
 
 def test_inputs_that_are_read_otherwise_are_told_apart(tmp_path: Path) -> None:
@@ -225,10 +254,8 @@ def test_inputs_that_are_read_otherwise_are_told_apart(tmp_path: Path) -> None:
         {"text_column": "1", "pair_column": "2"},
         {"text_column": "1", "pair_column": "2", "no_header": True},
     ]
-    opened = [
-        open_input((), PairInputOptions(input=[str(tmp_path / "in.csv")], **options), "text") for options in given
-    ]
-    assert len({source.read_as for source in opened}) == len(given)
+    options = [PairInputOptions(input=[str(tmp_path / "in.csv")], **one) for one in given]
+    assert len({open_input((), one, "text").read_as for one in options}) == len(given)
 
 
 def test_a_field_that_an_option_replaces_is_sought_in_the_first_records(
@@ -251,28 +278,9 @@ def test_a_table_of_vectors_carries_columns(small: str, tmp_path: Path) -> None:
     call(*arguments, str(tmp_path / "x.npy")).fails(2, "--keep", ".parquet")
 
 
-def test_stdin_takes_the_format_that_options_name(small: str) -> None:
-    arguments = ["tokenize", "--model", small, "--input", "-"]
-    objects, table = b'{"text": "the", "x": "cat"}\n', b"text,x\nthe,cat\n"
-    for stdin, options, text in (
-        (objects, ["--format", "jsonl"], "the"),
-        (objects, ["--field", "x"], "cat"),
-        (table, ["--format", "csv"], "the"),
-        (table, ["--text-column", "x"], "cat"),
-        (table.replace(b",", b"\t"), ["--format", "tsv", "--text-column", "x"], "cat"),
-    ):
-        assert [line["text"] for line in call(*arguments, *options, stdin=stdin).lines] == [text]
-
-
 def test_without_texts_at_a_terminal_the_program_does_not_wait(small: str) -> None:
     outcome, _ = terminal("fill-mask", "--model", small, on=["stdin"])
     outcome.fails(2, "no input", "hint: ")
-
-
-def test_options_of_tables_are_refused_elsewhere(read: Tokenizing) -> None:
-    read("in.csv", b"1,2\n", "--no-header").fails(1, "'text'", "1, 2", "hint: ", "--text-column")
-    read("in.jsonl", b"{}\n", "--no-header").fails(2, "--no-header works only with .csv, .tsv")
-    call("tokenize", "the", "--no-header", "--model", read.model).fails(2, "--no-header")
 
 
 @pytest.mark.parametrize("task", ["tokenize", "fill-mask"])
@@ -281,11 +289,8 @@ def test_a_result_arrives_before_the_next_input(small: str, task: str) -> None:
     running = subprocess.Popen(
         command(task, "--model", small), env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
-    assert running.stdin is not None
-    assert running.stdout is not None
-    guard = threading.Timer(
-        TIMEOUT / 12, running.kill
-    )  # were the input read to its end first, this would wait for ever
+    assert running.stdin is not None and running.stdout is not None
+    guard = threading.Timer(TIMEOUT / 12, running.kill)  # were all of it read first, this would wait for ever
     guard.start()
     texts = [f"w{number} [MASK]" for number in range(5)]
     for text in texts:
@@ -306,18 +311,15 @@ def test_a_parquet_has_a_text_per_row_in_a_column(read: Tokenizing) -> None:
     assert read.texts("in.parquet", content, "--text-column", "other") == ["cat", "dog"]
     assert read.texts("in.data", content, "--text-column", "other", "--format", "parquet") == ["cat", "dog"]
     outcome = read("in.parquet", content)
-    assert outcome.lines[0]["text"] == "the"
-    assert outcome.lines[1] == {
-        "index": 1,
-        "error": f"{read.folder / 'in.parquet'}, row 2: column 'text' is null, expected a string",
-    }
     outcome.fails(1, "1 of 2 inputs failed")
+    error = f"{read.folder / 'in.parquet'}, row 2: column 'text' is null, expected a string"
+    assert outcome.lines[0]["text"] == "the" and outcome.lines[1] == {"index": 1, "error": error}
     read("in.parquet", content, "--text-column", "body").fails(1, "'body'", "text, other, n", "hint: ", "--text-column")
     read("in.parquet", content, "--field", "text").fails(2, "--field works only with .jsonl")
 
 
 @needs("train")
-@pytest.mark.parametrize("name", ["in.csv", "in.tsv"])
+@together("name", ["in.csv", "in.tsv"])
 def test_the_column_of_the_text_is_guessed(read: Tokenizing, name: str) -> None:
     content = b"id,review\n1,the cat\n".replace(b",", b"\t" if name == "in.tsv" else b",")
     outcome = read(name, content)
@@ -325,12 +327,6 @@ def test_the_column_of_the_text_is_guessed(read: Tokenizing, name: str) -> None:
     assert outcome.err.count("note: ") == 1 and "'review'" in outcome.err and "--text-column" in outcome.err
     assert read.texts(name, content, "--column", "review") == ["the cat"]  # the name it once had
     assert "--column" not in call("help", "tokenize").out
-
-
-def test_hints_of_the_library_name_options(read: Tokenizing) -> None:
-    read("in.csv", b"n,m\n1,2\n").fails(1, "'text'", "n, m", "hint: ", "--text-column")
-    read("in.jsonl", b'{"body": "the"}\n', "--strict").fails(1, "'text'", "body", "hint: ", "--field")
-    call("tokenize", "the", "--model", "").fails(1, "error: --model is ''")
 
 
 @together(
@@ -357,52 +353,6 @@ def test_hints_of_the_library_name_options(read: Tokenizing) -> None:
 def test_code_in_errors_and_hints_is_said_in_the_words_of_the_command_line(hint: str, shown: str) -> None:
     set_options(["--top-k", "-k", "--chunk-tokens"])
     assert to_options(hint) == shown
-
-
-@together(
-    "name,said",
-    [("a.docx", ".txt"), ("a.xlsx", ".csv"), ("a.org", "--format txt"), ("a.npy", "vectors"), ("a.xml", "--format")],
-)
-def test_files_of_other_programs_are_told_what_to_do_with(name: str, said: str, small: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_bytes(b"PK\x03\x04")
-    outcome = call("tokenize", "--input", str(tmp_path / name), "--model", small)
-    outcome.fails(2, ".parquet", "hint: ", said)
-    assert ".conll" not in outcome.err
-    call("tokenize", "--input", str(tmp_path / name), "--format", "txt", "--model", small).fails(1, "zip", ".csv")
-
-
-@together(
-    "name,content,options",
-    [
-        ("in.txt", "café\ncat", []),
-        ("in.csv", "1,café\n2,cat\n", ["--no-header", "--text-column", "2"]),
-        ("in.json", '[{"text": "café"},\n {"text": "cat"}]', []),
-    ],
-)
-def test_a_file_has_the_encoding_that_is_named(read: Tokenizing, name: str, content: str, options: list[str]) -> None:
-    raw = content.encode("latin-1")
-    assert read.texts(name, raw, *options, "--encoding", "latin-1") == ["café", "cat"]
-    assert "--encoding latin-1" in read(name, raw, *options).err
-    read(name, raw, *options, "--encoding", "latin-99").fails(2, "latin-99", "hint: ", "--encoding latin-1")
-
-
-def test_an_encoding_is_that_of_files(read: Tokenizing) -> None:
-    call("tokenize", "the", "--encoding", "latin-1", "--model", read.model).fails(2, "--encoding")
-    read("in.parquet", b"", "--encoding", "latin-1").fails(2, "--encoding works only with .txt")
-
-
-@pytest.mark.parametrize(("ending", "content"), [("jsonl", '{"utf-8": "cat"}'), ("csv", "utf-8\ncat\n")])
-def test_a_field_may_be_called_like_an_encoding(read: Tokenizing, ending: str, content: str) -> None:
-    option = "--field" if ending == "jsonl" else "--text-column"
-    assert read.texts(f"in.{ending}", content.encode(), option, "utf-8") == ["cat"]
-
-
-def test_stdin_may_be_an_array_or_in_another_encoding(small: str) -> None:
-    arguments = ["tokenize", "--model", small, "--encoding", "latin-1"]
-    for text in ('[{"text": "café"}]', '[\n  {"text": "café"}\n]', '{"text": "café"}\n', "café\n"):
-        assert [line["text"] for line in call(*arguments, stdin=text.encode("latin-1")).lines] == ["café"]
-    lines = call("tokenize", "--model", small, stdin=b"[MASK] the cat\n[x]\n").lines
-    assert [line["text"] for line in lines] == ["[MASK] the cat", "[x]"]
 
 
 def test_format_names_each_format_that_holds_texts() -> None:
