@@ -12,6 +12,7 @@ import pytest
 from tests.helpers.cases import together
 from tests.helpers.program import (
     TIMEOUT,
+    WITHOUT_PRIVILEGES,
     builtin_copy,
     call,
     change_config,
