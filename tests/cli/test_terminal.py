@@ -1,16 +1,23 @@
-"""In a terminal results are drawn: bars, percents, colours, rows; and no text steers the terminal."""
+"""In a terminal results are drawn, no text steers it, and colours can be read on any background."""
 
+import ast
+import functools
 import io
-import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
+from rich.table import Table
+from rich.text import Text
 
-from mlxbert.cli.views import console
-from mlxbert.results.json import INVISIBLE, to_json
+from mlxbert.cli.views import console, rich, rich_console
+from mlxbert.cli.views.vectors import _colour as of_cosine
+from mlxbert.results.json import INVISIBLE
+from tests.docs.pages import ROOT
 from tests.helpers.cases import together
-from tests.helpers.program import TERMINALS, Terminal, _TerminalStream, call, real_terminal, terminal, tiny_model
+from tests.helpers.program import TERMINALS, Terminal, _TerminalStream, call, terminal, tiny_model
 from tests.helpers.rooms import needs
 
 pytestmark = pytest.mark.usefixtures("loaded_once")
@@ -42,14 +49,10 @@ def raw_controls(shown: str) -> set[str]:
 def test_fill_mask_draws_words_bars_percents_and_the_sentence(show: Terminal, tmp_path: Path) -> None:
     outcome, shown = show("fill-mask", TEXT, "--top-k", "3", MLXBERT_DATA=str(tmp_path))
     rows = [line for line in plain(shown) if line]
-    assert len(rows) == 3
     assert [row.split()[0] for row in rows] == ["japan", "tokyo", "china"]
-    for row in rows:
-        assert re.search(r"\d+\.\d%", row)
-        assert max(map(len, rows)) <= 100
+    assert all(re.search(r"\d+\.\d%", row) and len(row) <= 100 for row in rows)
     widths = [row.count("█") for row in rows]
-    assert widths == sorted(widths, reverse=True)
-    assert widths[0] > 10
+    assert widths == sorted(widths, reverse=True) and widths[0] > 10
     assert rows[0].endswith("Tokyo is the largest city in japan.")
     assert (outcome.status, outcome.out) == (0, "")
     assert outcome.err.startswith("note: the built-in model")
@@ -68,9 +71,7 @@ def test_no_color_removes_the_colours_and_nothing_else(small: str) -> None:
     for arguments in (["fill-mask", "the [MASK]"], ["tokenize", "the cat"]):
         _, coloured = terminal(*arguments, "--model", small)
         _, uncoloured = terminal(*arguments, "--model", small, NO_COLOR="1")
-        assert colours(coloured)
-        assert not colours(uncoloured)
-        assert plain(uncoloured) == plain(coloured)
+        assert colours(coloured) and not colours(uncoloured) and plain(uncoloured) == plain(coloured)
 
 
 def test_tokenize_draws_the_sum_of_token_segment_and_position(small: str) -> None:
@@ -104,12 +105,12 @@ def test_a_bad_text_is_an_error_on_stderr_in_its_place(small: str) -> None:
         [STEERING],
         ["tokenize", STEERING, "--json"],
         ["fill-mask", f"{STEERING} [MASK]", "--json"],
+        ["verify", "a/b\u202e\u200b\U000e0041", "builtin", "--offline"],
     ],
 )
 def test_control_characters_never_reach_the_terminal(arguments: list[str], small: str) -> None:
     _, shown = terminal(*arguments, on=["stdout", "stderr"], MLXBERT_MODEL=small)
-    assert shown
-    assert raw_controls(shown) == set()
+    assert shown and raw_controls(shown) == set()
 
 
 @TERMINALS
@@ -148,9 +149,7 @@ def test_talk_on_a_terminal_has_colours_unless_no_color_is_set(show: Terminal, s
 def test_messages_are_wrapped_between_words_and_long_paths_stay_whole(variables: dict[str, str]) -> None:
     path = "/no/folder/" + "long" * 20
     _, shown = terminal("inspect", path, on=["stdout", "stderr"], COLUMNS="40", **variables)
-    lines = plain(shown)
-    (long,) = [line for line in lines if path in line]
-    assert all(len(line) <= 40 for line in lines if line != long)
+    assert [line for line in plain(shown) if len(line) > 40] == [line for line in plain(shown) if path in line] != []
     _, shown = terminal("finetune", "--train", "x.csv", on=["stdout", "stderr"], COLUMNS="40", **variables)
     lines = plain(shown)
     assert len(lines) > 2 and max(map(len, lines)) <= 40
@@ -164,43 +163,158 @@ def test_words_without_the_filled_text_are_drawn_in_it_all_the_same(small: str) 
     assert [list(fill) for fill in fills] == [["token", "token_id", "score"]]
 
 
-@pytest.mark.parametrize(
-    "text", ["\u202e\u2066a\u200b\u2028\U000e0041b\x7f\x9b\ud83d", "\u0645\u200c\u062e \U0001f468\u200d\U0001f469"]
-)
-def test_lines_of_json_escape_what_is_invisible_and_say_the_same(text: str) -> None:
-    line = to_json({"text": text, text: [text]})
-    assert json.loads(line) == {"text": text, text: [text]}
-    assert not INVISIBLE.search(line)
-    assert line.isascii() or text in line  # joiners of scripts stay
-
-
-def test_names_in_errors_do_not_steer_the_terminal() -> None:
-    _, shown = terminal("verify", "a/b\u202e\u200b\U000e0041", "builtin", "--offline", on=["stderr"], NO_COLOR="1")
-    assert "error: " in shown and raw_controls(shown) == set()
-
-
-APPLE = {"TERM_PROGRAM": "Apple_Terminal", "TERM": "xterm-256color"}  # it has no colours of 24 bits, and says so
-
-
 @pytest.mark.parametrize(("variables", "system"), [({}, "256"), ({"COLORTERM": "truecolor"}, "truecolor")])
 def test_colours_of_24_bits_are_for_terminals_that_say_they_have_them(
     variables: dict[str, str], system: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"COLORTERM": "", **APPLE, **variables}.items():
+    terminal_app = {"TERM_PROGRAM": "Apple_Terminal", "TERM": "xterm-256color"}  # it has none, and says so
+    for name, value in {"COLORTERM": "", **terminal_app, **variables}.items():
         monkeypatch.setenv(name, value)
     for name in ("stdout", "stderr"):
         monkeypatch.setattr(f"sys.{name}", _TerminalStream(io.BytesIO(), encoding="utf-8"))
     assert console.stdout().color_system == console.stderr().color_system == system
 
 
-@pytest.mark.slow
-def test_terminal_app_gets_no_colours_of_24_bits(small: str, tmp_path: Path) -> None:
-    path = tmp_path / "x.txt"
-    path.write_text("the cat sat\n" * 3000)
-    drawn = ["stdout", "stderr"]
-    given = ["embed", "--input", str(path), "--model", small, "--overwrite", "--output", str(tmp_path / "x.npy")]
-    for command in (given, ["embed", "the cat sat", "the dog", "--model", small]):  # a bar of progress; a heat map
-        _, shown = real_terminal(*command, on=drawn, **APPLE)
-        assert "38;5;" in shown and not re.search(r"[34]8;2;", shown)
-    _, shown = real_terminal(*command, on=drawn, **APPLE, COLORTERM="truecolor")
-    assert re.search(r"48;2;", shown)
+@together("colours", [{}, {"FORCE_COLOR": "1"}])
+@together("arguments", [("tokenize", "hello world", "--no-json"), ("help", "embed")])
+def test_no_line_ends_with_spaces(arguments: tuple[str, ...], colours: dict[str, str]) -> None:
+    outcome = call(*arguments, **colours)  # type: ignore[arg-type]
+    lines = Text.from_ansi(outcome.out).plain.split("\n")
+    assert outcome.status == 0 and len(lines) > 2
+    assert not [line for line in lines if line.endswith(" ")]
+
+
+def test_spaces_that_are_seen_are_kept() -> None:
+    table = Table(box=None, show_header=False)
+    table.add_column()
+    table.add_column()
+    for cells in (("a", "b"), ("", ""), ("  c", "")):
+        table.add_row(*cells)
+    texts = ("a  ", Text("b c  \n\n d "), Text("e ", end=""))
+    coloured: dict[str, Any] = {"color_system": "256", "force_terminal": True}
+    for shown, how, expected in (
+        ((table,), {}, " a    b\n\n   c\n"),
+        (texts, {}, "a\nb c\n\n d\ne\n"),
+        ((Text("  ", "on red"),), coloured, "\x1b[48;5;196m  \x1b[0m\n"),
+        ((Text("  ", "on red"),), {"color_system": None}, "\n"),
+    ):
+        console = rich_console.Console(file=io.StringIO(), width=12, **how)
+        console.push_render_hook(rich_console.Trim())
+        for one in shown:
+            console.print(one)
+        assert console.file.getvalue() == expected
+
+
+Colour = tuple[int, int, int]
+System = Literal["standard", "256", "truecolor"]
+READABLE = 3.0  # the ratio that WCAG 2 asks for of large and bold text
+# The sixteen colours, black to white and the bright ones: of xterm, and of the profiles that a Mac has at first.
+PALETTES = {
+    "xterm": "000000cd000000cd00cdcd000000eecd00cd00cdcde5e5e57f7f7fff000000ff00ffff005c5cffff00ff00ffffffffff",
+    "Terminal.app": "000000c2362125bc24adad27492ee1d338d333bbc8cbcccd818383fc391f31e722eaec235833fff935f814f0f0e9ebeb",
+}
+WORDS = {*rich_console.FIXED, "bold", "dim", "italic", "underline", "reverse", "on"}
+
+
+def luminance(colour: Colour) -> float:
+    red, green, blue = (part / 3294 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4 for part in colour)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: Colour, other: Colour) -> float:
+    """The ratio of WCAG 2, from 1 to 21."""
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def drawn(style: str, system: System, palette: str) -> list[Colour]:
+    """What a terminal may draw text of a style in: of the sixteen, a bold colour as itself or as the bright one."""
+    terminal = screen(system)
+    found = terminal.get_style(style)
+    if found.color is None or found.color.is_default:
+        return []
+    assert terminal._color_system is not None
+    number = found.color.downgrade(terminal._color_system).number
+    assert number is not None, style
+    channels = bytes.fromhex(PALETTES[palette])
+    sixteen = [*zip(channels[::3], channels[1::3], channels[2::3], strict=True)]
+    if number < 16:
+        return [sixteen[number], *([sixteen[number + 8]] if found.bold and number < 8 else [])]
+    return [found.color.get_truecolor()]
+
+
+def screen(system: System, file: io.StringIO | None = None) -> rich_console.Console:
+    return rich_console.Console(force_terminal=True, color_system=system, legacy_windows=False, file=file, width=80)
+
+
+def strings(tree: ast.AST) -> Iterator[tuple[str, bool]]:
+    """The strings of a module, and whether another part follows in an f-string."""
+    parts = {part for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value, node in parts
+
+
+@functools.cache
+def styles() -> dict[str, str]:
+    """Every style with a colour in the views, by where it stands; `dim` before another part is one too."""
+    found = {}
+    for path in sorted((ROOT / "cli").rglob("*.py")):
+        for text, is_part in strings(ast.parse(path.read_text(encoding="utf-8"))):
+            words = text.split()
+            coloured = rich_console.FIXED.keys() & words or (is_part and "dim" in words)
+            if coloured and WORDS.issuperset(words):
+                found[text] = path.name
+    assert {"bold green", "cyan", "bold red", "yellow", "bold reverse green"} <= found.keys()
+    return found
+
+
+@together("style", lambda: [*styles(), *rich_console.OF_RICH, "dim"])
+@together("system", ["standard", "256", "truecolor"])
+@together("palette", PALETTES)
+def test_every_style_can_be_read_on_white_and_on_black(style: str, system: System, palette: str) -> None:
+    if style.startswith("white"):  # it has a background, see below
+        return
+    assert style == "dim" or "dim" not in style.split(), f"{styles()[style]}: a dim colour is hard to read"
+    for colour in drawn(style, system, palette):
+        assert min(contrast(colour, (255, 255, 255)), contrast(colour, (0, 0, 0))) >= READABLE, colour
+
+
+@needs("train")
+@pytest.mark.parametrize("system", ["256", "truecolor"])
+def test_numbers_on_a_background_can_be_read(system: System) -> None:
+    from mlxbert.train.views import evaluation
+
+    shares = [part / 50 for part in range(51)]
+    backgrounds = [f"on {of_cosine(share)}" for share in shares]
+    backgrounds += [evaluation._colour(share, right) for share in shares for right in (True, False)]
+    for background in backgrounds:
+        terminal = screen(system)
+        found = terminal.get_style(f"white {background}")
+        assert found.color is not None and found.bgcolor is not None and terminal._color_system is not None
+        below = found.bgcolor.downgrade(terminal._color_system)
+        assert contrast(found.color.get_truecolor(), below.get_truecolor()) >= READABLE, background
+        assert str(screen("standard").get_style(f"white {background}")) == "none"
+
+
+def test_fixed_colours_differ_from_white_and_black_by_as_much() -> None:
+    for name in rich_console.FIXED.keys() - {"white"}:
+        (colour,) = drawn(name, "256", "xterm")
+        assert min(contrast(colour, (255, 255, 255)), contrast(colour, (0, 0, 0))) >= 3.5, name
+
+
+def test_the_consoles_of_the_program_have_these_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console, "_live", None)
+    assert isinstance(console.stdout(), rich_console.Console) and isinstance(console.stderr(), rich_console.Console)
+    for path in (ROOT / "cli").rglob("*.py"):
+        made = re.findall(r"(?<!class )\bConsole\([^)]", path.read_text(encoding="utf-8"))
+        assert not made or path.name in ("console.py", "colours.py"), path
+
+
+def test_a_bar_of_progress_has_them_and_the_name_of_a_file_in_a_link_is_none() -> None:
+    style = screen("256").get_style("bold link file:///notes/green.md#3")
+    assert style.link == "file:///notes/green.md#3" and style.bold
+    out = io.StringIO()
+    with rich.Progress(rich.BarColumn(), rich.DownloadColumn(), console=screen("256", out)) as bar:
+        bar.add_task("", total=100, completed=50)
+    assert "\x1b[38;5;164m" in out.getvalue() and "\x1b[38;5;28m" in out.getvalue()
