@@ -1,8 +1,9 @@
-"""The help: a line for each option and command, right defaults, and completion in a shell."""
+"""The help: a line for each option and command, right defaults, completion, tables of options, wrong usage."""
 
 import inspect
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -14,10 +15,15 @@ from typer._completion_classes import BashComplete
 
 import mlxbert
 from mlxbert.cli.views.help import draw
+from mlxbert.doctor import device_speed
+from mlxbert.doctor.commands import doctor as machine
 from mlxbert.export.verify import TOLERANCES
+from mlxbert.machine import device
 from mlxbert.nn.pooling import POOLINGS
-from mlxbert.option_declarations import POOLINGS as NAMED_POOLINGS
+from mlxbert.option_declarations import POOLINGS as NAMED_POOLINGS, declared_options
 from mlxbert.tasks import answer, fill_mask, open_tag
+from mlxbert.tasks.options import TaskOptions
+from mlxbert.text.batch import BATCH_TOKENS
 from mlxbert.train import labelled_material
 from mlxbert.train.command_options import SIZES
 from mlxbert.train.loop import training_run
@@ -31,7 +37,7 @@ from mlxbert.weights.formats.quantized import Quantization
 from tests.cli.test_terminal import plain
 from tests.helpers.cases import together
 from tests.helpers.commands import COMMANDS, PROGRAM
-from tests.helpers.program import call, process, terminal
+from tests.helpers.program import call, change_weights, process, terminal, tiny_model
 
 GROUPS = {name: one for name, one in PROGRAM.commands.items() if hasattr(one, "commands")}
 ALL: dict[str, Any] = {"": PROGRAM, **GROUPS, **COMMANDS}
@@ -51,6 +57,9 @@ DEFAULTS = {  # in words, because they are made later or depend on something; an
     "pretrain --valid": f"{Settings.validation_fraction:.0%} of the corpus",
     "pretrain --generator": str(Settings.generator),
 }
+ROOT = Path(__file__).parents[2]
+DOCS = {path.stem: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md"))}
+TABLES = runpy.run_path(str(ROOT / "scripts/options_tables.py"))
 
 
 def lines_of(name: str, command: Any, *, whole: bool = False) -> list[str]:
@@ -76,9 +85,15 @@ def test_every_option_and_command_has_one_line_at_100_columns(name: str, monkeyp
     assert all((one.help or "").strip() for one in (*ALL[name].params, *listed))
 
 
-def test_the_help_of_embed_fits_on_a_screen_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    assert len(lines_of("embed", COMMANDS["embed"])) <= 55
+@pytest.mark.parametrize("columns", [50, 80, 120])
+def test_help_is_not_wider_than_the_terminal_and_has_no_types_of_python(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for name, command in ALL.items():
+        for line in (*lines_of(name, command, whole=True), *lines_of(name, command)):
+            assert len(line) <= columns or " " not in line.strip(), name  # names of models stay whole
+            assert not re.search("<[a-z]", line), name
 
 
 @together("name", COMMANDS)
@@ -90,27 +105,21 @@ def test_the_long_help_has_the_same_options_and_both_have_the_example_apart(name
         (place,) = [place for place, line in enumerate(lines) if line.startswith("Example: ")]
         assert lines[place - 1] == ""
     for model in re.findall(r"--(?:model|teacher) (\S+)", lines[place]):
-        assert model.startswith("my-") or "/" in model or model in ("builtin", "DIR"), (
-            "not the name of a model on the hub"
-        )
+        assert model.startswith("my-") or "/" in model or model in ("builtin", "DIR")  # a name on the hub, or ours
 
 
-def test_the_help_of_the_program_has_groups_the_most_used_first_and_says_how_to_get_more() -> None:
+def test_the_help_of_the_program_has_the_most_used_first_and_says_how_to_get_more() -> None:
     lines = call("--help", COLUMNS="80").out.splitlines()
-    assert [line for line in lines if re.fullmatch("[A-Z][a-z ]+", line)] == [
-        "Use a model",
-        "Explore many texts",
-        "Serve other programs",
-        "Search your files",
-        "Train a model",
-        "Look inside",
-        "Models and machine",
-        "Options",
-    ]
+    headings = [line for line in lines if re.fullmatch("[A-Z][a-z ]+", line)]
+    assert (headings[0], headings[-1], len(headings)) == ("Use a model", "Options", 8)
     first = [re.split(" {2,}", line.strip())[0] for line in lines if line.startswith("  ")]
     assert first.index("embed") < first.index("replaced") < first.index("finetune") < first.index("bench")
     assert {*PROGRAM.commands} <= {*first}
     assert "mlxbert COMMAND --help" in " ".join(lines) and "mlxbert help COMMAND" in " ".join(lines)
+    for outcome in (call(), call("models")):
+        assert "Usage:" in outcome.out + outcome.err and "error: \n" not in outcome.err
+    steps = (call().out + call().err).split("Usage:")[0].strip().splitlines()
+    assert [re.findall(r"mlxbert (\w+)", line)[0] for line in steps] == ["search", "classify", "serve"]
 
 
 @together("columns,words", [("50", ("--help",)), ("80", ("embed", "--help")), ("120", ("help", "embed"))])
@@ -130,7 +139,7 @@ def test_a_default_in_words_is_that_of_the_code(where: str) -> None:
     assert said == DEFAULTS[where]
 
 
-@pytest.mark.parametrize("name", [one for one in PROGRAM.commands if one.replace("-", "_") in dir(mlxbert)])
+@together("name", [one for one in PROGRAM.commands if one.replace("-", "_") in dir(mlxbert)])
 def test_a_default_of_a_command_is_that_of_its_function(name: str) -> None:
     function = inspect.signature(getattr(mlxbert, name.replace("-", "_"))).parameters
     for command in (COMMANDS[one] for one in COMMANDS if one.split()[0] == name):
@@ -140,14 +149,17 @@ def test_a_default_of_a_command_is_that_of_its_function(name: str) -> None:
                 assert option.default == known.default, option.name
 
 
-@pytest.mark.parametrize("task", TASKS)
+@together("task", TASKS)
 def test_the_help_of_a_task_has_its_own_metrics_and_formats(task: str) -> None:
+    every = {name for spec in TASKS.values() for name in spec.metrics}
     for name in (f"finetune {task}", f"evaluate {task}"):
         text = " ".join(lines_of(name, COMMANDS[name], whole=True))
         metric, formats = (re.search(rf"--{option} NAME (.*?)  +--", text) for option in ("metric", "format"))
-        assert metric and formats
-        assert all(one in metric[1] for one in TASKS[task].metrics)
+        assert metric and formats and all(one in metric[1] for one in TASKS[task].metrics)
         assert {*re.findall("conllu?|squad", formats[1])} == {*TASKS[task].formats}
+        [option] = [one for one in COMMANDS[name].params if one.name == "metric"]
+        named = {*re.findall(r"[\w@]+", TABLES["default"](option))} & every
+        assert named and named <= {*TASKS[task].metrics}
     call("finetune", task, "--train", "x", "--output", "y", "--format", "xml").fails(2, "--format is 'xml'")
 
 
@@ -182,7 +194,6 @@ OFFERED = {
 }
 LINES = {  # what is typed: what must be offered, and what must not
     "fi": ("fill-mask finetune", "embed"),
-    "embed --pooling mean": ("mean mean_sqrt_len", "max"),
     "embed --pool": ("--pooling", "--input"),
 }
 
@@ -209,3 +220,130 @@ def test_shells_complete_commands_options_and_values(shell: str, tmp_path: Path)
         )
         offered = set(re.split(r"[\s\"():']+", done.stdout))
         assert set(offers.split()) <= offered and not set(others.split()) & offered, (typed, done.stdout, done.stderr)
+
+
+def test_help_of_a_command_is_asked_for_in_two_ways_and_commands_have_other_names() -> None:
+    assert call("help").out.split() == call("--help").out.split()
+    assert call("help", "finetune", "tag").out.startswith("Usage: mlxbert finetune tag ")
+    assert call("-V").out == call("--version").out == f"mlxbert {mlxbert.__version__}\n"
+    assert call("models", "rm", "builtin").err == call("models", "remove", "builtin").err
+    assert call("models", "ls").out == call("models", "list").out
+
+
+@together("arguments,pieces", [
+    (["fill-mask", "x", "--device", "cuda"], ["--device is 'cuda', expected auto, gpu or cpu"]),
+    (["fill-mask", "x", "--top-k", "x"], ["--top-k is 'x'", "whole number from 1 to "]),
+    (["fill-mask", "x", "--top-k", "0"], ["--top-k is 0", "whole number from 1 to "]),
+    (["verify", "a", "b", "--tolerance", "x"], ["--tolerance is 'x'", "a number from 0 to "]),
+    (["tag", "x", "--aggregation", "avrage"], ["'avrage'", "average?"]),
+    (["fill-mask", "x", "--model"], ["--model has no value", "NAME"]),
+    (["fill-mask", "x", "--json=1"], ["--json"]),
+    (["fill-mask", "x", "--devce", "cpu"], ["--devce", "--device?"]),
+    (["embed", "x", "--no-normalise"], ["--no-normalise", "did you mean --no-normalize"]),
+    (["finetune", "classify", "--test", "x.csv"], ["--test", "did you mean the command mlxbert evaluate?"]),
+    (
+        ["finetune", "classify", "--train", "x.csv", "--output", "o", "--epochs", "1", "--minutes", "1"],
+        ["--minutes and --epochs cannot be combined"],
+    ),
+    (["finetune", "classify", "--label", "x"], ["--label", "did you mean --label-"]),
+    (["fill-mask", "-5 degrees [MASK]"], ["'-5 degrees [MASK]'", "fill-mask -- '-5 degrees [MASK]'"]),
+    (["fil-mask"], ["'fil-mask'", "fill-mask?"]),
+    (["it's"], ["it's", "--help"]),
+    (["train"], ["'train'", "finetune?"]),
+    (["find", "x"], ["'find'", "search?"]),
+    (["predict"], ["'predict'", "classify?"]),
+    (["ask", "when?"], ["'ask'", "mlxbert answer?"]),
+    (["duplicates"], ["'duplicates'", "mlxbert dedupe?"]),
+    (["topics"], ["'topics'", "mlxbert cluster?"]),
+    (["--json"], ["--json", "COMMAND --json"]),
+    (["--versoin"], ["--versoin", "--version?"]),
+    (["rm"], ["'rm'", "models remove?"]),
+    (["models", "remov"], ["'remov'", "models remove?"]),
+    (["help", "embd"], ["'embd'", "embed?"]),
+    (["help", "embed", "x"], ["'x'"]),
+    (["inspect", "a", "b c"], ["[MODEL]", "'b c'", "quote"]),
+    (["finetune", "classify"], ["--train FILE is missing", "mlxbert finetune classify --train"]),
+    (["convert", "builtin"], ["DIR is missing", "for example: mlxbert convert"]),
+])  # fmt: skip
+def test_wrong_usage_is_told_with_value_expectation_and_the_nearest_word(
+    arguments: list[str], pieces: list[str]
+) -> None:
+    outcome = call(*arguments)
+    outcome.fails(2, *pieces)
+    for foreign in ("Value error", "Input should be", "Invalid value", "No such", "Got unexpected", "one of '"):
+        assert foreign not in outcome.err
+
+
+def test_inspect_has_a_short_form_of_ten_lines(tmp_path: Path) -> None:
+    outcome, shown = terminal("inspect", "builtin", COLUMNS="80")
+    lines = plain(shown)[:-1]
+    assert outcome.status == 0 and len(lines) <= 10 and max(map(len, lines)) <= 80
+    names = ["is", "size", "can", "cannot", "input", "vectors", "memory", "problems"]
+    assert [line.split()[0] for line in lines[1:-1]] == names
+    assert lines[-2].split() == ["problems", "none"]
+    assert len(plain(terminal("inspect", "builtin", "--all", COLUMNS="80")[1])) > 60
+    model = tiny_model(tmp_path / "model")
+    change_weights(model, lambda arrays: arrays.pop("cls.predictions.transform.dense.bias"))
+    problems = " ".join(plain(terminal("inspect", str(model))[1])).partition("problems")[2]
+    assert "masked-LM head cannot be loaded" in problems and "dense.bias" in problems
+
+
+def test_doctor_gives_advice_where_the_blas_is_slow_and_says_when_there_is_nothing_to_fix(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(device_speed, "measure_gflops", lambda: 200.0)
+    monkeypatch.setattr(sys, "platform", "linux")
+    versions = {"mlx": "1", "mlx-cpu": "2", "mlx-cuda-13": "3"}
+    monkeypatch.setattr(machine, "_version", lambda name: {"mlx-cpu": "2"}.get(name))
+    fast = {"device": "cpu", "blas": "openblas", "blas_path": "x.so", "blas_hint": None, "gpu_found": False}
+    for changes, advice in (
+        ({}, ""),
+        ({"blas": "reference", "blas_hint": "pip install it"}, "pip install it"),
+        ({"blas": "reference"}, "MLXBERT_BLAS=off"),
+        ({"blas": "reference", "blas_hint": "pip install it", "device": "gpu"}, ""),
+    ):
+        monkeypatch.setattr(device, "describe", lambda changes=changes: fast | changes)
+        outcome = call("doctor", "--device", "cpu")
+        assert outcome.lines[0]["problems"] == ([outcome.err.removeprefix("hint: ").strip()] if advice else [])
+        assert (advice or "nothing to fix: 200.0 GFLOP/s") in outcome.err
+        assert outcome.lines[0]["wheel"] == "mlx-cpu 2"
+    assert "5.0 GFLOP/s" in str(machine._slow_blas(fast, 5.0))
+    assert machine._wheel(versions, gpu=True) == "mlx-cuda-13 3"
+    assert machine._wheel(versions, gpu=False) == "mlx-cpu 2"
+    call("doctor", "--device", "tpu").fails(2, "--device is 'tpu', expected auto, gpu or cpu")
+
+
+def test_words_of_a_text_without_quotes_are_noticed(tiny_folder: Path) -> None:
+    outcome = call("fill-mask", "Paris", "is", "the", "[MASK]", ".")
+    outcome.fails(2, "4 of 5 texts", "quotes", "mlxbert fill-mask 'Paris is the [MASK] .'")
+    assert "quote" in call("tokenize", *["he", "has", "lunch", "today"], "-m", str(tiny_folder)).err
+    for texts in (["cat", "dog"], ["the cat", "dog", "paris", "tokyo"]):
+        assert "quotes" not in call("tokenize", *texts, "-m", str(tiny_folder)).err
+
+
+@together("page", DOCS)
+def test_the_tables_of_options_are_current(page: str) -> None:
+    """`python scripts/options_tables.py` writes them; the table of environment variables is written by hand."""
+    text = DOCS[page]
+    assert TABLES["written"](text) == text
+    assert text.count("\n| option |") == len(TABLES["TABLE"].findall(text)) + text.count("| option | variable |")
+
+
+def test_a_table_gets_names_defaults_and_missing_rows_from_the_options() -> None:
+    head = "<!-- options: rerank; Model -->\n| option | default | |\n|---|---|---|\n"
+    rows = TABLES["written"](head + "| `--device` | cpu | stays |\n").removeprefix(head).splitlines()
+    assert rows[0] == "| `--device NAME` | auto | stays |"
+    assert [row.split("`")[1] for row in rows[1:3]] == ["--model NAME", "--revision NAME"]
+
+
+def test_every_option_of_training_is_in_the_docs() -> None:
+    named = {*re.findall(r"--[\w-]+", "\n".join(DOCS.values()))}
+    for name, command in COMMANDS.items():
+        if name.split()[0] in ("finetune", "evaluate", "pretrain", "distill"):
+            assert {one.opts[0] for one in command.params if one.param_type_name == "option"} <= named, name
+
+
+def test_the_default_of_batch_tokens_is_said_for_each_device() -> None:
+    sizes = [BATCH_TOKENS[size] for size in (None, "small", "medium", "large", "large")]
+    help = declared_options(TaskOptions)["batch_tokens"][1].help
+    assert [int(number) for number in re.findall(r"\d+", help)] == sizes

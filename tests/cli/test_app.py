@@ -1,4 +1,4 @@
-"""Whatever a user gives the program, it ends in words and with the right status, never in a traceback."""
+"""The program as a whole: notes, the smallest commands, and bad input, which ends in words and never in a traceback."""
 
 import json
 import os
@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from mlxbert.cli import session
+from mlxbert.cli.views import console
 from tests.helpers.cases import together
 from tests.helpers.program import (
     TIMEOUT,
@@ -24,6 +26,87 @@ from tests.helpers.program import (
     tiny_model,
 )
 from tests.helpers.rooms import needs
+
+pytestmark = pytest.mark.usefixtures("loaded_once")
+
+PARIS = "[MASK] is the capital of France."
+
+
+def test_the_note_on_the_builtin_model_comes_once_a_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def noted(data: str = "data", *, quiet: bool = False) -> bool:
+        monkeypatch.setenv("MLXBERT_DATA", str(tmp_path / data))
+        console.set_quiet(quiet)
+        session.note_builtin("fill-mask", "builtin")
+        session.say_queued()
+        return "note: the built-in model" in capsys.readouterr().err
+
+    assert [noted(quiet=True), noted(), noted(), noted()] == [False, True, False, False]
+    (mark,) = (tmp_path / "data").iterdir()
+    for moved, expected in ((-25 * 60 * 60, True), (0, False), (+25 * 60 * 60, True)):  # the last is the clock's fault
+        then = mark.stat().st_mtime + moved
+        os.utime(mark, (then, then))
+        assert noted() == expected
+    (tmp_path / "file").touch()
+    assert [noted("file"), noted("file")] == [True, True]
+
+
+@together(
+    "arguments",
+    [("fill-mask", PARIS, "--targets", ","), ("embed", "a text", "--dimensions", "9999"), ("classify", "a text")],
+)
+def test_what_cannot_be_done_is_said_without_a_note_on_the_model(arguments: tuple[str, ...]) -> None:
+    outcome = call(*arguments)
+    assert outcome.status in (1, 2) and outcome.err.startswith("error: ") and "note:" not in outcome.err
+
+
+def test_the_environment_names_a_model_and_the_option_wins(small: str) -> None:
+    by_variable = call("fill-mask", "the [MASK]", MLXBERT_MODEL=small)
+    assert by_variable.err == ""  # a model that was chosen is not explained
+    assert by_variable.out == call("fill-mask", "the [MASK]", "--model", small).out
+    by_option = call("fill-mask", PARIS, "--model", "builtin", MLXBERT_MODEL="/no/such")
+    assert (by_option.status, len(by_option.lines)) == (0, 1)
+
+
+def test_tokenize_shows_a_pair_with_segments_positions_and_offsets() -> None:
+    text, pair = "Hello, playwrights!", "Goodbye."
+    outcome = call("tokenize", text, "--pair", pair)
+    (line,) = outcome.lines
+    assert list(line) == ["text", "tokens"]
+    names = ["token", "id", "segment", "position", "start", "end"]
+    assert all(list(token) == names for token in line["tokens"])
+    spelled = ["[CLS]", "hello", ",", "playwright", "##s", "!", "[SEP]", "goodbye", ".", "[SEP]"]
+    found = [(token["token"], token["segment"], token["position"]) for token in line["tokens"]]
+    assert found == [(token, int(place > 6), place) for place, token in enumerate(spelled)]
+    seen = [(text, pair)[token["segment"]][token["start"] : token["end"]] for token in line["tokens"]]
+    assert seen == ["", "Hello", ",", "playwright", "s", "!", "", "Goodbye", ".", ""]
+    assert (outcome.status, outcome.err) == (0, "")
+
+
+def test_inspect_accounts_for_every_tensor_and_parameter(small: str) -> None:
+    for model, longest in (("builtin", 512), (small, 24)):
+        outcome = call("inspect", model)
+        (found,) = outcome.lines
+        assert (outcome.status, outcome.err, found["family"], found["max_length"]) == (0, "", "bert", longest)
+        parameters = dict(found["parameters"])
+        assert parameters.pop("total") == sum(parameters.values())
+        assert found["tensors"]
+        assert all(row["name"] and row["dtype"] and row["shape"] and row["becomes"] for row in found["tensors"])
+
+
+def test_tensors_of_other_tasks_are_named_if_that_is_asked_for(tmp_path: Path) -> None:
+    model = tiny_model(tmp_path / "model")
+    change_weights(model, lambda arrays: arrays.update({"classifier.bias": arrays["bert.pooler.dense.bias"]}))
+    assert "classifier.bias" in call("fill-mask", "[MASK]", "--model", str(model), "--verbose").err
+
+
+def test_models_list_shows_the_builtin_model() -> None:
+    (listed,) = call("models", "list").lines
+    found = listed["models"][0]
+    assert (found["name"], found["tasks"]) == ("builtin", ["fill-mask", "next-sentence", "embed"])
+    assert found["bytes"] > found["parameters"] > 1_000_000
+
 
 TEXT = "the [MASK]"
 
