@@ -41,8 +41,8 @@ LABELLED = mlxbert.Classification("a", (mlxbert.Label("b", 0.9),))
 FILLED = mlxbert.FillMask("a [MASK]", (mlxbert.Mask(2, 2, 8, (mlxbert.Fill("cat", 5, 0.9),)),))
 
 
-@pytest.mark.parametrize(
-    ("owner", "name", "meant"),
+@together(
+    "owner,name,meant",
     [
         (mlxbert, "tokenise", "did you mean tokenize?"),
         (LABELLED, "top", "did you mean .labels[0]?"),
@@ -63,8 +63,8 @@ def test_a_name_near_one_of_ours_is_suggested(owner: Any, name: str, meant: str)
         assert copy.deepcopy(owner) == owner == pickle.loads(pickle.dumps(owner)) and np.array([owner]).shape == (1,)
 
 
-@pytest.mark.parametrize(
-    ("name", "meant"),
+@together(
+    "name,meant",
     [("pipeline", "mlxbert.load"), ("tokenise", "did you mean tokenize?"), ("nothing", "from 'mlxbert'")],
 )
 def test_an_import_of_a_name_of_another_library_names_ours(name: str, meant: str) -> None:
@@ -87,32 +87,27 @@ def test_names_and_arguments_of_ours_are_not_in_the_tables() -> None:
     assert set(VALUES.values()) <= {*TASKS, "embed"}
 
 
-CALLS: dict[str, tuple[str, dict[str, Any], str]] = {
-    "embed": ("embed", {"normalize_embeddings": True}, "normalize"),
-    "batches": ("embed", {"batch_size": 32}, "batch_tokens"),
-    "misspelled": ("classify", {"top_kk": 2}, "top_k"),
-    "labels": ("classify", {"candidate_labels": ["a"]}, "labels"),
-    "code": ("load", {"trust_remote_code": True}, "never runs the code"),
-}
-
-
-@together("call", CALLS)
-def test_an_unknown_argument_names_ours(call: str, tiny: mlxbert.Model) -> None:
-    function, arguments, ours = CALLS[call]
-    name = next(iter(arguments))
-    first = () if function == "load" else ("the cat",)
-    callers = [getattr(mlxbert, function)] if function == "load" else [getattr(tiny, function)]
-    for caller in callers:
-        with pytest.raises(mlxbert.ArgumentError, match=f"{function} has no argument '{name}'") as caught:
-            caller(*first, **arguments)
-        assert caught.value.hint and ours in caught.value.hint
+@together(
+    "function,name,value,ours",
+    [
+        ("embed", "normalize_embeddings", True, "normalize"),
+        ("embed", "batch_size", 32, "batch_tokens"),
+        ("classify", "top_kk", 2, "top_k"),
+        ("classify", "candidate_labels", ["a"], "labels"),
+        ("load", "trust_remote_code", True, "never runs the code"),
+    ],
+)
+def test_an_unknown_argument_names_ours(function: str, name: str, value: Any, ours: str, tiny: mlxbert.Model) -> None:
+    owner, first = (mlxbert, ()) if function == "load" else (tiny, ("the cat",))
+    with pytest.raises(mlxbert.ArgumentError, match=f"{function} has no argument '{name}'") as caught:
+        getattr(owner, function)(*first, **{name: value})
+    assert caught.value.hint and ours in caught.value.hint
 
 
 def test_an_option_of_training_names_ours(tmp_path: Any) -> None:
     for option, ours in (("num_train_epochs", "epochs"), ("learning_rate", "lr"), ("epoch", "epochs")):
-        arguments: dict[str, Any] = {option: 3}
         with pytest.raises(mlxbert.ArgumentError, match=option) as caught:
-            mlxbert.finetune("classify", train=[], output=tmp_path, **arguments)
+            mlxbert.finetune("classify", train=[], output=tmp_path, **{option: 3})  # type: ignore[arg-type]
         assert caught.value.hint == f"did you mean {ours}?"
 
 
@@ -136,8 +131,5 @@ def test_vectors_are_not_taken_for_texts(tiny: mlxbert.Model) -> None:
         assert caught.value.hint and "@" in caught.value.hint
 
 
-@pytest.mark.parametrize("name", ["embed", "finetune"])
-def test_public_functions_can_be_sent_to_other_processes(name: str) -> None:
-    function = getattr(mlxbert, name)
-    assert pickle.loads(pickle.dumps(function)) is function
-    assert function.__doc__ and "texts" in str(inspect.signature(mlxbert.embed))
+def test_public_functions_can_be_sent_to_other_processes() -> None:
+    assert all(pickle.loads(pickle.dumps(function)) is function for function in FUNCTIONS.values())

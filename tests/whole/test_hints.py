@@ -1,7 +1,9 @@
 """Hints that no other test sees, and the commands that hints name."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,9 +11,15 @@ import mlxbert
 from mlxbert.errors import MlxbertError
 from mlxbert.weights.formats.weight_files import open_weights
 from tests.docs.snippets import of_hints
+from tests.helpers.cases import together
 from tests.helpers.commands import COMMANDS
 from tests.helpers.program import call
 from tests.helpers.torch_files import archive
+
+_SCRIPT = archive(b"", **{"code/model.py": b"pass"})  # type: ignore[arg-type]
+_LABELLED = [{"text": f"{label} {n}", "label": label} for label in "ab" for n in range(4)]
+_SCORED = {"anchor": "a", "positive": "b", "negative": "c", "score": 1.0}
+Call = Callable[[Path], object]
 
 
 @pytest.mark.slow  # reads all of the source
@@ -25,36 +33,24 @@ def test_commands_in_hints_exist_with_their_options() -> None:
         assert set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", text)) <= options, text
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "advice"),
+@together(
+    "name,content,kind,advice",
     [
-        ("model.onnx", "an ONNX file", "from which this file was exported"),
-        ("model.pt", "a torch file", "rename it to pytorch_model.bin"),
-        ("last.ckpt", "a training checkpoint", "save only the model, as safetensors"),
+        ("model.onnx", b"x", "an ONNX file", "from which this file was exported"),
+        ("model.pt", b"x", "a torch file", "rename it to pytorch_model.bin"),
+        ("last.ckpt", b"x", "a training checkpoint", "save only the model, as safetensors"),
+        ("pytorch_model.bin", b"\0" * 257 + b"ustar" + b"\0" * 300, "tar archive", "save the model again"),
+        ("pytorch_model.bin", _SCRIPT, "TorchScript", "save the state_dict"),
     ],
 )
-def test_weights_in_other_formats_say_what_to_do(tmp_path: Path, name: str, kind: str, advice: str) -> None:
-    (tmp_path / name).write_bytes(b"x")
-    with pytest.raises(MlxbertError, match=kind) as caught:
-        open_weights(tmp_path)
-    assert caught.value.hint and advice in caught.value.hint
-
-
-@pytest.mark.parametrize(
-    ("content", "problem", "advice"),
-    [
-        (b"\0" * 257 + b"ustar" + b"\0" * 300, "tar archive", "save the model again"),
-        (archive(b"", **{"code/model.py": b"pass"}), "TorchScript", "save the state_dict"),  # type: ignore[arg-type]
-    ],
-    ids=["tar", "TorchScript"],  # an archive has the time of its making in it
-)
-def test_torch_files_of_other_kinds_say_how_to_save_the_model(
-    tmp_path: Path, content: bytes, problem: str, advice: str
+def test_weights_in_other_formats_say_what_to_do(
+    tmp_path: Path, name: str, content: bytes, kind: str, advice: str
 ) -> None:
-    (tmp_path / "pytorch_model.bin").write_bytes(content)
-    with pytest.raises(MlxbertError, match=problem) as caught:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(MlxbertError, match=kind) as caught:
         open_weights(tmp_path).arrays()
     assert caught.value.hint and advice in caught.value.hint
+    (tmp_path / name).unlink()
 
 
 @pytest.mark.slow
@@ -75,28 +71,29 @@ def test_the_hint_on_attention_names_no_option_that_the_command_lacks(monkeypatc
     call("attention", "Some words in a row").fails(2, "choose fewer layers or fewer heads")
 
 
-def test_data_with_both_negatives_and_scores_or_with_one_text_say_which_column_to_choose() -> None:
-    rows = [{"anchor": "a", "positive": "b", "negative": "c", "score": 1.0}]
-    with pytest.raises(MlxbertError, match="cannot be combined") as caught:
-        mlxbert.finetune("embed", train=rows, output="x", negative_column="negative", label_column="score")
-    assert caught.value.hint == "use either the negatives in 'negative' or the scores in 'score'"
-    with pytest.raises(MlxbertError, match="needs pairs of texts") as caught:
-        mlxbert.finetune("embed", train=[{"text": "a", "score": 1.0}], output="x", label_column="score")
-    assert caught.value.hint == "choose the column of second texts with `pair_column=`"
+def _finetune(task: str, data: list[Any], **options: Any) -> Call:
+    return lambda folder: mlxbert.finetune(task, train=data, output=folder / "x", **options)
 
 
-def test_a_sweep_over_no_adapter_says_how_to_compare() -> None:
-    rows = [{"text": f"{label} {n}", "label": label} for label in "ab" for n in range(4)]
-    with pytest.raises(MlxbertError, match="`sweep` of `lora`") as caught:
-        mlxbert.finetune("classify", train=rows, output="x", sweep={"lora": [None, 8]})
-    assert caught.value.hint == "compare with a separate call without `lora`"
-
-
-def test_few_shot_with_pairs_names_its_argument() -> None:
-    rows = [{"text": f"{label} {n}", "pair": "x", "label": label} for label in "ab" for n in range(4)]
-    with pytest.raises(MlxbertError, match="`few_shot` takes single texts") as caught:
-        mlxbert.finetune("classify", train=rows, output="x", few_shot=True)
-    assert caught.value.hint and caught.value.hint.startswith("omit `few_shot=True`")
+@together("call,problem,hint", [
+    (_finetune("embed", [_SCORED], negative_column="negative", label_column="score"), "cannot be combined",
+     "use either the negatives in 'negative' or the scores in 'score'"),
+    (_finetune("embed", [{"text": "a", "score": 1.0}], label_column="score"), "needs pairs of texts",
+     "choose the column of second texts with `pair_column=`"),
+    (_finetune("classify", _LABELLED, sweep={"lora": [None, 8]}), "`sweep` of `lora`",
+     "compare with a separate call without `lora`"),
+    (_finetune("classify", [{**row, "pair": "x"} for row in _LABELLED], few_shot=True),
+     "`few_shot` takes single texts", "omit `few_shot=True`"),
+    (lambda folder: mlxbert.pretrain(folder / "a.txt", output=folder / "out", model="builtin", steps=1).run(), "",
+     "use more text"),
+    (lambda folder: mlxbert.embed(3, "a text"), "expected the result of",  # type: ignore[call-overload]
+     "`model = mlxbert.load()` loads the built-in model"),
+])  # fmt: skip
+def test_what_the_library_refuses_says_what_to_do(call: Call, problem: str, hint: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Only one short sentence.\n")
+    with pytest.raises(MlxbertError, match=problem) as caught:
+        call(tmp_path)
+    assert caught.value.hint and caught.value.hint.startswith(hint)
 
 
 @pytest.mark.slow
@@ -111,22 +108,9 @@ def test_an_index_says_what_to_ask_instead(tmp_path: Path) -> None:
         assert caught.value.hint and caught.value.hint.startswith("search again")
 
 
-def test_a_corpus_that_is_too_small_to_hold_examples_out_says_so(tmp_path: Path) -> None:
-    (tmp_path / "one.txt").write_text("Only one short sentence.\n")
-    with pytest.raises(MlxbertError) as caught:
-        mlxbert.pretrain(tmp_path / "one.txt", output=tmp_path / "out", model="builtin", steps=1).run()
-    assert caught.value.hint and caught.value.hint.startswith("use more text")
-
-
 @pytest.mark.slow
 def test_pairs_without_other_texts_have_no_negatives(tmp_path: Path) -> None:
     (tmp_path / "pairs.csv").write_text("anchor,positive\nA dog.,A hound.\nA dog.,A hound.\n")
     found = call("mine", str(tmp_path / "pairs.csv"), "--output", str(tmp_path / "hard.jsonl"))
     found.fails(1, "no negatives can be found", "give more pairs or a smaller --margin")
     assert not (tmp_path / "hard.jsonl").exists()
-
-
-def test_what_is_no_model_says_how_to_load_one() -> None:
-    with pytest.raises(MlxbertError, match="expected the result of") as caught:
-        mlxbert.embed(3, "a text")  # type: ignore[arg-type]
-    assert caught.value.hint == "`model = mlxbert.load()` loads the built-in model"

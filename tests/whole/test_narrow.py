@@ -267,7 +267,7 @@ def test_the_answer_is_there_at_any_width(view: str, width: int, monkeypatch: py
     assert missing == [], shown
 
 
-@pytest.mark.parametrize("view", [*VIEWS, "inspect"])
+@together("view", [*VIEWS, "inspect"])
 def test_nothing_hides_or_steers_in_a_view(view: str, tiny_folder: Path) -> None:
     if view == "inspect":
         found = mlxbert.inspect(tiny_folder)
@@ -355,14 +355,7 @@ def test_facts_about_a_machine_have_names_for_people() -> None:
     assert "_" not in shown and "gib" not in shown and shown.count("GiB") == 4
 
 
-def test_one_tensor_is_not_an_example(tiny_folder: Path) -> None:
-    found = mlxbert.inspect(tiny_folder)
-    one = UnusedTensor("extra.weight", "not known")
-    shown = [_shown(inspect_view.short(replace(found, unused=(one,) * count), "name")) for count in (1, 2)]
-    assert ["example" in text for text in shown] == [False, True] and all("extra.weight" in text for text in shown)
-
-
-@pytest.mark.parametrize("columns", ["0", "-5", "\u00b2", "99999", "9" * 5000])
+@together("columns", ["0", "-5", "\u00b2", "99999", "9" * 5000])
 def test_a_width_that_cannot_be_is_not_believed(
     columns: str, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
