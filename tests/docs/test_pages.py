@@ -21,10 +21,13 @@ from mlxbert.tasks.answer import MAX_LENGTH, STRIDE
 from mlxbert.tasks.options import AnswerOptions
 from mlxbert.tasks.vector_dtype import OUTPUT_DTYPES
 from mlxbert.text.batch import BATCH_TOKENS, WINDOW
+from mlxbert.train.options.loop_options import TrainingOptions
+from mlxbert.train.options.training_tasks import TASKS
 from mlxbert.weights.families.registry import ALL, FAMILIES
 from mlxbert.weights.model_source import builtin_folder
 from tests.docs.pages import DOCS, README, ROOT, blocks, installs, rows
 from tests.helpers import recorded
+from tests.helpers.cases import together
 from tests.helpers.commands import COMMANDS, PROGRAM
 from tests.helpers.families import FAMILIES as COMPARED
 
@@ -41,16 +44,15 @@ LINKING = [
 ]
 
 
-def test_the_readme_has_the_two_commands_verbatim() -> None:
+# Of other programs: those of conda, of ray and of llama-server come last.
+OF_OTHERS = {"--backend", "--hostfile", "--user", "--now", "--force-reinstall", "--only-binary", "--clear"}
+OF_OTHERS |= {"--env", "--set", "--head", "--address", "--embeddings", "--reranking", "--ubatch-size"}
+
+
+def test_the_readme_has_the_two_commands_verbatim_and_links_every_page() -> None:
     lines = [line for language, text in blocks("README.md") if language == "sh" for line in text.split("\n")]
     assert MAIN in lines and TESTS in lines
-
-
-# Of other programs.
-OF_OTHERS = {"--backend", "--hostfile", "--user", "--now", "--force-reinstall", "--only-binary", "--clear"}
-OF_OTHERS |= {"--env", "--set"}  # of conda
-OF_OTHERS |= {"--head", "--address"}  # of ray
-OF_OTHERS |= {"--embeddings", "--reranking", "--ubatch-size"}  # of llama-server
+    assert all(page == "README.md" or f"]({page})" in README for page in DOCS)
 
 
 def test_every_command_is_in_the_table_of_the_readme() -> None:
@@ -65,14 +67,10 @@ def test_every_command_is_in_the_table_of_the_readme() -> None:
         assert any(group in line and f"`{part}`" in line for line in lines), name
 
 
-@pytest.mark.parametrize("page", DOCS)
+@together("page", DOCS)
 def test_every_option_that_is_named_exists(page: str) -> None:
-    known = {
-        option
-        for command in (PROGRAM, *COMMANDS.values())
-        for parameter in command.params
-        for option in (*parameter.opts, *parameter.secondary_opts)
-    }
+    parameters = [one for command in (PROGRAM, *COMMANDS.values()) for one in command.params]
+    known = {option for one in parameters for option in (*one.opts, *one.secondary_opts)}
     text = DOCS[page]
     for _, block in blocks(page):
         text = text.replace(block, "") if installs(block) else text
@@ -89,7 +87,7 @@ def _shown(page: str) -> Iterator[list[str]]:
             yield words
 
 
-@pytest.mark.parametrize("page", DOCS)
+@together("page", DOCS)
 def test_commands_that_are_only_shown_could_be_run(page: str) -> None:
     """Their options are those of their command, with values that it takes."""
     for words in _shown(page):
@@ -142,13 +140,6 @@ def test_numbers_of_the_pages_are_those_of_the_source() -> None:
     assert {cells[1] for cells in rows("docs/speed.md", "device")} == {f"{count:,}" for count in BATCH_TOKENS.values()}
 
 
-def test_the_tables_of_formats_have_no_other_rows() -> None:
-    read = ["safetensors", "torch", "NumPy", "TensorFlow 1", "MLX, quantized"]
-    assert [cells[0] for cells in rows("docs/formats.md", "in")] == read
-    written = ["unchanged", "another dtype", "shards", "quantized", "GGUF"]
-    assert [cells[0] for cells in rows("docs/formats.md", "out")] == written
-
-
 def test_the_service_files_start_a_server_that_is_neither_throttled_nor_killed_while_it_answers() -> None:
     files = dict(blocks("docs/serve.md"))
     unit = configparser.RawConfigParser()
@@ -185,22 +176,11 @@ def test_the_table_of_models_has_every_family_with_what_is_recorded() -> None:
     published = [name for family in first.values() for name in family.published]
     assert len(set(published)) == len(published)
     assert {one["model"] for one in recorded.read("parity")} == COMPARED.keys()
-
-
-def test_models_to_begin_with_are_of_families_that_run_here() -> None:
+    heads = {name.strip("`"): task.strip("`") for _, name, task in rows("docs/models.md", "head")}
+    assert heads == {name: head.task or "" for name, head in HEADS.items()}
     named = set(re.findall(r"`([\w.-]+/[\w.-]+)`", DOCS["docs/choosing.md"]))
-    known = {name for family in ALL for name in family.published} | set(re.findall(r"`([\w.-]+/[\w.-]+)`", README))
+    known = set(published) | set(re.findall(r"`([\w.-]+/[\w.-]+)`", README))
     assert len(named) > 8 and named <= known
-
-
-def test_every_head_is_in_the_table_of_heads() -> None:
-    named = {name.strip("`"): task.strip("`") for _, name, task in rows("docs/models.md", "head")}
-    assert named == {name: head.task or "" for name, head in HEADS.items()}
-
-
-def test_every_page_is_linked_from_the_readme() -> None:
-    for page in DOCS:
-        assert page == "README.md" or f"]({page})" in README
 
 
 def _anchors(path: Path) -> set[str]:
@@ -210,7 +190,7 @@ def _anchors(path: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", LINKING)
+@together("page", LINKING)
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     for link in re.findall(r"\]\(([^):]+)\)", text):  # those with a colon leave the repository
@@ -220,16 +200,11 @@ def test_links_lead_somewhere(page: str) -> None:
         assert not anchor or anchor in _anchors(target), f"{page}: {link}"
 
 
-def _calls_of_ours() -> list[ast.Call]:
-    """The calls of `mlxbert` in the code of the page."""
+def test_lines_of_ours_are_calls_that_the_functions_accept() -> None:
     codes = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", DOCS[COMING], flags=re.DOTALL | re.MULTILINE))
     trees = [ast.parse(code) for code in codes if "mlxbert." in code and "…" not in code and "(" in code]
     nodes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    return [node for node in nodes if ast.unparse(node.func).startswith("mlxbert.")]
-
-
-def test_lines_of_ours_are_calls_that_the_functions_accept() -> None:
-    calls = _calls_of_ours()
+    calls = [node for node in nodes if ast.unparse(node.func).startswith("mlxbert.")]
     assert len(calls) > 25
     for call in calls:
         function = getattr(mlxbert, ast.unparse(call.func).removeprefix("mlxbert."))
@@ -244,10 +219,8 @@ def test_attributes_of_the_page_are_those_of_a_model() -> None:
 
 def test_options_of_training_and_their_defaults_are_ours() -> None:
     options = {name: one for one in COMMANDS["finetune classify"].params for name in one.opts}
-    listed = [
-        (re.findall(r"`(--[\w-]+)", ours), default)
-        for *_, ours, default in rows(COMING, "theirs (`TrainingArguments`)")
-    ]
+    table = rows(COMING, "theirs (`TrainingArguments`)")
+    listed = [(re.findall(r"`(--[\w-]+)", ours), default) for *_, ours, default in table]
     assert len(listed) > 15
     for names, default in listed:
         assert set(names) <= options.keys()
@@ -266,21 +239,53 @@ def test_arguments_of_the_trainer_have_the_defaults_that_the_page_shows() -> Non
             assert float(str(theirs[names[0]])) == float(default), names
 
 
-_QUOTED = re.compile(r"^\*\*.+?\*\*", re.MULTILINE)  # what is explained, at the beginning of a paragraph
-
-
 @pytest.mark.slow  # reads all of the source
 def test_what_the_page_on_troubleshooting_quotes_is_printed() -> None:
     files = [path for folder in ("cli", "mlxbert", "weights") for path in (ROOT / folder).rglob("*.py")]
     source = "\n".join(re.sub(r"{[^{}]*}", "…", path.read_text(encoding="utf-8")) for path in files)
     source = re.sub(r'"\s*\n\s*f?"', "", source)  # strings that continue on the next line
-    quoted = [
-        text for start in _QUOTED.findall(DOCS["docs/troubleshooting.md"]) for text in re.findall("`([^`]+)`", start)
-    ]
+    starts = re.findall(r"^\*\*.+?\*\*", DOCS["docs/troubleshooting.md"], re.MULTILINE)  # what a paragraph explains
+    quoted = [text for start in starts for text in re.findall("`([^`]+)`", start)]
     assert len(quoted) > 30
-    assert not [text for text in quoted if not _pattern(text).search(source)]
+    for text in quoted:  # in which `…` stands for anything
+        parts = [re.escape(part.strip()) for part in text.split("…") if part.strip()]
+        assert re.search(".*".join(parts), source), text
 
 
-def _pattern(text: str) -> re.Pattern[str]:
-    """A pattern for a text, in which `…` stands for anything."""
-    return re.compile(".*".join(re.escape(part.strip()) for part in text.split("…") if part.strip()))
+WITH_OPTIONS = ("docs/training.md", "docs/training-options.md", "docs/training-adapters.md")  # with tables of options
+LINES = {  # of all tables, by their first cells
+    line.split(" | ")[0].strip("| "): line.split(" | ")[1:]
+    for page in WITH_OPTIONS
+    for line in DOCS[page].splitlines()
+    if line.startswith("| `") and " | " in line
+}
+EVENTS = {
+    kind.event: kind for kind in (mlxbert.Started, mlxbert.Step, mlxbert.Evaluated, mlxbert.Saved, mlxbert.Finished)
+}
+WORDS = {"off": False, "never": None, "the model's": None, "2R": None, "those of 5 epochs": None}
+BY_DATA = {"epochs", "lr", "eval_every", "save_every", "patience"}  # their defaults are made later
+
+
+def test_defaults_of_the_table_are_those_of_the_loop() -> None:
+    defaults = {field.name: field.default for field in dataclasses.fields(TrainingOptions)}
+    shown = {first.strip("`-").split(" ")[0].replace("-", "_"): rest[0] for first, rest in LINES.items()}
+    assert defaults.keys() <= shown.keys()
+    for name in defaults.keys() - BY_DATA:
+        value = WORDS.get(shown[name], shown[name])
+        number = re.fullmatch(r"[\d.]+", str(value))
+        if name in ("lora", "minutes"):
+            value = None  # a number that is off, not a flag
+        assert (float(number[0]) if number else value) == defaults[name], name
+
+
+@together("task", TASKS)
+def test_metrics_of_the_table_are_those_of_the_task(task: str) -> None:
+    found = re.search(rf"^\| `{task}`(?:, entities)? \| (`.*`) \|$", DOCS["docs/evaluation.md"], re.MULTILINE)
+    assert found and re.findall(r"`([\w@]+)`", found[1]) == [*TASKS[task].metrics]
+
+
+@together("name", EVENTS)
+def test_fields_of_events_are_in_the_table(name: str) -> None:
+    listed = {cells[0].strip("`"): re.findall(r"`(\w+)`", cells[2]) for cells in rows("docs/training-runs.md", "event")}
+    own = {field.name for field in dataclasses.fields(EVENTS[name])} - {"run"}
+    assert set(listed[name]) == own

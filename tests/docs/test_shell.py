@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.snippets import PAGES, PROGRAMS, blocks, is_shell, of_help, of_hints, of_page, without_here_documents
+from tests.helpers.cases import together
 
 SOURCES = [*PAGES, "help", "hints"]
 # Notes its arguments and, of `cat`, the lines of a here-document. Folders are made, as later lines need them.
@@ -51,7 +52,7 @@ def test_blocks_without_a_language_that_hold_no_commands_are_known() -> None:
     assert {*first} == {*printed, *not_run}
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@together("source", SOURCES)
 def test_commands_need_nothing_that_zsh_reads_differently(source: str) -> None:
     for snippet in snippets(source):
         assert not problems(snippet), snippet
@@ -70,7 +71,7 @@ def problems(snippet: str) -> list[str]:
     return found + ["history"] * any('!"' in word or re.search("![^ =]", word.strip("'")) for word in words)
 
 
-@pytest.mark.parametrize("wrong", WRONG)
+@together("wrong", WRONG)
 def test_what_zsh_reads_differently_is_noticed(wrong: str) -> None:
     assert problems(WRONG[wrong])
 
@@ -99,14 +100,9 @@ def arguments(folder: Path, *shell: str, script: str) -> tuple[list[bytes], str]
     where = shutil.which(shell[0])
     assert where is not None
     done = subprocess.run(
-        [where, *shell[1:]],
-        input=f"{script}enable wait\nwait\n".encode(),  # for the commands in the background
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=30,
-    )
+        [where, *shell[1:]], input=f"{script}enable wait\nwait\n".encode(),  # for the commands in the background
+        cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=30,
+    )  # fmt: skip
     found = sorted(path.read_bytes() for path in notes.iterdir())
     shutil.rmtree(notes)
     return found, done.stdout.decode(errors="replace")

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -45,85 +44,45 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for task in FORMATS:
         data_file(folder, task, 60).rename(folder / task)
     for task in ("classify", "tag"):
-        words = [*labelled("finetune", task)(folder), "--epochs", "1", "--output", str(folder / f"my-{task}")]
-        assert call(*words).status == 0
+        assert call(*typed(f"finetune {task} {TRAIN[task]} --epochs 1 --output {{}}/my-{task}", folder)).status == 0
     return folder
 
 
-Words = Callable[[Path], list[str]]
+def typed(words: str, folder: Path) -> list[str]:
+    """A command line, in which {} is a folder."""
+    return [word.replace("{}", str(folder)) for word in words.split()]
 
 
-def labelled(group: str, task: str, model: str = "tiny", *more: str) -> Words:
-    option = "--train" if group == "finetune" else "--data"
-    return lambda folder: [
-        *(group, task, option, str(folder / task), "--format", FORMATS[task]),
-        *("--model", str(folder / model), *more),
-    ]
-
-
-def texts(name: str, model: str, *more: str) -> Words:
-    return lambda folder: [name, "--input", str(folder / "text.txt"), "--model", str(folder / model), *more]
-
-
-def corpus(name: str, *more: str) -> Words:
-    return lambda folder: [name, str(folder / "text.txt"), "--length", "16", "--steps", "9", *more]
-
-
+TEXTS = "--input {}/text.txt --model {}"
+TRAIN = {task: f"--train {{}}/{task} --format {kind} --model {{}}/tiny" for task, kind in FORMATS.items()}
+CORPUS = "{}/text.txt --length 16 --steps 9 --output out"
 # Each long command: where it is when the signal comes, what is typed, and what is left of its output.
-LONG: dict[str, tuple[str, Words, list[str]]] = {
-    "embed": (FORWARD, texts("embed", "tiny", "--output", "out.npy"), []),
-    "classify": (FORWARD, texts("classify", "my-classify"), []),
-    "tag": (FORWARD, texts("tag", "my-tag", "--output", "out.jsonl"), []),
-    "similarity": (FORWARD, lambda folder: [*texts("similarity", "tiny")(folder), "the cat"], []),
-    "mine": (
-        FORWARD,
-        lambda folder: [
-            *("mine", str(folder / "embed"), "--format", "jsonl", "--output", "out.jsonl"),
-            *("--model", str(folder / "tiny")),
-        ],
-        [],
-    ),
-    "evaluate": (FORWARD, labelled("evaluate", "classify", "my-classify"), []),
-    "evaluate tag": (FORWARD, labelled("evaluate", "tag", "my-tag"), []),
-    "finetune": (UPDATE, labelled("finetune", "classify", "tiny", "--output", "out"), ["out.partial"]),
-    "finetune embed": (UPDATE, labelled("finetune", "embed", "tiny", "--output", "out"), ["out.partial"]),
-    "pretrain": (
-        UPDATE,
-        lambda folder: corpus("pretrain", "--model", str(folder / "tiny"), "--output", "out")(folder),
-        ["out.partial"],
-    ),
+LONG: dict[str, tuple[str, str, list[str]]] = {
+    "embed": (FORWARD, f"embed {TEXTS}/tiny --output out.npy", []),
+    "classify": (FORWARD, f"classify {TEXTS}/my-classify", []),
+    "tag": (FORWARD, f"tag {TEXTS}/my-tag --output out.jsonl", []),
+    "similarity": (FORWARD, f"similarity {TEXTS}/tiny cat", []),
+    "mine": (FORWARD, "mine {}/embed --format jsonl --output out.jsonl --model {}/tiny", []),
+    "evaluate": (FORWARD, "evaluate classify --data {}/classify --format csv --model {}/my-classify", []),
+    "evaluate tag": (FORWARD, "evaluate tag --data {}/tag --format conll --model {}/my-tag", []),
+    "finetune": (UPDATE, f"finetune classify {TRAIN['classify']} --output out", ["out.partial"]),
+    "finetune embed": (UPDATE, f"finetune embed {TRAIN['embed']} --output out", ["out.partial"]),
+    "pretrain": (UPDATE, f"pretrain {CORPUS} --model {{}}/tiny", ["out.partial"]),
     "reading": (
         "mlxbert.train.pretraining.corpus.token_writer:tokenize",
-        lambda folder: corpus("pretrain", "--model", str(folder / "tiny"), "--output", "out")(folder),
-        ["out.partial"],
+        f"pretrain {CORPUS} --model {{}}/tiny", ["out.partial"],
     ),
-    "distill": (
-        UPDATE,
-        lambda folder: corpus("distill", "--teacher", str(folder / "tiny"), "--output", "out")(folder),
-        ["out.partial"],
-    ),
+    "distill": (UPDATE, f"distill {CORPUS} --teacher {{}}/tiny", ["out.partial"]),
     "vocabulary": (
-        "mlxbert.train.pretraining.corpus.documents:_pieces",
-        lambda folder: ["vocabulary", str(folder / "text.txt"), "--output", "out"],
-        [],
+        "mlxbert.train.pretraining.corpus.documents:_pieces", "vocabulary {}/text.txt --output out", [],
     ),
     "training a vocabulary": (  # in the thread of the trainer
-        "mlxbert.train.pretraining.subword_training:itertools.takewhile",
-        lambda folder: ["vocabulary", str(folder / "text.txt"), "--output", "out"],
-        [],
+        "mlxbert.train.pretraining.subword_training:itertools.takewhile", "vocabulary {}/text.txt --output out", [],
     ),
-    "convert": (
-        "mlxbert.weights.save:write_file",
-        lambda folder: ["convert", str(folder / "tiny"), "out"],
-        [],
-    ),
-    "verify": (FORWARD, lambda folder: ["verify", str(folder / "tiny"), str(folder / "tiny")], []),
-    "bench": (
-        "mlxbert.doctor.bench:_BenchWorker.ask",
-        lambda folder: ["bench", "--model", str(folder / "tiny")],
-        [],
-    ),
-    "doctor": ("mlxbert.doctor.device_speed:measure_gflops", lambda folder: ["doctor"], []),
+    "convert": ("mlxbert.weights.save:write_file", "convert {}/tiny out", []),
+    "verify": (FORWARD, "verify {}/tiny {}/tiny", []),
+    "bench": ("mlxbert.doctor.bench:_BenchWorker.ask", "bench --model {}/tiny", []),
+    "doctor": ("mlxbert.doctor.device_speed:measure_gflops", "doctor", []),
 }  # fmt: skip
 
 
@@ -131,7 +90,7 @@ def started(name: str, folder: Path, place: Path, before: str = "") -> "subproce
     """A command that is in the middle of its work."""
     where, words, _ = LONG[name]
     running = subprocess.Popen(
-        command(*words(folder), prelude=before + WAIT.format(place=where)),
+        command(*typed(words, folder), prelude=before + WAIT.format(place=where)),
         env=environment(), cwd=place, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     end = time.monotonic() + TIMEOUT
@@ -144,8 +103,9 @@ def started(name: str, folder: Path, place: Path, before: str = "") -> "subproce
     return running
 
 
-@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("name", LONG)
+@pytest.mark.parametrize(
+    ("name", "by"), [*((name, signal.SIGTERM) for name in LONG), ("embed", signal.SIGHUP), ("finetune", signal.SIGHUP)]
+)
 def test_a_signal_ends_every_long_command(name: str, by: signal.Signals, folder: Path, tmp_path: Path) -> None:
     running = started(name, folder, tmp_path)
     begun = time.monotonic()
@@ -172,7 +132,7 @@ def test_an_ignored_hangup_stays_ignored(folder: Path, tmp_path: Path) -> None:
 
 def test_a_closed_terminal_saves_the_state(folder: Path, tmp_path: Path) -> None:
     """Whether the signal or an error of writing comes first."""
-    words = [*labelled("finetune", "classify")(folder), "--epochs", "400", "--output", "out"]
+    words = typed(f"finetune classify {TRAIN['classify']} --epochs 400 --output out", folder)
     child, terminal = os.forkpty()
     if child == 0:
         os.chdir(tmp_path)
@@ -211,7 +171,7 @@ except KeyboardInterrupt:
 def test_an_interrupt_while_the_program_starts_says_nothing() -> None:
     """From the first line of the program on: Python itself, which starts before it, shows where it was."""
     rng = random.Random(7)
-    for _ in range(20):
+    for _ in range(10):
         words = command("embed", "the cat", prelude="import os; os.write(1, b'.')\n")
         running = subprocess.Popen(words, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         assert running.stdout is not None and running.stdout.read(1) == b"."
