@@ -106,41 +106,28 @@ def encode(tokenizer: Any, text: str) -> dict[str, Any]:
     return dict(tokenizer(text.replace("[MASK]", tokenizer.mask_token), return_tensors="pt"))
 
 
-def test_fill_mask_gives_the_words_and_scores_of_transformers(saved: tuple[Path, Any, Any]) -> None:
+def test_numbers_are_those_of_transformers(saved: tuple[Path, Any, Any]) -> None:
     import torch
 
     folder, model, tokenizer = saved
-    done = call("fill-mask", *TEXTS, "--model", str(folder), "--dtype", "float32")
-    assert done.status == 0 and len(done.lines) == len(TEXTS)
-    for text, line in zip(TEXTS, done.lines, strict=True):
+    filled = call("fill-mask", *TEXTS, "--model", str(folder), "--dtype", "float32")
+    assert filled.status == 0 and len(filled.lines) == len(TEXTS)
+    for text, line in zip(TEXTS, filled.lines, strict=True):
         inputs = encode(tokenizer, text)
         (place,) = (inputs["input_ids"][0] == tokenizer.mask_token_id).nonzero(as_tuple=True)
         with torch.no_grad():
-            scores = model(**inputs).logits[0, place[0]].softmax(-1)
-        best = scores.topk(5)
+            best = model(**inputs).logits[0, place[0]].softmax(-1).topk(5)
         (mask,) = line["masks"]
         assert mask["position"] == int(place[0]) and text[mask["start"] : mask["end"]] == "[MASK]"
         assert [fill["token_id"] for fill in mask["fills"]] == best.indices.tolist()
         assert [fill["token"] for fill in mask["fills"]] == [tokenizer.decode([int(word)]) for word in best.indices]
         assert [fill["score"] for fill in mask["fills"]] == pytest.approx(best.values.tolist(), abs=1e-5)
-
-
-def test_embed_gives_the_mean_of_the_vectors_of_transformers(saved: tuple[Path, Any, Any]) -> None:
-    import torch
-
-    folder, model, tokenizer = saved
     texts = [text.replace("[MASK]", "town") for text in TEXTS]
-    done = call("embed", *texts, "--model", str(folder), "--dtype", "float32", "--no-normalize")
-    assert done.status == 0
-    for text, line in zip(texts, done.lines, strict=True):
+    embedded = call("embed", *texts, "--model", str(folder), "--dtype", "float32", "--no-normalize")
+    for text, line in zip(texts, embedded.lines, strict=True):
         with torch.no_grad():
-            hidden = model.base_model(**encode(tokenizer, text)).last_hidden_state[0]
-        wanted = hidden.mean(0).numpy()
+            wanted = model.base_model(**encode(tokenizer, text)).last_hidden_state[0].mean(0).numpy()
         assert np.abs(np.array(line["embedding"]) - wanted).max() <= 2e-5 * max(1, np.abs(wanted).max())
-
-
-def test_inspect_knows_the_family(saved: tuple[Path, Any, Any]) -> None:
-    folder, model, _ = saved
     (found,) = call("inspect", "--json", str(folder)).lines
     assert found["family"] == json.loads((folder / "config.json").read_text())["model_type"]
     assert found["parameters"]["total"] == sum(parameter.numel() for parameter in model.parameters())

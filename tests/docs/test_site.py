@@ -1,14 +1,20 @@
-"""The documentation site: links lead to its pages, nothing is left out, and nothing is loaded from other hosts."""
+"""The documentation site and the manual pages: nothing is left out, links lead somewhere, nothing is loaded."""
 
+import os
 import re
+import runpy
+import shutil
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import mlxbert
 from tests.docs.pages import ROOT
-from tests.helpers.commands import COMMANDS
+from tests.helpers.cases import together
+from tests.helpers.commands import COMMANDS, PROGRAM
 
 sys.path.insert(0, str(ROOT / "scripts"))
 from website.checks import problems
@@ -71,7 +77,7 @@ def test_links_lead_to_the_pages_of_the_site(checkout: Path, pages: Path) -> Non
     assert "print()" in (pages / "tool.md").read_text(encoding="utf-8") and (pages / "f.svg").exists()
 
 
-@pytest.mark.parametrize("link", ["missing.md", "../../outside.md", "../notes.json"])
+@together("link", ["missing.md", "../../outside.md", "../notes.json"])
 def test_a_link_that_the_site_cannot_follow_is_an_error(checkout: Path, pages: Path, link: str) -> None:
     (checkout / "notes.json").write_text("{}")
     (checkout / "docs" / "other.md").write_text(f"[x]({link})")
@@ -79,7 +85,7 @@ def test_a_link_that_the_site_cannot_follow_is_an_error(checkout: Path, pages: P
         Site(checkout, pages).write()
 
 
-def test_every_command_has_a_page_with_its_options_and_its_example(pages: Path) -> None:
+def test_every_command_has_a_page_with_its_options_its_example_and_the_pages_that_explain_it(pages: Path) -> None:
     write_commands(ROOT, pages)
     overview = (pages / "commands.rst").read_text(encoding="utf-8")
     for name, command in COMMANDS.items():
@@ -88,18 +94,10 @@ def test_every_command_has_a_page_with_its_options_and_its_example(pages: Path) 
         options = [one for one in command.params if one.param_type_name == "option" and not one.hidden]
         assert {one.opts[0] for one in options} <= set(re.split(r"[ ,]+", described)), name
         assert command.help.partition("Example: ")[2].strip() in page
-        assert f"<commands/{file_name(name)}>" in overview
+        assert f"<commands/{file_name(name)}>" in overview and guides(name)
+        for guide in guides(name):
+            assert (ROOT / "docs" / f"{guide}.md").is_file() and f":doc:`/{site_name(f'docs/{guide}.md')}`" in page
     assert "default: 10" in (pages / "commands" / "search.rst").read_text(encoding="utf-8")
-
-
-def test_every_command_links_the_pages_that_explain_it(pages: Path) -> None:
-    write_commands(ROOT, pages)
-    for name in COMMANDS:
-        text = (pages / "commands" / f"{file_name(name)}.rst").read_text(encoding="utf-8")
-        assert guides(name)
-        for page in guides(name):
-            assert (ROOT / "docs" / f"{page}.md").is_file(), page
-            assert f":doc:`/{site_name(f'docs/{page}.md')}`" in text, (name, page)
     groups = {name.split()[0] for name in COMMANDS}
     assert GUIDES.keys() <= COMMANDS.keys() | groups, "a guide of a command that does not exist"
     serve = (pages / "commands" / "serve.rst").read_text(encoding="utf-8")
@@ -124,7 +122,7 @@ def test_special_characters_stay_as_they_are() -> None:
     assert to_rst("`Model` `embed`", {"Model", "embed"}) == r"\ :py:obj:`Model <mlxbert.Model>`\  \ ``embed``\ "
 
 
-@pytest.mark.parametrize(("name", "text", "problem"), [
+@together("name,text,problem", [
     ("a.html", '<a href="b.html">', "leads nowhere"),
     ("a.html", '<a href="#b">', "leads nowhere"),
     ("a.html", '<script src="https://example.org/a.js">', "loads"),
@@ -141,6 +139,7 @@ def test_a_built_site_with_a_fault_is_refused(tmp_path: Path, name: str, text: s
     assert not [*problems(tmp_path, [], {})]
     (tmp_path / name).write_text(text)
     assert any(problem in found for found in problems(tmp_path, [], {}))
+    (tmp_path / name).unlink()
 
 
 def test_a_name_or_an_option_without_an_entry_is_a_problem(tmp_path: Path) -> None:
@@ -149,9 +148,7 @@ def test_a_name_or_an_option_without_an_entry_is_a_problem(tmp_path: Path) -> No
     (tmp_path / "api.html").write_text('<p id="mlxbert.load">')
     assert not [*problems(tmp_path, ["load"], {"models list": ["--json"]})]
     found = [*problems(tmp_path, ["load", "save"], {"models list": ["--json", "--all"], "embed": ["--input"]})]
-    assert [re.search(r"mlxbert\.save|--all|--input", one)[0] for one in found] == [  # type: ignore[index]
-        "mlxbert.save", "--all", "--input",
-    ]  # fmt: skip
+    assert re.findall(r"mlxbert\.save|--all|--input", " ".join(found)) == ["mlxbert.save", "--all", "--input"]
 
 
 @pytest.mark.slow
@@ -188,3 +185,59 @@ def test_the_api_has_every_public_name_and_the_overloads_of_a_function(pages: Pa
     assert sorted(found) == sorted(mlxbert.__all__)  # type: ignore[attr-defined]
     (line,) = re.findall(r"^\.\. py:function:: fill_mask\(.*$", text, re.MULTILINE)
     assert "Iterable[" in line and line.endswith("-> FillMask | Iterator[FillMask] | Iterator[FillMask | Failure]")
+
+
+MANUAL: dict[str, Any] = runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "man_pages.py"))
+GROUPS = [name for name, command in PROGRAM.commands.items() if hasattr(command, "commands")]
+
+
+@pytest.fixture(scope="module")
+def manual() -> dict[str, str]:
+    return MANUAL["pages"]()
+
+
+def test_each_command_and_group_has_a_page_with_all_of_its_options(manual: dict[str, str]) -> None:
+    names = [*COMMANDS, *GROUPS]
+    assert {*manual} == {"mlxbert.1"} | {f"mlxbert-{name.replace(' ', '-')}.1" for name in names}
+    for name, command in COMMANDS.items():
+        text = manual[f"mlxbert-{name.replace(' ', '-')}.1"].replace("\\-", "-").replace("...", "…")
+        for option in (option for option in command.params if not option.hidden):
+            name = option.opts[0].removeprefix("--") if option.param_type_name == "option" else option.metavar
+            assert name in text and " ".join((option.help or "").split(".")[0].split()[:2]) in text, (name, option.help)
+
+
+def test_the_first_page_names_all_commands_and_pages_refer_to_pages(manual: dict[str, str]) -> None:
+    for name in PROGRAM.commands:
+        assert f"\\fB{name}\\fP".replace("-", "\\-") in manual["mlxbert.1"]
+    for text in manual.values():
+        also = text.replace("\\-", "-").partition(".SH SEE ALSO\n")[2].replace("\\fB", "").replace("\\fP", "")
+        assert {f"{name}.1" for name in also.replace("(1)", "").replace(",", "").split()} <= {*manual}
+
+
+@together(
+    "text,roff",
+    [
+        ("`--x` of C:\\y", "\\fB\\-\\-x\\fP of C:\\ey"),
+        (".npy files", "\\&.npy files"),
+        ("it's\n 1", "it\\(aqs 1"),
+        ("'a' ~ ^ …", "\\(aqa\\(aq \\(ti \\(ha ..."),
+        ("… more", "\\&... more"),
+    ],
+)
+def test_every_character_stands_for_itself(text: str, roff: str) -> None:
+    assert MANUAL["paragraph"](text) == roff
+
+
+@pytest.mark.slow
+def test_man_shows_the_pages_without_a_warning(manual: dict[str, str], tmp_path: Path) -> None:
+    man, groff = shutil.which("man"), shutil.which("groff")
+    if man is None or groff is None or b"--warnings" not in subprocess.run([man, "--help"], capture_output=True).stdout:
+        pytest.skip("needs man-db and groff")
+    for name, text in manual.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    environment = {**os.environ, "LC_ALL": "C", "MANWIDTH": "80", "MANPAGER": "cat", "MAN_KEEP_FORMATTING": ""}
+    files = [str(tmp_path / name) for name in sorted(manual)]
+    shown = subprocess.run([man, "--warnings", "-l", *files], env=environment, capture_output=True, check=True)
+    assert shown.stderr == b""
+    assert shown.stdout.count(b"SYNOPSIS") == len(manual)
+    assert b"mlxbert-embed - Turn texts into vectors" in shown.stdout
