@@ -360,7 +360,7 @@ def read(path: Path) -> tuple[list[dict[str, Any]], "np.ndarray[Any, Any]", dict
     ("ending", "count"),
     fast(
         itertools.product(formats.VECTORS, (0, 9, MANY)),
-        *((ending, 9) for ending in formats.VECTORS), (".npy", 0), (".parquet", 0), (".npy", MANY),
+        *((ending, 9) for ending in formats.VECTORS), (".npy", 0), (".parquet", 0),
     ),
 )  # fmt: skip
 def test_a_file_holds_what_the_library_computes(

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 Parts = Iterable["RenderableType"]
-WIDTHS = (1, 10, 20, 40, 80, 200)
+WIDTHS = (1, 10, 20, 50, 200)
 WORD = "Paris"
 # Overrides and isolates of direction, a space without width, a line and a paragraph separator, tags, joiners between
 # Latin letters, and control characters of both kinds.
