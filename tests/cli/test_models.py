@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tests.helpers.apple_double import plant
+from tests.helpers.cases import together
 from tests.helpers.fake_hub import FakeHub, call_with_hub, files_of, serve, terminal_with_hub
-from tests.helpers.program import Outcome, command, environment, process, tiny_model
+from tests.helpers.program import WITHOUT_PRIVILEGES, Outcome, command, environment, process, tiny_model
 from tests.helpers.screen import Screen
 
 pytestmark = pytest.mark.slow
@@ -44,9 +45,8 @@ def listed(variables: dict[str, str]) -> dict[str, Any]:
     outcome = run(variables, "list")
     assert (outcome.status, outcome.err) == (0, "")
     (found,) = outcome.lines
-    assert list(found) == ["cache", "models", "written"]
+    assert list(found) == ["cache", "models", "written"] and found["models"][0]["name"] == "builtin"
     assert found["cache"] == f"{variables['HF_HOME']}/hub"
-    assert found["models"][0]["name"] == "builtin"
     return {model["name"]: model for model in found["models"][1:]}
 
 
@@ -64,11 +64,8 @@ def test_the_cache_is_listed_with_names_sizes_and_whether_all_is_there(variables
     assert (found["name"], found["family"]) == (NAME, "bert")
     files = hub.repositories[NAME].commits[hub.repositories[NAME].references["v2"]]
     assert found["bytes"] == sum(map(len, files.values()))  # files of both versions are counted once
-    revisions = {name: revision for revision in found["revisions"] for name in revision["names"]}
-    assert {name: revision["folder"] for name, revision in revisions.items()} == {
-        name: str(folder(variables, hub, name)) for name in ("main", "v2")
-    }
-    assert [revision["complete"] for revision in found["revisions"]] == [True, True]
+    revisions = {name: (one["folder"], one["complete"]) for one in found["revisions"] for name in one["names"]}
+    assert revisions == {name: (str(folder(variables, hub, name)), True) for name in ("main", "v2")}
     (folder(variables, hub, "v2") / "vocab.txt").unlink()
     for path in Path(found["folder"]).glob(f"trees/{folder(variables, hub).name}.json"):
         path.unlink()
@@ -109,10 +106,8 @@ def test_download_prints_the_folder_and_fetches_the_newest(variables: dict[str, 
 
 def verified(variables: dict[str, str], *arguments: str, status: int) -> list[dict[str, Any]]:
     outcome = run(variables, "verify", *arguments)
-    assert outcome.status == status, outcome
-    (found,) = outcome.lines
-    assert found["cache"] == f"{variables['HF_HOME']}/hub"
-    models: list[dict[str, Any]] = found["models"]
+    assert outcome.status == status and outcome.lines[0]["cache"] == f"{variables['HF_HOME']}/hub", outcome
+    models: list[dict[str, Any]] = outcome.lines[0]["models"]
     return models
 
 
@@ -142,7 +137,7 @@ def test_a_damaged_file_is_found_and_replaced(variables: dict[str, str], hub: Fa
     assert [model["damaged"] for model in verified(variables, status=0)] == [{}, {}, {}]
 
 
-@pytest.mark.parametrize("file", ["config.json", "vocab.txt", "model.safetensors"])
+@pytest.mark.parametrize("file", ["config.json", "model.safetensors"])
 def test_loading_notices_a_file_of_another_size(variables: dict[str, str], hub: FakeHub, file: str) -> None:
     fill = ("fill-mask", "the [MASK]", "--model", NAME)
     first = call_with_hub(*fill, **variables)
@@ -241,13 +236,11 @@ def test_what_a_removal_frees_is_the_same_beside_files_of_the_system(
 
     repository, commits = tmp_path / "models--a--b", ["0" * 40, "1" * 40]
     (repository / "blobs").mkdir(parents=True)
-    for name, size in (("one", 1), ("two", 20), ("both", 300)):
+    for name, size, sharing in (("one", 1, commits[:1]), ("two", 20, commits[1:]), ("both", 300, commits)):
         (repository / "blobs" / name).write_bytes(bytes(size))
-    for commit, own in zip(commits, ("one", "two"), strict=True):
-        folder = repository / "snapshots" / commit
-        folder.mkdir(parents=True)
-        for name in (own, "both"):
-            (folder / name).symlink_to(f"../../blobs/{name}")
+        for commit in sharing:
+            (repository / "snapshots" / commit).mkdir(parents=True, exist_ok=True)
+            (repository / "snapshots" / commit / name).symlink_to(f"../../blobs/{name}")
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     for planted in (False, True):
         if planted:
@@ -265,15 +258,11 @@ def test_what_a_removal_frees_is_the_same_beside_files_of_the_system(
     assert not repository.exists()
 
 
-def test_remove_without_somebody_to_ask_is_refused(variables: dict[str, str], hub: FakeHub) -> None:
-    assert run(variables, "download", NAME).status == 0
-    run(variables, "remove", NAME).fails(2, "31.3 kB", "hint: --yes")
-    assert folder(variables, hub).exists()
-
-
 @pytest.mark.parametrize("answer", ["y", "n", "\x04"])
 def test_remove_asks_at_a_terminal(variables: dict[str, str], hub: FakeHub, answer: str) -> None:
     assert run(variables, "download", NAME).status == 0
+    run(variables, "remove", NAME).fails(2, "31.3 kB", "hint: --yes")  # there is nobody to ask
+    assert folder(variables, hub).exists()
     with Screen() as screen:
         running = subprocess.Popen(
             command("models", "remove", NAME), env=environment(**variables, TERM="xterm", NO_COLOR="1", COLUMNS="200"),
@@ -289,7 +278,7 @@ def test_remove_asks_at_a_terminal(variables: dict[str, str], hub: FakeHub, answ
     assert running.returncode == 0
 
 
-@pytest.mark.parametrize("what", ["download", "verify", "path", "remove"])
+@together("what", ["download", "verify", "path", "remove"])
 def test_the_builtin_model_and_folders_are_not_in_the_cache(
     variables: dict[str, str], tmp_path: Path, what: str
 ) -> None:
@@ -300,16 +289,13 @@ def test_the_builtin_model_and_folders_are_not_in_the_cache(
 
 
 def test_a_cache_that_may_not_be_changed_keeps_its_models(variables: dict[str, str], hub: FakeHub) -> None:
-    from tests.helpers.program import WITHOUT_PRIVILEGES
-
     assert run(variables, "download", NAME).status == 0
     cache = Path(variables["HF_HOME"]) / "hub"
-    for path in (cache, cache / "models--org--tiny", *(cache / "models--org--tiny").rglob("*")):
-        if path.is_dir():
-            path.chmod(0o555)
+    folders = [path for path in (cache, *cache.rglob("*")) if path.is_dir()]
+    for path in folders:
+        path.chmod(0o555)
     outcome = process("models", "remove", NAME, "--yes", prelude=WITHOUT_PRIVILEGES, **variables)  # type: ignore[arg-type]
-    for path in (cache, cache / "models--org--tiny", *(cache / "models--org--tiny").rglob("*")):
-        if path.is_dir():
-            path.chmod(0o755)
+    for path in folders:
+        path.chmod(0o755)
     outcome.fails(1, "cannot be removed", "hint: ")
     assert folder(variables, hub).exists()

@@ -8,7 +8,9 @@ import runpy
 import shutil
 import subprocess
 import sys
+from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,11 +22,6 @@ pytestmark = pytest.mark.slow
 ELLIPSIS = "…"  # on a line of its own: lines left out
 RUN = ("console", "sh", "python")
 PAGES = [page for page in DOCS if any(language in RUN and not installs(text) for language, text in blocks(page))]
-
-
-def test_pages_have_examples() -> None:
-    assert {"README.md", "docs/command-line.md", "docs/embeddings.md", "docs/python.md"} <= set(PAGES)
-    assert sum(language == "console" for page in PAGES for language, _ in blocks(page)) >= 6
 
 
 @pytest.mark.sampled("README.md")
@@ -73,9 +70,8 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def run(*command: str, folder: Path) -> str:
-    done = subprocess.run(
-        command, cwd=folder, env=environment(folder), stdin=subprocess.DEVNULL, capture_output=True, text=True
-    )
+    how: Any = {"cwd": folder, "env": environment(folder), "stdin": subprocess.DEVNULL}
+    done = subprocess.run(command, capture_output=True, text=True, **how)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -83,12 +79,9 @@ def run(*command: str, folder: Path) -> str:
 def at_terminal(command: str, folder: Path) -> str:
     """What a command prints in a terminal."""
     with Screen() as screen:
-        command_line = ["bash", "-c", command]
-        done = subprocess.run(
-            command_line, cwd=folder, env=environment(folder), stdin=screen.inner, stdout=screen.inner, check=False
-        )
+        how: Any = {"cwd": folder, "env": environment(folder), "stdin": screen.inner, "stdout": screen.inner}
+        subprocess.run(["bash", "-c", command], check=True, **how)
         found = screen.shown()
-    assert done.returncode == 0
     return re.sub(r"\x1b\[[0-9;]*m|\x1b\]8;.*?\x1b\\", "", found.decode("utf-8"))
 
 
@@ -103,16 +96,13 @@ def agree(shown: list[str], printed: list[str]) -> bool:
         return not printed
     if shown[0] == ELLIPSIS:
         return any(agree(shown[1:], printed[start:]) for start in range(len(printed) + 1))
-    return bool(printed) and alike(words(shown[0]), words(printed[0])) and agree(shown[1:], printed[1:])
+    pairs = [*zip_longest(words(shown[0]), words(printed[0] if printed else ""), fillvalue="")]
+    return bool(printed) and all(close(*pair) for pair in pairs) and agree(shown[1:], printed[1:])
 
 
 def words(line: str) -> list[str]:
     """Words and numbers, without the marks of JSON and without bars."""
     return [word for word in re.split(r"[\s,{}\[\]()]+", line) if word and not set(word) <= set("█▉▊▋▌▍▎▏")]
-
-
-def alike(shown: list[str], printed: list[str]) -> bool:
-    return len(shown) == len(printed) and all(map(close, shown, printed))
 
 
 def close(shown: str, printed: str) -> bool:
@@ -130,7 +120,9 @@ def test_the_manual_is_the_one_that_its_script_writes() -> None:
     assert (ROOT / "examples/data/manual.pdf").read_bytes() == script["manual"]()
 
 
-def test_what_differs_is_noticed() -> None:
+def test_what_differs_is_noticed_and_pages_have_examples() -> None:
+    assert {"README.md", "docs/command-line.md", "docs/embeddings.md", "docs/python.md"} <= {*PAGES}
+    assert sum(language == "console" for page in PAGES for language, _ in blocks(page)) >= 6
     check("a 0.585  ██\n…\nc 1.0%", "a 0.5853 █\nb\nb\nc 1.2%\n")
     for shown, printed in (("a", "b"), ("a 0.585", "a 0.590"), ("a", "a\nb"), ("…\nc", "a\nb"), ("1.0%", "1.5%")):
         with pytest.raises(AssertionError):

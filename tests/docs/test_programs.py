@@ -31,14 +31,9 @@ def run(program: str, *arguments: str, folder: Path) -> str:
     """What a program prints, in an empty folder and with a data folder of its own."""
     own = {"MLXBERT_DATA": str(folder / ".data"), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / program), *arguments],
-        cwd=folder,
-        env={**os.environ, **own},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+        [sys.executable, str(EXAMPLES / program), *arguments], cwd=folder, env={**os.environ, **own},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -76,27 +71,19 @@ def test_notes_are_found_by_meaning_with_file_and_line(tmp_path: Path) -> None:
     line = (EXAMPLES / "data/notes/garden.md").read_text(encoding="utf-8").split("\n")[int(found[2]) - 1]
     assert line == "## Compost"
     assert "Nothing close was found." in run("search_notes.py", "the capital of Peru", folder=tmp_path)
+    (tmp_path / "papers").mkdir()
+    shutil.copy(EXAMPLES / "data/manual.pdf", tmp_path / "papers")
+    printed = run("search_notes.py", "which bulb does the lamp take", "papers", "--top-k", "1", folder=tmp_path)
+    assert re.search(r"^manual\.pdf, page 2$", printed, re.MULTILINE)
 
 
 def test_places_without_a_line_are_named_by_their_page_or_row() -> None:
     of_notes = runpy.run_path(str(EXAMPLES / "search_notes.py"))["place_of"]
     of_answers = runpy.run_path(str(EXAMPLES / "answer_with_line.py"))["place_of"]
-    for line, page, place, shown in (
-        (3, None, "", "a.x:3"),
-        (None, 2, "", "a.x, page 2"),
-        (None, None, "line 4", "a.x, line 4"),
-        (None, None, "", "a.x"),
-    ):
+    known = ((3, None, "", ":3"), (None, 2, "", ", page 2"), (None, None, "line 4", ", line 4"), (None, None, "", ""))
+    for line, page, place, shown in known:
         found = SimpleNamespace(path=str(Path.cwd() / "a.x"), line=line, start_line=line, page=page, place=place)
-        assert str(of_notes(found, Path.cwd())) == shown and of_answers(found) == shown
-
-
-@pytest.mark.slow
-def test_passages_of_a_pdf_have_a_page(tmp_path: Path) -> None:
-    (tmp_path / "papers").mkdir()
-    shutil.copy(EXAMPLES / "data/manual.pdf", tmp_path / "papers")
-    printed = run("search_notes.py", "which bulb does the lamp take", "papers", "--top-k", "1", folder=tmp_path)
-    assert re.search(r"^manual\.pdf, page 2$", printed, re.MULTILINE)
+        assert str(of_notes(found, Path.cwd())) == f"a.x{shown}" == of_answers(found)
 
 
 @LONG
@@ -170,9 +157,8 @@ def test_the_student_is_closer_to_its_teacher_after_distillation(tmp_path: Path)
     printed = run("distill_model.py", str(corpus), "--steps", "10", folder=tmp_path)
     losses = [float(found) for found in re.findall(r"^step \d+: 1 - cosine (.*)$", printed, re.MULTILINE)]
     assert losses[-1] < 0.7 * losses[0]
-    ends = {
-        name: found for name, *found in re.findall(r"^(\w+): (\d+) layers, cosine (\d\.\d+)", printed, re.MULTILINE)
-    }
+    found = re.findall(r"^(\w+): (\d+) layers, cosine (\d\.\d+)", printed, re.MULTILINE)
+    ends = {name: numbers for name, *numbers in found}
     assert ends["teacher"] == ["6", "1.000"]
     layers, cosine = ends["student"]
     assert layers == "3" and 0.6 < float(cosine) < 1
