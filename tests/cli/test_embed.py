@@ -18,6 +18,7 @@ from tests.helpers.st_folder import dense, pooling, save_st
 
 pytestmark = pytest.mark.usefixtures("loaded_once")
 
+Run = Callable[..., Outcome]
 TEXTS = ["the cat sat on the mat", "a dog", "", "paris , tokyo !", "cat " * 40]
 
 
@@ -28,7 +29,7 @@ def given(unit_folder: Path) -> list[str]:
 
 
 @pytest.fixture
-def embed(given: list[str]) -> Callable[..., Outcome]:
+def embed(given: list[str]) -> Run:
     return lambda *arguments, **named: call(*given, *arguments, **named)
 
 
@@ -38,7 +39,7 @@ def digits(number: str) -> int:
 
 
 def test_a_line_is_a_text_its_vector_its_tokens_and_whether_it_was_cut(
-    embed: Callable[..., Outcome], unit: mlxbert.Model, unit_folder: Path
+    embed: Run, unit: mlxbert.Model, unit_folder: Path
 ) -> None:
     outcome = embed(*TEXTS)
     assert [list(line) for line in outcome.lines] == [["text", "embedding", "tokens", "truncated"]] * len(TEXTS)
@@ -51,9 +52,7 @@ def test_a_line_is_a_text_its_vector_its_tokens_and_whether_it_was_cut(
     assert np.array_equal(np.float32([line["embedding"] for line in found]), half)
 
 
-def test_numbers_are_the_shortest_that_are_these_float32_values(
-    embed: Callable[..., Outcome], unit: mlxbert.Model
-) -> None:
+def test_numbers_are_the_shortest_that_are_these_float32_values(embed: Run, unit: mlxbert.Model) -> None:
     line = json.loads(embed("the cat", "--no-normalize").out, parse_float=str)
     expected = mlxbert.embed(unit, ["the cat"], normalize=False)[0]
     assert len(line["embedding"]) == len(expected) == 24
@@ -69,9 +68,7 @@ def notes(outcome: Outcome) -> list[str]:
     return [line.removeprefix("note: ") for line in said]
 
 
-def test_what_nobody_named_and_vectors_that_are_no_longer_unit_vectors_are_noted(
-    tiny_folder: Path, embed: Callable[..., Outcome]
-) -> None:
+def test_what_nobody_named_and_vectors_that_are_no_longer_unit_vectors_are_noted(tiny_folder: Path, embed: Run) -> None:
     plain = ["embed", "the cat", "--model", str(tiny_folder)]
     assert notes(call(*plain)) == [f"{tiny_folder} has no modules.json, so mean pooling is assumed"]
     said = "shortened vectors no longer have length 1; --normalize scales them"
@@ -86,7 +83,7 @@ def test_what_nobody_named_and_vectors_that_are_no_longer_unit_vectors_are_noted
         assert notes(outcome) == []
 
 
-def test_a_file_ends_with_a_summary_and_arguments_do_not(embed: Callable[..., Outcome], tmp_path: Path) -> None:
+def test_a_file_ends_with_a_summary_and_arguments_do_not(embed: Run, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("the cat\n" + "the cat sat on\n" * 3)
     given = ["--input", str(tmp_path / "in.txt")]
     for target in ([], ["--output", str(tmp_path / "x.npy")]):
@@ -102,7 +99,7 @@ def test_a_file_ends_with_a_summary_and_arguments_do_not(embed: Callable[..., Ou
     assert "note: 2 texts, " in said and "1 of 3 inputs failed" in said
 
 
-def test_a_file_of_which_all_inputs_failed_is_not_written(embed: Callable[..., Outcome], tmp_path: Path) -> None:
+def test_a_file_of_which_all_inputs_failed_is_not_written(embed: Run, tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"body": "the cat"}\n' * 30)
     outcome = embed("--input", str(tmp_path / "in.jsonl"), "--output", str(tmp_path / "x.npy"))
     outcome.fails(1, "30", "failed", f"{tmp_path}/x.npy", "hint: ", "--field")
@@ -110,7 +107,7 @@ def test_a_file_of_which_all_inputs_failed_is_not_written(embed: Callable[..., O
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
 
-def test_a_single_bad_text_is_the_error(embed: Callable[..., Outcome]) -> None:
+def test_a_single_bad_text_is_the_error(embed: Run) -> None:
     said = "the text has 42 tokens, but the model takes at most 32"
     outcome = embed("cat " * 40, "--overflow", "error")
     assert (outcome.status, outcome.out, outcome.err) == (1, "", f"error: {said}\n")

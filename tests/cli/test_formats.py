@@ -37,6 +37,7 @@ from tests.helpers.sparse_folder import TEXTS as SPARSE_TEXTS, save_splade
 from tests.helpers.tiny import CONFIG
 
 ENDINGS = pytest.mark.parametrize("ending", formats.VECTORS)
+Run = Callable[..., Outcome]
 WIDTH = 5
 TEXTS = (
     "the cat", "", "Zürich, 東京", "👩‍👩‍👧 🇨🇭", "a\rb", "line\nbreak\t\x00\x07\x7f\x9b", "\u2028\ufeff", "x" * 300_000,
@@ -302,7 +303,7 @@ OPTIONS = {
 
 
 @pytest.fixture
-def embed(unit_folder: Path) -> Callable[..., Outcome]:
+def embed(unit_folder: Path) -> Run:
     return lambda *arguments: call("embed", "--model", str(unit_folder), "--dtype", "float32", *arguments)
 
 
@@ -364,7 +365,7 @@ def read(path: Path) -> tuple[list[dict[str, Any]], "np.ndarray[Any, Any]", dict
     ),
 )  # fmt: skip
 def test_a_file_holds_what_the_library_computes(
-    ending: str, count: int, embed: Callable[..., Outcome], unit: mlxbert.Model, unit_folder: Path, tmp_path: Path
+    ending: str, count: int, embed: Run, unit: mlxbert.Model, unit_folder: Path, tmp_path: Path
 ) -> None:
     if ending == ".parquet":
         pytest.importorskip("pyarrow")
@@ -403,7 +404,7 @@ def test_a_file_holds_what_the_library_computes(
     ],
 )
 def test_options_decide_the_vectors_and_are_written_down(
-    options: dict[str, Any], typed: str, ending: str, embed: Callable[..., Outcome], unit: mlxbert.Model, tmp_path: Path
+    options: dict[str, Any], typed: str, ending: str, embed: Run, unit: mlxbert.Model, tmp_path: Path
 ) -> None:
     if ending == ".parquet":
         pytest.importorskip("pyarrow")

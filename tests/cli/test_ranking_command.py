@@ -24,12 +24,13 @@ from tests.tasks.test_reranker import language_model
 
 pytestmark = pytest.mark.usefixtures("loaded_once")
 
+Run = Callable[..., Outcome]
 QUERY = "the cat sat on the mat"
 TEXTS = ["a dog", "paris , tokyo !", QUERY, "mat", "he bought milk in the largest store"]
 
 
 @pytest.fixture
-def similarity(unit_folder: Path) -> Callable[..., Outcome]:
+def similarity(unit_folder: Path) -> Run:
     given = ("similarity", "--model", str(unit_folder), "--dtype", "float32")
     return lambda *arguments, **named: call(*given, *arguments, **named)
 
@@ -51,7 +52,7 @@ def ranked(outcome: Outcome) -> list[dict[str, Any]]:
     ],
 )
 def test_lines_are_those_of_the_library_the_nearest_first(
-    given: list[str], options: dict[str, Any], similarity: Callable[..., Outcome], unit: mlxbert.Model
+    given: list[str], options: dict[str, Any], similarity: Run, unit: mlxbert.Model
 ) -> None:
     texts = [*TEXTS, "cat " * 40]
     expected = [found.to_dict() for found in mlxbert.similarity(unit, QUERY, texts, **options)]  # type: ignore[call-overload]
@@ -61,7 +62,7 @@ def test_lines_are_those_of_the_library_the_nearest_first(
     assert similarity(QUERY, *texts, *given, "--top-k", "3").lines == expected[:3]
 
 
-def test_the_prompts_of_the_model_are_used_and_named(similarity: Callable[..., Outcome], unit: mlxbert.Model) -> None:
+def test_the_prompts_of_the_model_are_used_and_named(similarity: Run, unit: mlxbert.Model) -> None:
     outcome = similarity(QUERY, "a dog")
     query, text = mlxbert.embed(unit, QUERY, prompt="man is : "), mlxbert.embed(unit, "a dog", prompt="in ")
     assert abs(outcome.lines[0]["score"] - float(query @ text)) < 1e-5
@@ -70,7 +71,7 @@ def test_the_prompts_of_the_model_are_used_and_named(similarity: Callable[..., O
     assert (named.out, named.err) == (outcome.out, "")
 
 
-def test_pairs_are_rows_of_two_texts(similarity: Callable[..., Outcome], unit: mlxbert.Model, tmp_path: Path) -> None:
+def test_pairs_are_rows_of_two_texts(similarity: Run, unit: mlxbert.Model, tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text(f"a,b\n{QUERY},a dog\n{QUERY},{QUERY}\n")
     outcome = similarity("--pairs", "--input", str(tmp_path / "in.csv"), "--quiet")
     pairs = [(QUERY, "a dog"), (QUERY, QUERY)]
@@ -81,9 +82,7 @@ def test_pairs_are_rows_of_two_texts(similarity: Callable[..., Outcome], unit: m
     assert similarity("--pairs", QUERY, "a dog").lines == [outcome.lines[0] | {"score": alone}]
 
 
-def test_the_first_text_of_a_file_is_compared_with_the_others(
-    similarity: Callable[..., Outcome], tmp_path: Path
-) -> None:
+def test_the_first_text_of_a_file_is_compared_with_the_others(similarity: Run, tmp_path: Path) -> None:
     expected = ranked(similarity(QUERY, *TEXTS))
     alone, others = (("".join(f"{text}\n" for text in some)).encode() for some in ([QUERY, *TEXTS], TEXTS))
     (tmp_path / "in.txt").write_bytes(alone)
@@ -100,7 +99,7 @@ def test_the_first_text_of_a_file_is_compared_with_the_others(
     assert [line["line"] for line in found] == [line["index"] + 2 for line in expected]
 
 
-def test_texts_that_were_cut_are_counted(similarity: Callable[..., Outcome]) -> None:
+def test_texts_that_were_cut_are_counted(similarity: Run) -> None:
     said = "note: 1 of 3 inputs was too long for the model and was truncated; see --overflow\n"
     none = ["--prompt", ""]
     assert similarity(QUERY, "a dog", "cat " * 40, *none).err == said
@@ -128,7 +127,7 @@ def test_texts_that_were_cut_are_counted(similarity: Callable[..., Outcome]) -> 
     ],
 )
 def test_what_cannot_be_ranked_is_refused(
-    name: str, content: str, given: list[str], status: int, said: list[str], similarity: Callable[..., Outcome],
+    name: str, content: str, given: list[str], status: int, said: list[str], similarity: Run,
     tmp_path: Path,
 ) -> None:  # fmt: skip
     if name:
@@ -143,7 +142,7 @@ def test_one_text_alone_at_a_terminal_is_refused() -> None:
     assert outcome.status == 2 and "error:" in shown
 
 
-def test_bad_records_come_behind_the_others(similarity: Callable[..., Outcome], tmp_path: Path) -> None:
+def test_bad_records_come_behind_the_others(similarity: Run, tmp_path: Path) -> None:
     records = [f'{{"text": "{QUERY}"}}', '{"n": 1}', '{"text": "a dog"}', "no JSON", '{"text": "cat"}']
     (tmp_path / "in.jsonl").write_text("\n".join(records))
     given = ["--input", str(tmp_path / "in.jsonl")]
@@ -182,7 +181,7 @@ def test_scores_of_equal_texts_are_equal_where_batches_round_differently() -> No
     assert [(one.text, one.score) for one in ranking.sorted()] == [("a", 0.7), ("d", 0.65)]
 
 
-def test_a_ranking_keeps_columns_and_leaves_out_empty_texts(similarity: Callable[..., Outcome], tmp_path: Path) -> None:
+def test_a_ranking_keeps_columns_and_leaves_out_empty_texts(similarity: Run, tmp_path: Path) -> None:
     rows = ["id,text,shelf,line", f"a,{QUERY},x,7", "b,,y,8", "c,a dog,z,9", "d,   ,w,10"]
     (tmp_path / "in.csv").write_text("\n".join(rows))
     given = [QUERY, "--input", str(tmp_path / "in.csv")]
@@ -202,7 +201,7 @@ def test_a_ranking_keeps_columns_and_leaves_out_empty_texts(similarity: Callable
     assert (line["Path"], line["line"], "path" in line) == ("x", "7", False)
 
 
-def test_a_ranking_is_written_to_a_file(similarity: Callable[..., Outcome], tmp_path: Path) -> None:
+def test_a_ranking_is_written_to_a_file(similarity: Run, tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": "a dog", "id": 5}\n{"n": 1}\n{"text": "cat"}\n{"text": "mat"}\n')
     given, path = [QUERY, "--input", str(tmp_path / "in.jsonl"), "--top-k", "2"], tmp_path / "x.jsonl"
     outcome = similarity(*given, "--output", str(path))
@@ -216,9 +215,7 @@ def test_a_ranking_is_written_to_a_file(similarity: Callable[..., Outcome], tmp_
     similarity(*given, "--output", str(path)).fails(2, "exists")
 
 
-def test_texts_of_unknown_tokens_alone_are_counted(
-    similarity: Callable[..., Outcome], unit_folder: Path, tmp_path: Path
-) -> None:
+def test_texts_of_unknown_tokens_alone_are_counted(similarity: Run, unit_folder: Path, tmp_path: Path) -> None:
     outcome = similarity(QUERY, "\u518d \u89c1", "a dog \u518d", "a dog")
     assert "1 of 4 texts" in outcome.err and "unknown" in outcome.err
     assert {line["text"]: line.get("unknown_tokens", 0) for line in outcome.lines} == {
@@ -236,7 +233,7 @@ ALONE = (".jsonl", ".csv", ".parquet", ".sqlite")  # endings of files that also 
 
 
 @pytest.fixture
-def run(unit_folder: Path) -> Callable[..., Outcome]:
+def run(unit_folder: Path) -> Run:
     return lambda name, *given: call(name, *map(str, given), "--model", str(unit_folder), "--prompt", "")
 
 
@@ -249,7 +246,7 @@ def texts(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("ending", VECTORS)
 def test_the_order_and_the_scores_are_those_of_embedding_again(
-    ending: str, run: Callable[..., Outcome], texts: Path, tmp_path: Path
+    ending: str, run: Run, texts: Path, tmp_path: Path
 ) -> None:
     if ending == ".parquet":
         pytest.importorskip("pyarrow")
@@ -272,7 +269,7 @@ def test_the_order_and_the_scores_are_those_of_embedding_again(
 
 @pytest.mark.parametrize("ending", [".npy", ".sqlite"])
 def test_vectors_of_whole_numbers_are_ranked_and_bits_refused(
-    ending: str, run: Callable[..., Outcome], texts: Path, tmp_path: Path
+    ending: str, run: Run, texts: Path, tmp_path: Path
 ) -> None:
     for dtype in ("int8", "binary"):
         run("embed", "-i", texts, "-o", tmp_path / f"{dtype}{ending}", "--output-dtype", dtype)
@@ -285,7 +282,7 @@ def test_vectors_of_whole_numbers_are_ranked_and_bits_refused(
     assert (f"int8{ending}" in found.err) == (ending == ".npy")  # which does not state its model
 
 
-def test_what_does_not_belong_together_is_refused(run: Callable[..., Outcome], texts: Path, tmp_path: Path) -> None:
+def test_what_does_not_belong_together_is_refused(run: Run, texts: Path, tmp_path: Path) -> None:
     stored, output = tmp_path / "e.npy", tmp_path / "x.jsonl"
     run("embed", "-i", texts, "-o", stored)
     given = ("similarity", QUERY, "--vectors", stored, "-i")
@@ -323,7 +320,7 @@ def test_what_does_not_belong_together_is_refused(run: Callable[..., Outcome], t
 
 @pytest.mark.parametrize("ending", [".parquet", ".sqlite"])
 def test_a_file_that_names_its_model_and_options_is_held_to_them(
-    ending: str, run: Callable[..., Outcome], texts: Path, tmp_path: Path, unit_folder: Path
+    ending: str, run: Run, texts: Path, tmp_path: Path, unit_folder: Path
 ) -> None:
     if ending == ".parquet":
         pytest.importorskip("pyarrow")
@@ -344,7 +341,7 @@ def test_a_file_that_names_its_model_and_options_is_held_to_them(
 
 
 @pytest.mark.parametrize("ending", [".npy", ".sqlite", ".csv"])
-def test_a_text_that_failed_has_no_score(ending: str, run: Callable[..., Outcome], tmp_path: Path) -> None:
+def test_a_text_that_failed_has_no_score(ending: str, run: Run, tmp_path: Path) -> None:
     texts, stored = tmp_path / "in.jsonl", tmp_path / f"e{ending}"
     for bad in ("cat " * 40, 5):
         texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in ["a dog", bad, "mat"]))
@@ -358,9 +355,7 @@ def test_a_text_that_failed_has_no_score(ending: str, run: Callable[..., Outcome
             assert "empty text" not in alone.err
 
 
-def test_vectors_of_a_database_stay_in_the_order_of_their_texts(
-    run: Callable[..., Outcome], texts: Path, tmp_path: Path
-) -> None:
+def test_vectors_of_a_database_stay_in_the_order_of_their_texts(run: Run, texts: Path, tmp_path: Path) -> None:
     texts.write_text("rowid,text\n" + "".join(f'{9 - number},"{text}"\n' for number, text in enumerate(TEXTS)))
     assert run("embed", "-i", texts, "-o", tmp_path / "e.sqlite", "--keep", "rowid").status == 0
     with closing(sqlite3.connect(tmp_path / "e.sqlite")) as base, base:

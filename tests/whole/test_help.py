@@ -103,7 +103,7 @@ def test_the_long_help_has_the_same_options_and_both_have_the_example_apart(name
     assert first == second
     for lines in (short, whole):
         (place,) = [place for place, line in enumerate(lines) if line.startswith("Example: ")]
-        assert lines[place - 1] == ""
+        assert lines[place - 1] == "" and lines[place].startswith(f"Example: mlxbert {name}")
     for model in re.findall(r"--(?:model|teacher) (\S+)", lines[place]):
         assert model.startswith("my-") or "/" in model or model in ("builtin", "DIR")  # a name on the hub, or ours
 
@@ -224,7 +224,8 @@ def test_shells_complete_commands_options_and_values(shell: str, tmp_path: Path)
 
 def test_help_of_a_command_is_asked_for_in_two_ways_and_commands_have_other_names() -> None:
     assert call("help").out.split() == call("--help").out.split()
-    assert call("help", "finetune", "tag").out.startswith("Usage: mlxbert finetune tag ")
+    for words in (("help", "finetune", "tag"), ("finetune", "tag", "-h")):
+        assert call(*words).out.startswith("Usage: mlxbert finetune tag ")
     assert call("-V").out == call("--version").out == f"mlxbert {mlxbert.__version__}\n"
     assert call("models", "rm", "builtin").err == call("models", "remove", "builtin").err
     assert call("models", "ls").out == call("models", "list").out
