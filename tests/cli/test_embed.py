@@ -46,10 +46,12 @@ def test_a_line_is_a_text_its_vector_its_tokens_and_whether_it_was_cut(
     assert [line["text"] for line in outcome.lines] == TEXTS
     assert [line["tokens"] for line in outcome.lines] == [8, 4, 2, 6, 32]
     assert [line["truncated"] for line in outcome.lines] == [False] * 4 + [True]
-    assert np.array_equal(np.float32([line["embedding"] for line in outcome.lines]), mlxbert.embed(unit, TEXTS))
+    assert np.array_equal(
+        np.array([line["embedding"] for line in outcome.lines], np.float32), mlxbert.embed(unit, TEXTS)
+    )
     found = call("embed", *TEXTS, "--model", str(unit_folder), "--dtype", "bfloat16").lines
     half = mlxbert.embed(mlxbert.load(unit_folder, dtype="bfloat16"), TEXTS)
-    assert np.array_equal(np.float32([line["embedding"] for line in found]), half)
+    assert np.array_equal(np.array([line["embedding"] for line in found], np.float32), half)
 
 
 def test_numbers_are_the_shortest_that_are_these_float32_values(embed: Run, unit: mlxbert.Model) -> None:

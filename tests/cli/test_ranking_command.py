@@ -55,7 +55,7 @@ def test_lines_are_those_of_the_library_the_nearest_first(
     given: list[str], options: dict[str, Any], similarity: Run, unit: mlxbert.Model
 ) -> None:
     texts = [*TEXTS, "cat " * 40]
-    expected = [found.to_dict() for found in mlxbert.similarity(unit, QUERY, texts, **options)]  # type: ignore[call-overload]
+    expected = [found.to_dict() for found in mlxbert.similarity(unit, QUERY, texts, **options)]
     found = similarity(QUERY, *texts, *given).lines
     assert found == expected and [line["text"] for line in found] == [texts[line["index"]] for line in found]
     assert [list(line) for line in found] == [["query", "rank", "index", "score", "text"]] * len(texts)

@@ -96,7 +96,7 @@ def form(ending: str) -> OutputFormat:
     return formats.choose(Path("x" + ending), formats.VECTORS, width=WIDTH, metadata={"model": "m"})
 
 
-def output(path: Path, *, overwrite: bool = False, **changes: object) -> FileOutput:
+def output(path: Path, *, overwrite: bool = False, **changes: Any) -> FileOutput:
     return FileOutput(path, MANIFEST | changes, overwrite=overwrite, format=form(path.suffix))
 
 
@@ -112,7 +112,7 @@ def write(out: FileOutput, total: int = TOTAL) -> None:
         out.write(result(number))
 
 
-def finish(path: Path, total: int = TOTAL, **changes: object) -> int:
+def finish(path: Path, total: int = TOTAL, **changes: Any) -> int:
     """A run to the end; how many results it took over."""
     with output(path, **changes) as out:
         taken = out.done
@@ -128,7 +128,7 @@ def stopped(path: Path, results: int) -> FileOutput:
     return out
 
 
-def killed(path: Path, results: int = PART + 5, **changes: object) -> None:
+def killed(path: Path, results: int = PART + 5, **changes: Any) -> None:
     """A run that is killed after some results: its lock goes with it, its folder stays."""
     out = output(path, **changes).__enter__()
     write(out, results)

@@ -198,11 +198,12 @@ def test_spaces_that_are_seen_are_kept() -> None:
         ((Text("  ", "on red"),), coloured, "\x1b[48;5;196m  \x1b[0m\n"),
         ((Text("  ", "on red"),), {"color_system": None}, "\n"),
     ):
-        console = rich_console.Console(file=io.StringIO(), width=12, **how)
+        file = io.StringIO()
+        console = rich_console.Console(file=file, width=12, **how)
         console.push_render_hook(rich_console.Trim())
         for one in shown:
             console.print(one)
-        assert console.file.getvalue() == expected
+        assert file.getvalue() == expected
 
 
 Colour = tuple[int, int, int]

@@ -93,7 +93,7 @@ def _finetune(task: str, data: list[Any], **options: Any) -> Call:
      "`few_shot` takes single texts", "omit `few_shot=True`"),
     (lambda folder: mlxbert.pretrain(folder / "a.txt", output=folder / "out", model="builtin", steps=1).run(), "",
      "use more text"),
-    (lambda folder: mlxbert.embed(3, "a text"), "expected the result of",  # type: ignore[call-overload]
+    (lambda folder: mlxbert.embed(3, "a text"), "expected the result of",  # type: ignore[arg-type]
      "`model = mlxbert.load()` loads the built-in model"),
 ])  # fmt: skip
 def test_what_the_library_refuses_says_what_to_do(call: Call, problem: str, hint: str, tmp_path: Path) -> None:
