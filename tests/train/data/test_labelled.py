@@ -84,7 +84,7 @@ class Missing:
 
 
 @pytest.mark.parametrize("kind", ["class", "classes", "number"])
-@pytest.mark.parametrize("value", ["", " \t\n", None, float("nan"), np.float32("nan"), Missing()], ids=str)
+@pytest.mark.parametrize("value", ["", " \t\n", None, float("nan"), np.float32("nan"), Missing()], ids=range(6))
 def test_rows_without_a_label_are_left_out_and_counted(kind: str, value: Any, caplog: pytest.LogCaptureFixture) -> None:
     is_label = kind == "classes" and isinstance(value, str)
     without = Record({"text": "no label"}, "line 6")
