@@ -54,6 +54,9 @@ def test_a_file_of_squad_becomes_questions(tmp_path: Path) -> None:
     ]
     assert [one.names for one in found] == [("answer",), ("no answer",)]
     assert found[0].key == ("Who sat?", CONTEXT) and rows.resumable and [*rows.sha256] == [str(path)]
+    rows = read_rows(squad(path, none, context=None))
+    with pytest.raises(InputError, match=r"data\[0\]\.paragraphs\[1\]\.qas\[0\]: 'context' is null"):
+        read_questions(rows, COLUMNS)
 
 
 @together("answers", [
@@ -144,12 +147,6 @@ def test_files_with_another_layout_are_refused(content: str, said: str, tmp_path
     with pytest.raises(InputError) as caught:
         read_rows(path)
     assert caught.value.message.startswith(str(path)) and said in caught.value.message
-
-
-def test_a_paragraph_without_context_is_refused_with_its_place(tmp_path: Path) -> None:
-    rows = read_rows(squad(tmp_path / "a.json", {"question": "a", "answers": []}, context=None))
-    with pytest.raises(InputError, match=r"data\[0\]\.paragraphs\[1\]\.qas\[0\]: 'context' is null"):
-        read_questions(rows, COLUMNS)
 
 
 def test_only_training_reads_json(tmp_path: Path) -> None:
