@@ -1,3 +1,3 @@
 """What tests of commands share."""
 
-from tests.cli.conftest import _loud, _new_day, small  # noqa: F401
+from tests.cli.conftest import _loud, _new_day  # noqa: F401
