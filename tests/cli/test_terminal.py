@@ -149,7 +149,8 @@ def test_talk_on_a_terminal_has_colours_unless_no_color_is_set(show: Terminal, s
 def test_messages_are_wrapped_between_words_and_long_paths_stay_whole(variables: dict[str, str]) -> None:
     path = "/no/folder/" + "long" * 20
     _, shown = terminal("inspect", path, on=["stdout", "stderr"], COLUMNS="40", **variables)
-    assert [line for line in plain(shown) if len(line) > 40] == [line for line in plain(shown) if path in line] != []
+    lines = plain(shown)
+    assert [line for line in lines if len(line) > 40] == [line for line in lines if path in line] != []
     _, shown = terminal("finetune", "--train", "x.csv", on=["stdout", "stderr"], COLUMNS="40", **variables)
     lines = plain(shown)
     assert len(lines) > 2 and max(map(len, lines)) <= 40

@@ -119,6 +119,7 @@ def in_zsh(folder: Path, snippet: str) -> tuple[list[bytes], str]:
 
 @needs_zsh
 @pytest.mark.slow
+@pytest.mark.sampled("README.md")
 @pytest.mark.parametrize("source", SOURCES)
 def test_commands_get_the_same_arguments_in_an_interactive_zsh(source: str, folder: Path) -> None:
     for snippet in dict.fromkeys(snippets(source)):

@@ -188,6 +188,7 @@ def place(option: Any, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.slow
+@pytest.mark.sampled
 @pytest.mark.parametrize("how", REFUSED)
 @pytest.mark.parametrize(("command", "option", "kind"), RUN, ids=RUN_IDS)
 def test_a_command_that_would_work_refuses_them(
@@ -200,6 +201,7 @@ def test_a_command_that_would_work_refuses_them(
 
 
 @pytest.mark.slow
+@pytest.mark.sampled
 @pytest.mark.parametrize("how", ALLOWED)
 @pytest.mark.parametrize(("command", "option", "kind"), RUN, ids=RUN_IDS)
 def test_a_link_stays_and_what_it_leads_to_is_written_or_kept(
