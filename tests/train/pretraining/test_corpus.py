@@ -5,6 +5,10 @@ import itertools
 import json
 import lzma
 import os
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -249,6 +253,42 @@ def test_a_corpus_of_single_tokens_is_refused(tmp_path: Path, tokenizer: Tokeniz
         with pytest.raises(InputError) as caught:
             read_corpus([path], tmp_path / "c", tokenizer)
         assert caught.value.hint
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from mlxbert.loading import load_tokenizer_of
+from mlxbert.train.pretraining.corpus import token_writer as writer
+from mlxbert.train.pretraining.corpus.token_store import read_corpus
+from mlxbert.weights.model_source import ModelRef
+writer.BLOCK = 3000
+writer.BATCH_SENTENCES = 100
+read_corpus([sys.argv[1]], Path(sys.argv[2]), load_tokenizer_of(ModelRef("builtin"))[1])
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_run_resumes_to_the_same_bytes(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    lines = (f"Sentence {number} of a text that is killed.\n" + "\n" * (number % 9 == 0) for number in range(15_000))
+    path = write(tmp_path / "a.txt", "".join(lines))
+    whole, folder = tmp_path / "whole", tmp_path / "c"
+    read_corpus([path], whole, tokenizer)
+    state, kills = folder / "corpus.json", 0
+    for delay in (0.05, 0.2, None):
+        variables = os.environ | {"RAYON_NUM_THREADS": str(1 + kills % 2)}  # the number of threads does not matter
+        running = subprocess.Popen([sys.executable, "-c", KILLED, str(path), str(folder)], env=variables)
+        before = state.stat().st_mtime_ns if state.exists() else 0
+        while delay is not None and running.poll() is None:
+            if state.exists() and state.stat().st_mtime_ns != before:
+                time.sleep(delay)
+                running.send_signal(signal.SIGKILL)
+                kills += 1
+                break
+            time.sleep(0.005)
+        running.wait()
+    assert kills == 2
+    assert content(folder) == content(whole)
 
 
 def test_sentences_within_a_document_follow_a_space(tmp_path: Path) -> None:
