@@ -5,6 +5,7 @@ The first step of training has the same loss, and the same gradients of A, B, ma
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,10 +89,6 @@ def _difference(family: str, head: str, a: Any, b: Any) -> float:
     return max(float(np.abs(one - two).max() / max(1.0, np.abs(two).max())) for one, two in pairs)
 
 
-def _with(function: Any, model: Any) -> Any:
-    return lambda head, case: function(model, head, case)
-
-
 def adapted(base: Path, head: str, kind: dict[str, Any], out: Path) -> tuple[mlxbert.Model, Adapters]:
     """A model whose adapters have values as after training, which are written into a folder."""
     add_vocabulary(base)
@@ -120,17 +117,17 @@ def test_peft_opens_what_is_written_here(family: str, head: str, kind: str, tmp_
     theirs_of = class_of(FAMILIES[family].classes + HEADS[head])
     plain = theirs_of.from_pretrained(base, num_labels=4, attn_implementation="eager")
     theirs = peft.PeftModel.from_pretrained(plain, tmp_path / "out").eval()
-    assert _difference(family, head, _with(_ours, model), _with(_theirs, theirs)) < 1e-5
+    assert _difference(family, head, partial(_ours, model), partial(_theirs, theirs)) < 1e-5
     # Merged while it is loaded, with and without the name of its base.
     for name, adapter in ((base, tmp_path / "out"), (tmp_path / "out", None)):
         merged = mlxbert.load(name, adapter=adapter, dtype="float32", device="cpu")
         assert merged.labels is not None and merged.labels.names == NAMES and [*merged.network.heads] == [head]
-        assert _difference(family, head, _with(_ours, merged), _with(_ours, model)) < 1e-5
+        assert _difference(family, head, partial(_ours, merged), partial(_ours, model)) < 1e-5
     # Merged into a folder, for transformers.
     mlxbert.convert(base, tmp_path / "merged", adapter=tmp_path / "out")
     opened = theirs_of.from_pretrained(tmp_path / "merged", attn_implementation="eager")
     assert [*opened.config.id2label.values()] == [*NAMES]
-    assert _difference(family, head, _with(_theirs, opened.eval()), _with(_ours, model)) < 1e-5
+    assert _difference(family, head, partial(_theirs, opened.eval()), partial(_ours, model)) < 1e-5
 
 
 @pytest.mark.parametrize(
@@ -149,7 +146,7 @@ def test_adapters_have_the_names_of_the_authors_code(family: str, head: str, tmp
     assert {name.partition(".lora_")[0] for name in written if ".lora_" in name} == layers
     assert {name for name in written if ".lora_" not in name} <= {name for name, _ in theirs.named_parameters()}
     merged = mlxbert.load(base, adapter=tmp_path / "out", dtype="float32", device="cpu")
-    assert _difference(family, head, _with(_ours, merged), _with(_ours, model)) < 1e-5
+    assert _difference(family, head, partial(_ours, merged), partial(_ours, model)) < 1e-5
     with pytest.raises(ArgumentError, match="experts"):
         choose(model.architecture, TrainingOptions(lora=3, lora_layers="experts"))
 
@@ -196,7 +193,7 @@ def test_what_peft_writes_opens_here(family: str, targets: Any, options: dict[st
     ours = mlxbert.load(tmp_path / "base", adapter=tmp_path / "adapter", dtype="float32", device="cpu")
     assert [*ours.network.heads] == [head]
     assert ours.labels is not None and ours.labels.names == NAMES
-    assert _difference(family, head, _with(_ours, ours), _with(_theirs, theirs.eval())) < 1e-5
+    assert _difference(family, head, partial(_ours, ours), partial(_theirs, theirs.eval())) < 1e-5
 
 
 def test_a_head_that_the_base_lacks_has_numbers_for_labels(tmp_path: Path) -> None:
@@ -210,7 +207,7 @@ def test_a_head_that_the_base_lacks_has_numbers_for_labels(tmp_path: Path) -> No
     assert ours.labels is not None and ours.labels.names == tuple(f"LABEL_{number}" for number in range(5))
     assert [*ours.network.heads] == ["token_classifier"]  # the head of the base belongs to the encoder as it was
     head = "token_classifier"
-    assert _difference("bert", head, _with(_ours, ours), _with(_theirs, theirs.eval())) < 1e-5
+    assert _difference("bert", head, partial(_ours, ours), partial(_theirs, theirs.eval())) < 1e-5
 
 
 def test_patterns_of_peft_choose_the_same_modules(tmp_path: Path) -> None:

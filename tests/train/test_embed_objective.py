@@ -1,6 +1,5 @@
 """Training of vectors, of sparse ones and of those of tokens: the data, the losses, what is refused and written."""
 
-import functools
 import json
 import random
 from collections.abc import Sequence
@@ -18,13 +17,12 @@ from mlxbert.nn import dropout
 from mlxbert.train.data.labelled_rows import read_rows
 from mlxbert.train.data.related_texts import find_related_columns, read_related
 from mlxbert.train.loop.events import Step
-from mlxbert.train.loop.gradients import ComparedBatch, Differentiator
+from mlxbert.train.loop.gradients import ComparedBatch, Differentiator, Gradients
 from mlxbert.train.nn import vector_losses as losses
 from mlxbert.train.nn.vector_losses import late_interaction
 from mlxbert.train.objectives import make_objective
 from mlxbert.train.objectives.embed import Embed
 from mlxbert.train.objectives.embed_sparse import ACTIVE, EmbedSparse
-from mlxbert.train.objectives.objective import TrainBatch
 from mlxbert.train.objectives.vector_objective import TextGroup, VectorLoss, _excluded
 from mlxbert.train.scores.vector_scores import vector_scores
 from mlxbert.weights.sentence_transformers import read_embedder
@@ -270,8 +268,15 @@ def test_mined_negatives_are_near_and_not_the_querys_own(folder: Path) -> None:
             mlxbert.mine(model, given, **options)
 
 
-def part_of(objective: Embed, examples: Sequence[TextGroup]) -> tuple[TrainBatch, mx.array]:
-    return objective.collate(examples, random.Random(0)), mx.random.key(0)
+def compared(network: Any, objective: Embed, examples: Sequence[TextGroup], count: int) -> Gradients:
+    """The gradients of a batch in that many parts."""
+    shares = [examples[part::count] for part in range(count)]
+    parts = [lambda share=share: (objective.collate(share, random.Random(0)), mx.random.key(0)) for share in shares]
+    targets = objective.targets([one for share in shares for one in share])
+    whole = ComparedBatch(objective.compare, targets, None, objective.width)
+    sizes = [sum(len(one.encodings) for one in share) for share in shares]
+    differentiator = Differentiator(network, objective, mx.float32)
+    return differentiator.compared(dict(nn.utils.tree_flatten(network.parameters())), parts, sizes, whole)
 
 
 def test_parts_of_a_batch_give_the_gradients_of_the_whole(folder: Path) -> None:
@@ -282,15 +287,7 @@ def test_parts_of_a_batch_give_the_gradients_of_the_whole(folder: Path) -> None:
     objective.check(objective.read(rows))
     objective.bind(mlxbert.load(folder, task="embed", dtype="float32", device="cpu"))
     examples = [objective.prepare(record) for record in objective.read(rows)]
-    parameters = dict(nn.utils.tree_flatten(network.parameters()))
-    found = []
-    for count in (1, 3):
-        shares = [examples[part::count] for part in range(count)]
-        order = [one for share in shares for one in share]
-        parts = [functools.partial(part_of, objective, share) for share in shares]
-        whole = ComparedBatch(objective.compare, objective.targets(order), None, objective.width)
-        sizes = [2 * len(share) for share in shares]
-        found.append(Differentiator(network, objective, mx.float32).compared(parameters, parts, sizes, whole))
+    found = [compared(network, objective, examples, count) for count in (1, 3)]
     at_once, weight = objective.loss(network, objective.collate(examples, random.Random(0)))
     assert at_once.item() == pytest.approx(found[1].loss.item(), rel=1e-5) and weight == found[1].weight.item() == 13
     one, other = ({name: np.array(array) for name, array in each.arrays.items()} for each in found)

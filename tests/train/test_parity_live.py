@@ -4,11 +4,10 @@ The largest relative difference of a loss of ten steps that was measured is 2.6e
 precision is 1.9e-6 away from torch in double precision. The first step is compared without dropout.
 """
 
-import functools
 import os
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ import mlxbert
 from mlxbert.config import EncoderConfig
 from mlxbert.goldens.golden_outputs import load_network
 from mlxbert.labels.labels import Labels
-from mlxbert.machine.device import mx, nn, scalar
+from mlxbert.machine.device import mx, scalar
 from mlxbert.nn import dropout
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
@@ -31,7 +30,6 @@ from mlxbert.train.data.labelled_texts import LabelledText
 from mlxbert.train.data.relevance import JudgedPair
 from mlxbert.train.loop.data_order import Epochs, Training
 from mlxbert.train.loop.events import Step
-from mlxbert.train.loop.gradients import ComparedBatch, Differentiator, dropout_key
 from mlxbert.train.loop.phase_times import Times
 from mlxbert.train.loop.training_run import Run
 from mlxbert.train.nn.losses import binary_cross_entropy, cross_entropy, mean_squared_error
@@ -42,7 +40,6 @@ from mlxbert.train.objectives.objective import Example, TrainBatch
 from mlxbert.train.objectives.rerank import Rerank
 from mlxbert.train.objectives.tag import Tag, TagExample
 from mlxbert.train.objectives.text_objective import TextObjective
-from mlxbert.train.objectives.vector_objective import TextGroup
 from mlxbert.train.options.loop_options import TrainingOptions
 from mlxbert.train.training_plan import make_plan
 from mlxbert.weights.model_folder import ModelFolder
@@ -60,6 +57,7 @@ from tests.helpers.gradients import (
     without_dropout,
 )
 from tests.tasks.test_rerank import SCORE
+from tests.train.test_embed_objective import compared
 from tests.train.test_rerank import pairs
 from tests.train.test_tag import tagged
 
@@ -477,10 +475,6 @@ def theirs(folder: Path, records: list[dict[str, Any]], make: Any, saved: Path) 
     return value.item(), {name: array for name, array in found.items() if "pooler" not in name}
 
 
-def part_of(objective: Embed, examples: Sequence[TextGroup], number: int) -> tuple[TrainBatch, mx.array]:
-    return objective.collate(examples, random.Random(0)), dropout_key(number)
-
-
 def ours(folder: Path, records: list[dict[str, Any]], options: dict[str, Any], parts: int) -> tuple[float, Arrays]:
     """Our loss and gradients, in that many parts."""
     objective = Embed(**options)
@@ -489,18 +483,7 @@ def ours(folder: Path, records: list[dict[str, Any]], options: dict[str, Any], p
     network = source.with_heads(plan.heads, 0).network
     dropout.set_rate(network, 0.0)
     network.train()
-    examples = plan.train.examples
-    shares = [examples[part::parts] for part in range(parts)]
-    made = [functools.partial(part_of, objective, some, number) for number, some in enumerate(shares)]
-    whole = ComparedBatch(
-        compare=objective.compare,
-        targets=objective.targets([one for some in shares for one in some]),
-        total=None,
-        width=objective.width,
-    )
-    parameters = dict(nn.utils.tree_flatten(network.parameters()))
-    counts = [sum(len(one.encodings) for one in some) for some in shares]
-    found = Differentiator(network, objective, mx.float32).compared(parameters, made, counts, whole)
+    found = compared(network, objective, plan.train.examples, parts)
     weight = scalar(found.weight)
     gradients = {name: np.array(array / weight) for name, array in found.arrays.items()}
     return scalar(found.loss) / weight, gradients
