@@ -12,7 +12,6 @@ from tests.helpers.tiny import CONFIG, save
 
 @pytest.fixture(scope="package", autouse=True)
 def few_resamples() -> Iterator[None]:
-    """Computes the intervals of scores from fewer resamples."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(metrics, "RESAMPLES", 100)
         yield
@@ -20,7 +19,6 @@ def few_resamples() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a tiny model with weights that can be trained."""
     folder = tmp_path_factory.mktemp("base")
     config = {**CONFIG, "initializer_range": 0.15, "num_hidden_layers": 1}
     model = mlxbert.new_model(config, save(folder / "vocabulary"))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mlxbert.labels.labels import Labels
-from mlxbert.machine.device import mx, nn
+from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.text.encoding import Encoding
@@ -112,7 +112,3 @@ def digest(run: Any) -> dict[str, Any]:
         for part, arrays in enumerate(parts)
         for name, array in arrays.items()
     }
-
-
-def parameters(net: Network) -> dict[str, mx.array]:
-    return dict(nn.utils.tree_flatten(net.parameters()))

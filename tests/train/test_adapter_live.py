@@ -74,7 +74,6 @@ def _theirs(model: Any, head: str, case: Case) -> Any:
 
 
 def _shown(head: str, case: Case) -> Any:
-    """Zeros where logits are of padding."""
     return case.real[..., None] if head == "token_classifier" else 1
 
 
@@ -84,7 +83,6 @@ def _cases(family: str) -> list[Case]:
 
 
 def _difference(family: str, head: str, a: Any, b: Any) -> float:
-    """The largest difference of outputs, as a share of the largest."""
     pairs = [(a(head, case), b(head, case)) for case in _cases(family)]
     return max(float(np.abs(one - two).max() / max(1.0, np.abs(two).max())) for one, two in pairs)
 
@@ -334,13 +332,11 @@ def no_task() -> Any:
 
 @pytest.fixture
 def theirs() -> Any:
-    """A model with adapters, as its authors computed it."""
     return make_model(ADAPTED, "Model")
 
 
 @pytest.fixture
 def folder(theirs: Any, tmp_path: Path) -> Path:
-    """The model as its authors published it, with modules and a vocabulary."""
     theirs.save_pretrained(tmp_path / "jina")
     folder = add_vocabulary(tmp_path / "jina")
     types = {"": "custom_st.Transformer"}
@@ -357,7 +353,6 @@ def folder(theirs: Any, tmp_path: Path) -> Path:
 
 
 def their_vectors(theirs: Any, model: mlxbert.Model, task: str | None, prompt: str, text: str) -> Any:
-    """The normed mean of the states of one text."""
     Stacked.task = None if task is None else TASKS.index(task)
     ids = torch.tensor([model.tokenizer.encode(prompt + text).ids])
     with torch.no_grad():

@@ -149,7 +149,6 @@ def test_predictions_become_what_the_task_answers(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def trained(base: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
-    """A model that finds cities, and the events of its training."""
     folder = tmp_path_factory.mktemp("trained")
     train = folder / "train.jsonl"
     train.write_text("".join(json.dumps(one) + "\n" for one in records(90)), encoding="utf-8")

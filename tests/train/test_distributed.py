@@ -31,7 +31,6 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 @pytest.fixture(scope="module")
 def data(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a tiny model and labelled texts."""
     folder = tmp_path_factory.mktemp("data")
     shutil.copytree(base, folder / "tiny")
     write(folder / "train.csv", rows(160))
@@ -77,13 +76,11 @@ def ended(process: "subprocess.Popen[bytes]") -> Outcome:
 
 
 def both(command: list[str], folder: Path, prelude: str = "") -> list[Outcome]:
-    """Runs a command in two processes."""
     with started([command, command], folder, prelude) as processes:
         return [ended(process) for process in processes]
 
 
 def alone(command: list[str]) -> Outcome:
-    """Runs a command in one process, with the threads of the others."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *command], env=environment(**ONE_THREAD), capture_output=True, timeout=TIMEOUT
     )
@@ -91,7 +88,6 @@ def alone(command: list[str]) -> Outcome:
 
 
 def until_saved(output: Path) -> None:
-    """Waits for the first saved state of a run."""
     end = time.monotonic() + TIMEOUT
     while not (output.with_name(output.name + ".partial") / "runs/000/state.json").exists():
         assert time.monotonic() < end
@@ -125,7 +121,6 @@ def test_two_processes_train_as_one_does_and_one_talks(data: Path, tmp_path: Pat
     single = alone(command("one"))
 
     def numbers(outcome: Outcome) -> tuple[list[float], list[float]]:
-        """The losses of all steps, and the metrics of all evaluations."""
         steps = [line["loss"] for line in outcome.lines if line["event"] == "step"]
         evaluated = [line["metrics"].values() for line in outcome.lines if line["event"] == "evaluated"]
         return steps, [number for metrics in evaluated for number in metrics]

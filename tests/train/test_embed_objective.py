@@ -269,7 +269,6 @@ def test_mined_negatives_are_near_and_not_the_querys_own(folder: Path) -> None:
 
 
 def compared(network: Any, objective: Embed, examples: Sequence[TextGroup], count: int) -> Gradients:
-    """The gradients of a batch in that many parts."""
     shares = [examples[part::count] for part in range(count)]
     parts = [lambda share=share: (objective.collate(share, random.Random(0)), mx.random.key(0)) for share in shares]
     targets = objective.targets([one for share in shares for one in share])

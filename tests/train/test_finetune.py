@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 from unittest import mock
@@ -25,13 +25,12 @@ from mlxbert.train.loop.events import Evaluated, Event, Finished, Saved, Started
 from mlxbert.train.objectives import make_objective
 from mlxbert.train.options.training_tasks import TASKS
 from mlxbert.train.training_folders import Workspace, clean_up
+from mlxbert.weights.build import parameters
 from tests.helpers.cases import fast, together
 from tests.helpers.classifiers import save_classifier
 from tests.helpers.commands import COMMANDS
 from tests.helpers.tiny import CONFIG
-from tests.train.runs import parameters
 
-Files = Callable[..., Path]
 ANIMALS, PLACES = ("cat", "dog"), ("paris", "tokyo")
 
 

@@ -50,14 +50,12 @@ EXPECTED = {
 
 
 def saved(model: Any, folder: Path) -> Path:
-    """A model and a tokenizer as transformers saves them."""
     live.save(model, folder)
     transformers.BertTokenizer.from_pretrained(folder).save_pretrained(folder)
     return folder
 
 
 def train(task: str, source: Path, output: Path, **options: Any) -> mlxbert.Model:
-    """Trains for one epoch on twelve records, and loads what was written."""
     data = [{"text": text, "label": label} for text, label in zip(TEXTS, LABELS[task], strict=True)]
     given: dict[str, Any] = {"train": data, "valid": data, "epochs": 1, "batch_size": 4, "lr": 1e-3}
     *_, last = mlxbert.finetune(task, model=source, output=output, **given | options)
@@ -79,7 +77,6 @@ def opened(folder: Path, family: str) -> tuple[Any, Any]:
 
 
 def assert_same_logits(folder: Path, family: str, ours: mlxbert.Model) -> None:
-    """Of every text, from the text on."""
     model, tokenizer = opened(folder, family)
     for text in TEXTS:
         with torch.no_grad():
@@ -90,7 +87,6 @@ def assert_same_logits(folder: Path, family: str, ours: mlxbert.Model) -> None:
 
 
 def assert_labels(folder: Path, model: mlxbert.Model, expected: Labels) -> None:
-    """Those of the configuration, for both."""
     assert model.labels is not None
     assert (model.labels.names, model.labels.problem_type) == (expected.names, expected.problem_type)
     config = transformers.PreTrainedConfig.from_pretrained(folder)  # of any type
@@ -133,7 +129,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(code: str) -> tuple[Any, dict[str, Any]]:
-    """Runs an example; returns the value of its last line, and its names."""
     tree, names = ast.parse(code), dict[str, Any]()
     last = tree.body.pop()
     assert isinstance(last, ast.Expr)

@@ -29,10 +29,11 @@ from mlxbert.train.loop.saved_run import Progress, RunState, RunStore
 from mlxbert.train.loop.trained_parameters import TABLE
 from mlxbert.train.loop.training_run import Run, _after_evaluation
 from mlxbert.train.objectives.objective import TrainBatch
+from mlxbert.weights.build import parameters
 from tests.helpers.cases import fast, together
 from tests.helpers.faults import DISPLAY, MEMORY, NO_FAULTS, OTHER, REFUSED, LateDevice, failing_eval, small_memory
 from tests.train.pretraining.files import model_folder, text_file
-from tests.train.runs import Parity, digest, make_run, parameters, steps
+from tests.train.runs import Parity, digest, make_run, steps
 from tests.train.test_finetune import one, rows
 from tests.train.test_step import a_gpu
 
@@ -72,7 +73,6 @@ def test_an_interrupt_saves_first(how: Any, tmp_path: Path) -> None:
 
 
 def interrupted(run: Run, step: int, how: Any = Generator.close) -> Any:
-    """Reads the events of a run up to a step, and ends them."""
     stream = run.events()
     next(event for event in stream if isinstance(event, Step) and event.step == step)
     with contextlib.suppress(KeyboardInterrupt):
@@ -360,7 +360,6 @@ def test_a_full_disk_or_device_keeps_the_state_before(
 
 
 def calls_of(monkeypatch: pytest.MonkeyPatch, work: Any) -> int:
-    """How often a run calls `mx.eval`."""
     with monkeypatch.context() as patched:
         calls = failing_eval(patched, None)
         [*work()]

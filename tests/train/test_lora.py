@@ -26,7 +26,6 @@ PLACE = "base_model.model.bert.encoder.layer.0.attention.self.query.lora_A.weigh
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model without a pooler."""
     folder = tmp_path_factory.mktemp("model")
     model = mlxbert.new_model(
         {**CONFIG, "initializer_range": 0.15, "hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 1},
@@ -37,7 +36,6 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def adapter(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A trained adapter; tests that change it copy it."""
     out = tmp_path_factory.mktemp("trained") / "adapter"
     list(_run(base, out, epochs=5, eval_every=35))
     return out

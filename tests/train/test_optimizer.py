@@ -130,7 +130,6 @@ def arrays(seed: int, scale: float = 1.0) -> dict[str, mx.array]:
 
 
 def updated(count: int, own: bool = True) -> list[dict[str, Any]]:
-    """Parameters, means and squares after some updates; the norms of the gradients."""
     now, norms = arrays(0), list[float]()
     state = AdamW.new(now)
     decays = {"matrix": 0.1, "bias": 0.0, "one": 0.1, "row": 0.0}

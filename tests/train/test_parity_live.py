@@ -86,7 +86,6 @@ Loss = Callable[..., Any]
 
 
 def their_model(family: str, problem: str) -> Any:
-    """A classifier of transformers, with one output for a regression."""
     made = without_dropout(family, "ForSequenceClassification")
     if problem == "regression":
         for module in made.modules():
@@ -142,7 +141,6 @@ def test_classifiers(family: str, problem: str, tmp_path: Path) -> None:
 @pytest.mark.sampled
 @pytest.mark.parametrize("family", ANSWERING)
 def test_answers(family: str, tmp_path: Path) -> None:
-    """The loss is one over the tokens that are not padding."""
     batch, rng = pairs_of(family), random.Random(4)
     mask = np.array(batch.attention_mask)
     lengths = [int(row.sum()) for row in mask]
@@ -246,7 +244,6 @@ class Pair:
         )  # fmt: skip
 
     def ours(self) -> list[float]:
-        """The losses of our loop."""
         return [event.loss for event in self.run.events() if isinstance(event, Step)]
 
     def theirs(self, rate: Rate) -> list[float]:
@@ -288,7 +285,6 @@ class Pair:
         )  # fmt: skip
 
     def parameters(self) -> tuple[Arrays, Arrays]:
-        """Ours and theirs after training, by our names."""
         self.model.save_pretrained(self._folder / "end")
         trained = {name: np.array(array) for name, array in self.run.best().items()}
         start = arrays_of(load_network(self._folder / "start").parameters())  # frozen ones stay as they are
@@ -429,7 +425,6 @@ def rows(kind: str, count: int) -> list[dict[str, Any]]:
 
 
 def columns(records: list[dict[str, Any]]) -> list[list[str]]:
-    """The texts of the records by columns, as sentence-transformers takes them."""
     texts = [one | dict(enumerate(one.get("negatives", ()))) for one in records]
     each = [[value for value in one.values() if isinstance(value, str)] for one in texts]
     return [list(column) for column in zip(*each, strict=True)]
@@ -456,7 +451,6 @@ CASES: dict[str, tuple[str, dict[str, Any], Any]] = {
 
 
 def undropped(model: Any) -> Any:
-    """A model of sentence-transformers without dropout."""
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
@@ -464,7 +458,6 @@ def undropped(model: Any) -> Any:
 
 
 def theirs(folder: Path, records: list[dict[str, Any]], make: Any, saved: Path) -> tuple[float, Arrays]:
-    """Their loss, and their gradients by our names: saved in the place of the weights and loaded as such."""
     model = undropped(library.SentenceTransformer(str(folder), device="cpu"))
     loss = make(model)
     features = [model.tokenize(column) for column in columns(records)]
@@ -476,7 +469,6 @@ def theirs(folder: Path, records: list[dict[str, Any]], make: Any, saved: Path) 
 
 
 def ours(folder: Path, records: list[dict[str, Any]], options: dict[str, Any], parts: int) -> tuple[float, Arrays]:
-    """Our loss and gradients, in that many parts."""
     objective = Embed(**options)
     source = BaseModel(ref=ModelRef("start", device="cpu"), files=ModelFolder(folder))
     plan = make_plan(objective, source, read_rows(records), read_rows(records), None, 0, Times())

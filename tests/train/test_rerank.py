@@ -164,16 +164,14 @@ def test_data_and_options_that_make_no_sense_are_refused(
 
 
 def test_hard_data_are_trained_on(base: Path, tmp_path: Path) -> None:
-    """A text thousands of times, texts without a known word or much too long, a query without a positive."""
+    """A text hundreds of times, texts without a known word or much too long, a query without a positive."""
     data = [{"query": "cat", "positives": ["dog " * 500], "negatives": ["😀", "\u200b x"]}]
     data += [{"query": "the dog", "positives": "of", "negatives": []}] * 300
     data += [{"query": f"tokyo {word}", "positives": [], "negatives": ["sat"]} for word in SMALL]
-    events = run(data, base, tmp_path / "out", batch_size=64)
-    started = one(events, Started)
-    train = started.report.splits[0]
-    assert train.duplicates + started.report.splits[1].duplicates >= 298 and train.conflicts == 0
-    assert str(len(SMALL)) in started.report.warnings[0]
-    assert isinstance(events[-1], Finished)
+    report = one(run(data, base, tmp_path / "out", batch_size=64), Started).report
+    train, valid = report.splits
+    assert train.duplicates + valid.duplicates >= 298 and train.conflicts == 0
+    assert str(len(SMALL)) in report.warnings[0]
 
 
 @together("seed", range(2))

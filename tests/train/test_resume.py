@@ -3,7 +3,6 @@
 Which command may continue a run; what is left of a run that was killed at its end is removed.
 """
 
-import functools
 import itertools
 import json
 import logging
@@ -14,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -195,10 +194,6 @@ class Stopped:
         return (target / "model.safetensors").read_bytes(), (runs, record.get("metrics"))
 
 
-def start(options: Mapping[str, Any], target: Path) -> Iterator[Event]:
-    return mlxbert.finetune("classify", output=target, **options)
-
-
 @pytest.fixture(scope="module")
 def options(base: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     train = data_file(tmp_path_factory.mktemp("data"), "classify", 48)
@@ -208,7 +203,9 @@ def options(base: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
 @pytest.fixture(scope="module")
 def stopped(options: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Stopped:
     """Interrupted in the second of two runs, a step after its first evaluation."""
-    return Stopped(1, 4, tmp_path_factory.mktemp("stopped"), functools.partial(start, options))
+    return Stopped(
+        1, 4, tmp_path_factory.mktemp("stopped"), lambda out: mlxbert.finetune("classify", output=out, **options)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -284,7 +281,7 @@ def test_a_run_is_not_taken_for_another(stopped: Stopped, one: str, other: str, 
 def test_the_work_of_other_options_is_not_taken_although_its_manifest_was_exchanged(
     stopped: Stopped, options: dict[str, Any], tmp_path: Path
 ) -> None:
-    stream = start({**options, "lr": 2e-3}, tmp_path / "out")
+    stream = mlxbert.finetune("classify", output=tmp_path / "out", **options | {"lr": 2e-3})
     assert any(isinstance(event, Saved) for event in itertools.islice(stream, 5))
     stream.close()  # type: ignore[attr-defined]
     shutil.copyfile(stopped.partial / "manifest.json", tmp_path / "out.partial/manifest.json")
@@ -309,7 +306,6 @@ def command_of(task: str, base: Path, folder: Path) -> list[str]:
 
 
 def finished(command: list[str], output: Path) -> bytes:
-    """Runs to the end; the weights."""
     subprocess.run([*command, "--output", str(output)], check=True, capture_output=True)
     return (output / "model.safetensors").read_bytes()
 
@@ -333,7 +329,6 @@ def stop(command: list[str], output: Path, seconds: float, how: signal.Signals) 
 
 
 def _saved(partial: Path) -> dict[str, int]:
-    """When each of the states was saved that an unfinished run has."""
     return {str(path): path.stat().st_mtime_ns for path in partial.glob("runs/*/state.json")}
 
 
@@ -341,7 +336,6 @@ def _saved(partial: Path) -> dict[str, int]:
 @pytest.mark.parametrize("task", [*TASKS, "pretrain"])
 @pytest.mark.sampled
 def test_killed_at_random_moments(task: str, base: Path, tmp_path: Path) -> None:
-    """What a command ends with is compared to a run that nobody killed."""
     command, start = command_of(task, base, tmp_path), time.monotonic()
     expected = finished(command, tmp_path / "whole")
     seconds = time.monotonic() - start
@@ -389,7 +383,6 @@ def test_a_signal_saves_and_says_how_to_go_on(by: signal.Signals, base: Path, tm
     ("pretrain", 2**22, [20_000, 300_000]),  # too little for the corpus, and for the state
 ])  # fmt: skip
 def test_a_full_disk(task: str, size: int, left: list[int], base: Path, tmp_path: Path) -> None:
-    """Runs a command with so many bytes left of a disk of that size, and again with room."""
     command, disk = command_of(task, base, tmp_path), tmp_path / "disk"
     expected = finished(command, tmp_path / "whole")
     disk.mkdir()

@@ -5,8 +5,8 @@ import math
 import random
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from mlxbert.train.scores.tag_scores import Prediction, metrics_of, tag_interval
 from tests.helpers import tiny
 from tests.helpers.cases import together
 from tests.train.data.test_tag_schemes import ENTITY_SCHEMES, random_tags
+from tests.train.test_tag import tagged
 
 NAMES = ("ABBR", "DESC", "NUM")
 
@@ -204,11 +205,7 @@ ABOUT: Any = {"model": "m", "data": ("d",)}
 
 
 def words(*tags: str, place: str = "test.conll, line 1") -> TaggedSentence:
-    """A sentence of the words w0, w1, and so on."""
-    found = [f"w{number}" for number in range(len(tags))]
-    ends = [*accumulate(len(word) + 1 for word in found)]
-    offsets = tuple((end - 1 - len(word), end - 1) for end, word in zip(ends, found, strict=True))
-    return TaggedSentence(" ".join(found), tuple(found), offsets, tags, place)
+    return replace(tagged([f"w{number}" for number in range(len(tags))], [*tags]), place=place)
 
 
 def predicted(tags: str, sure: float = 0.9) -> Prediction:
@@ -402,7 +399,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 
 def baselines(model: Model, train: Any, valid: Any, task: str, names: tuple[str, ...], metric: str) -> dict[str, float]:
-    """The baselines of a task with these labels."""
     objective: Any = make_objective(task, metric=metric)
     objective.labels = Labels(names or ("value",), objective.problem_type)
     found: dict[str, float] = objective.baselines(model, train, valid)
@@ -421,7 +417,6 @@ def texts(label_of: Any, pair: bool = False) -> list[LabelledText]:
 
 
 def parted(given: list[LabelledText]) -> tuple[list[LabelledText], list[LabelledText]]:
-    """Training and validation records, each with every kind of sentence."""
     return [each for number, each in enumerate(given) if number % 5], given[::5]
 
 
@@ -606,7 +601,6 @@ def made_up(seed: int, grades: tuple[int, ...]) -> tuple[Ranked, Judged]:
 
 
 def second(ranked: list[str], judged: dict[str, float]) -> dict[str, float]:
-    """The metrics, one document at a time."""
     relevant = [document for document in judged if judged[document] > 0]
     gain = sum(max(judged.get(one, 0), 0) / math.log2(place + 1) for place, one in enumerate(ranked[:10], 1))
     best = sorted((judged[one] for one in relevant), reverse=True)[:10]

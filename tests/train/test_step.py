@@ -91,7 +91,6 @@ def a_gpu(patch: pytest.MonkeyPatch, *, loop: bool = True, compiles: bool = Fals
 
 
 def both(patch: pytest.MonkeyPatch, made: Callable[[], Any], *, compiles: bool = False) -> list[Any]:
-    """What is made by the loop of a CPU and by that of a GPU."""
     found = []
     for loop in (False, True):
         with a_gpu(patch, loop=loop, compiles=compiles and loop):
@@ -160,25 +159,15 @@ CLASSIFIERS = {family: head for family, head in golden_outputs.golden_models() i
 
 @pytest.mark.parametrize("family", fast(CLASSIFIERS, "modernbert"))
 def test_every_family_is_traced(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Updates of a golden model; the function is traced by `mx.compile`, whether or not it is computed compiled."""
     path = golden_outputs.write_model(family, CLASSIFIERS[family], tmp_path)
-    usual = Compiled._compiled
 
     def network(rate: float, layers: int) -> Network:
         made = golden_outputs.load_network(path)
         mx.eval(made.parameters())
         return made
 
-    def traced(self: Compiled, *given: Any) -> Any:
-        mx.enable_compile()
-        try:
-            usual(self, *given)  # not evaluated
-        finally:
-            mx.disable_compile()
-        return self.function(given[0], *given[1])
-
     monkeypatch.setattr(runs, "network", network)
-    monkeypatch.setattr(Compiled, "_compiled", traced)
+    search = Search(monkeypatch)
 
     def made() -> tuple[Run, list[Step]]:
         run = make_run(evaluate=None, epochs=1, lr=1e-4)
@@ -186,7 +175,7 @@ def test_every_family_is_traced(family: str, tmp_path: Path, monkeypatch: pytest
 
     (cpu, expected), (gpu, found) = both(monkeypatch, made)
     gradients = gpu.updater.gradients.differentiate._gradients
-    assert isinstance(gradients, Compiled) and gradients.shapes > 0 and gradients._usable
+    assert isinstance(gradients, Compiled) and gradients.shapes > 0 and gradients._usable and not search.found
     assert_same(found, expected)
     assert_close(gpu.state.parameters, cpu.state.parameters)
 
@@ -292,7 +281,6 @@ def test_the_parts_of_batches_have_few_shapes(seed: int, monkeypatch: pytest.Mon
 def test_a_batch_that_does_not_fit_is_divided_and_has_the_same_gradients(
     streams: int, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a GPU, or on two cores."""
     run = make_run(rate=0.0, data=16, layers=2, **options)
     trained, kept = sum(array.size for array in run.state.parameters.values()), 1 if options else 2
 
@@ -301,7 +289,6 @@ def test_a_batch_that_does_not_fit_is_divided_and_has_the_same_gradients(
         return memory_estimate.of_trained(trained, run.trained.count - trained) + streams * part
 
     def computed(memory: int | None) -> tuple[list[tuple[int, int]], Gradients]:
-        """The numbers of texts and tokens of each part of a batch, and the gradients."""
         monkeypatch.setattr(device, "available_memory", lambda: memory)
         run, parts = make_run(rate=0.0, data=16, layers=2, streams=streams, **options), []
         objective, collate = run.training.objective, run.training.objective.collate
@@ -443,7 +430,6 @@ def test_a_run_that_diverges_keeps_the_state_before(
 
 
 def device_steps(*losses: float, scaled: bool, gradient: float = 1.0) -> tuple[list[dict[str, Any]], list[mx.array]]:
-    """The counters and the arrays after updates of such losses."""
     device = DeviceStep({"a": 1.0, "b": 0.5}, {"a": 0.1, "b": 0.0}, 1.0, scaled=scaled)
     changed = {"a": mx.array([[1.0, -2.0]]), "b": mx.array([3.0])}
     optimizer = AdamW({name: array * 0.1 for name, array in changed.items()}, {n: a * a for n, a in changed.items()})
@@ -500,7 +486,6 @@ def test_an_update_frees_what_it_changes_while_it_goes_on() -> None:
     mx.eval(changed, optimizer.means, optimizer.squares)
 
     def update() -> float:
-        """How many arrays more than before there are at the peak."""
         nonlocal changed, optimizer, counters
         found = Gradients(mx.array(1.0), mx.array(1.0), ones())
         numbers, changed, optimizer, counters = device(changed, optimizer, found, counters, 0.1)

@@ -65,7 +65,6 @@ def tagger(base: Path) -> Model:
 
 @pytest.fixture(scope="module")
 def training(base: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
-    """A model that finds animals and cities, with a CRF, and the events of its training."""
     folder = tmp_path_factory.mktemp("trained")
     train = write(folder / "train.conll", 60)
     return folder / "out", run("tag", train=train, model=base, output=folder / "out", epochs=3, batch_size=6, crf=True)

@@ -93,7 +93,6 @@ def expected(name: str, loss: str | None, ours: Array, theirs: Array, t: float) 
 
 
 def targets(name: str, theirs: Array) -> TeacherTargets:
-    """What `collate` makes of the teacher's scores."""
     own, soft = mx.array([1.0, 2.0]), theirs.astype(np.float32)
     if name == "tag":
         return TeacherTargets(own, mx.array(soft[[0, 0, 1], [1, 3, 2]]), mx.array([1, 3, 8]))
