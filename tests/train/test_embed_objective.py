@@ -194,11 +194,17 @@ def test_a_trained_folder_is_evaluated_as_it_states(folder: Path, tmp_path: Path
     assert again.metric == "ndcg@10" and 0 <= again.score <= 1
 
 
-def test_scores_choose_spearman_and_texts_alone_are_halved(folder: Path, tmp_path: Path) -> None:
+def test_scores_choose_spearman_texts_alone_are_halved_and_triplets_are_validated_by_other_data(
+    folder: Path, tmp_path: Path
+) -> None:
     *_, finished = train(folder, scored(20, 5), tmp_path / "scored", loss="cosine", max_score=5)
     assert finished.metric == "spearman" and {*finished.evaluation.metrics} == {"spearman", "pearson"}
     *_, finished = train(folder, [{"text": text} for text in texts(20)], tmp_path / "alone")
     assert finished.metric == "ndcg@10"
+    data = [one | {"negative": text} for one, text in zip(pairs(20), texts(20, seed=9), strict=True)]
+    for name, valid in (("pairs", pairs(12)), ("words", [{"text": "".join(text.split())} for text in texts(12)])):
+        *_, finished = train(folder, data, tmp_path / name, valid=valid, loss="triplet", margin=0.5)
+        assert finished.evaluation.examples == 12
 
 
 @together(
@@ -292,13 +298,6 @@ def test_parts_of_a_batch_give_the_gradients_of_the_whole(folder: Path) -> None:
     one, other = ({name: np.array(array) for name, array in each.arrays.items()} for each in found)
     largest = max(np.abs(array).max() for array in one.values())
     assert all(np.abs(one[name] - other[name]).max() <= 1e-4 * largest for name in one)
-
-
-def test_triplets_are_validated_by_other_data(folder: Path, tmp_path: Path) -> None:
-    data = [one | {"negative": text} for one, text in zip(pairs(20), texts(20, seed=9), strict=True)]
-    for name, valid in (("pairs", pairs(12)), ("words", [{"text": "".join(text.split())} for text in texts(12)])):
-        *_, finished = train(folder, data, tmp_path / name, valid=valid, loss="triplet", margin=0.5)
-        assert finished.evaluation.examples == 12
 
 
 def test_a_named_column_must_be_in_the_validation_data_too_or_none_of_them(folder: Path, tmp_path: Path) -> None:

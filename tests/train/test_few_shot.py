@@ -87,7 +87,9 @@ def test_few_labels_are_trained_on_pairs_without_being_asked(
     assert sum("have no 'label'" in record.getMessage() for record in caplog.records) == 1
 
 
-def test_names_of_labels_are_kept_where_pairs_are_trained_without_being_asked(folder: Path, tmp_path: Path) -> None:
+def test_names_of_labels_are_kept_and_too_few_texts_are_no_error_where_nobody_asked_for_pairs(
+    folder: Path, tmp_path: Path
+) -> None:
     texts = [{"text": one["text"], "label": one["label"][-1]} for one in records(2, 8)]
     train(folder, texts, tmp_path / "out", few_shot=None, label_names="no,maybe", epochs=1)
     record = json.loads((tmp_path / "out" / "training.json").read_text())
@@ -97,9 +99,6 @@ def test_names_of_labels_are_kept_where_pairs_are_trained_without_being_asked(fo
     assert mlxbert.evaluate("classify", model, data=texts).metrics["accuracy"] > 0.5
     # The first text has the first label, whatever else there is.
     begins(folder, texts, tmp_path / "one", few_shot=None, label_names="no,maybe", valid=texts[:1])
-
-
-def test_too_few_texts_for_pairs_are_no_error_where_nobody_asked_for_pairs(folder: Path, tmp_path: Path) -> None:
     texts = records(5, 2)[:6]  # one label has two texts, and one of them may be held out
     for seed in range(2):
         begins(folder, texts, tmp_path / "out", few_shot=None, seed=seed, validation_fraction=0.3)

@@ -233,7 +233,9 @@ def test_what_a_run_leaves_that_was_killed_at_its_very_end(base: Path, train: Pa
     assert not (tmp_path / "out.partial").exists() and mlxbert.load(tmp_path / "out").labels is not None
 
 
-def test_a_folder_that_appeared_meanwhile_is_not_replaced(base: Path, train: Path, tmp_path: Path) -> None:
+def test_neither_a_folder_that_appeared_meanwhile_nor_the_model_itself_is_replaced(
+    base: Path, train: Path, tmp_path: Path
+) -> None:
     first, second = (
         mlxbert.finetune("classify", train=train, model=base, output=tmp_path / "out", epochs=1, seed=seed)
         for seed in (1, 2)
@@ -242,6 +244,11 @@ def test_a_folder_that_appeared_meanwhile_is_not_replaced(base: Path, train: Pat
     with pytest.raises(ArgumentError, match="already exists"):
         list(second)
     assert json.loads((tmp_path / "out/training.json").read_text())["options"]["seed"] == 1
+    model = shutil.copytree(base, tmp_path / "model")
+    (model / "saved.json").write_text('{"written": {}}')
+    for output in (model, model / "out"):
+        with pytest.raises(ArgumentError):
+            mlxbert.finetune("classify", train=train, model=model, output=output, overwrite=True)
 
 
 def test_licenses_go_with_the_weights_and_the_command_names_the_folder_from_here(
@@ -271,7 +278,7 @@ def test_seeds_and_values_are_tried_and_the_best_is_kept(base: Path, train: Path
     assert [event.varied for event in events if isinstance(event, Started)][2] == {"seed": 0, "lr": 2e-6}
 
 
-def test_a_run_that_diverges_is_the_worst(
+def test_a_run_that_diverges_is_the_worst_and_the_deviation_is_that_of_seeds(
     base: Path, train: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rate = "mlxbert.train.loop.training_run.learning_rate"
@@ -283,11 +290,7 @@ def test_a_run_that_diverges_is_the_worst(
     with pytest.raises(DivergedError):
         run("classify", **how, output=tmp_path / "other", sweep={"lr": [0.5, 0.6]})
     assert not (tmp_path / "other").exists()
-
-
-def test_seeds_can_be_values_to_try_and_the_deviation_is_theirs(base: Path, train: Path, tmp_path: Path) -> None:
-    sweep = {"sweep": {"seed": [3, 7]}}
-    finished = one(run("classify", train=train, model=base, output=tmp_path / "out", epochs=1, **sweep), Finished)
+    finished = one(run("classify", **how, output=tmp_path / "seeds", sweep={"seed": [3, 7]}), Finished)
     assert [found["seed"] for found in finished.runs] == [3, 7]
     assert finished.summary.deviation == pytest.approx(np.std([found["score"] for found in finished.runs], ddof=1))
 
@@ -409,14 +412,6 @@ def test_bad_options_are_refused_before_a_model_is_downloaded(
     (tmp_path / "mine/thesis.txt").write_text("years of work")
     with mock.patch("mlxbert.train.finetune.find_model", side_effect=AssertionError), pytest.raises(MlxbertError):
         mlxbert.finetune(**{"task": "classify", "train": "train.csv", "model": "org/none", "output": "out"} | options)
-
-
-def test_the_model_itself_is_no_output(base: Path, train: Path, tmp_path: Path) -> None:
-    model = shutil.copytree(base, tmp_path / "model")
-    (model / "saved.json").write_text('{"written": {}}')
-    for output in (model, model / "out"):
-        with pytest.raises(ArgumentError):
-            mlxbert.finetune("classify", train=train, model=model, output=output, overwrite=True)
 
 
 def test_evaluate_spells_labels_as_the_model_does(tmp_path: Path) -> None:

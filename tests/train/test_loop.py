@@ -494,13 +494,6 @@ def test_what_a_failure_ends(
     assert call or not (tmp_path / "run").exists()
 
 
-def test_a_device_that_fails_is_no_lost_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    failing_eval(monkeypatch, 1)
-    monkeypatch.setattr(mx.distributed, "all_sum", lambda array: array)
-    with pytest.raises(OutOfMemoryError):
-        ProcessGroup(0, 2).sum({"": mx.zeros(3)})
-
-
 def test_evaluations_are_computed_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, text = mlxbert.load(model_folder(tmp_path / "tiny")), text_file(tmp_path / "text.txt")
 
@@ -619,10 +612,16 @@ def test_a_loss_that_was_not_computed_is_not_that_of_a_run_that_diverges(monkeyp
         [*make_run().events()]
 
 
-def test_a_dry_run_waits_for_the_update(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_waits_for_the_update_and_a_device_that_fails_is_no_lost_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     failing_call(monkeypatch, DeviceStep, "__call__", 1)
     with pytest.raises(OutOfMemoryError):
         make_run().try_update([[0, 1]])
+    failing_eval(monkeypatch, 1)
+    monkeypatch.setattr(mx.distributed, "all_sum", lambda array: array)
+    with pytest.raises(OutOfMemoryError):
+        ProcessGroup(0, 2).sum({"": mx.zeros(3)})
 
 
 def test_a_state_that_cannot_be_written_does_not_hide_why_it_was(

@@ -179,15 +179,6 @@ def test_what_cannot_be_trained_is_refused(base: Path, tmp_path: Path, options: 
     assert not (tmp_path / "out.partial").exists()
 
 
-def test_an_adapter_of_an_adapter_is_refused(base: Path, adapter: Path, tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="is an adapter"):
-        list(_run(adapter, tmp_path / "out"))
-    with pytest.raises(ArgumentError, match="is an adapter"):
-        mlxbert.load(adapter, adapter=adapter)
-    with pytest.raises(ConfigError, match=r"no adapter_config\.json"):
-        mlxbert.load(base, adapter=base)
-
-
 def _edit(folder: Path, **changes: Any) -> None:
     path = folder / "adapter_config.json"
     path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **changes}), encoding="utf-8")
@@ -243,7 +234,9 @@ def test_tensors_that_do_not_fit_the_base_are_refused(adapter: Path, tmp_path: P
         mlxbert.load(tmp_path / "other")
 
 
-def test_an_adapter_of_another_model_and_damaged_or_missing_weights_are_refused(adapter: Path, tmp_path: Path) -> None:
+def test_adapters_of_other_models_or_adapters_and_damaged_or_missing_weights_are_refused(
+    adapter: Path, tmp_path: Path, base: Path
+) -> None:
     with pytest.raises(ConfigError, match="base_model_name_or_path"):
         mlxbert.load("builtin", adapter=adapter)
     shutil.copytree(adapter, tmp_path / "adapter")
@@ -258,6 +251,12 @@ def test_an_adapter_of_another_model_and_damaged_or_missing_weights_are_refused(
     path.unlink()
     with pytest.raises(CheckpointError, match=r"no adapter_model\.safetensors"):
         mlxbert.load(tmp_path / "other")
+    with pytest.raises(ArgumentError, match="is an adapter"):
+        list(_run(adapter, tmp_path / "out"))
+    with pytest.raises(ArgumentError, match="is an adapter"):
+        mlxbert.load(adapter, adapter=adapter)
+    with pytest.raises(ConfigError, match=r"no adapter_config\.json"):
+        mlxbert.load(base, adapter=base)
 
 
 def test_the_command_line_takes_adapters(base: Path, adapter: Path, tmp_path: Path) -> None:

@@ -63,12 +63,6 @@ def test_a_report_counts_everything() -> None:
     assert second.labels == {"a": 2, "b": 1}
 
 
-@together(("length", "hinted"), [(250, False), (300, True)])
-def test_far_longer_texts_are_to_be_cut_sooner(length: int, hinted: bool) -> None:
-    (first, *_) = report(examples(["a", "b"] * 20), lengths=[length] * 40).warnings
-    assert "will be truncated" in first and ("max_length=" in first) == hinted
-
-
 def test_pairs_are_the_same_if_both_texts_are_and_sets_of_labels_whatever_their_order() -> None:
     train = [LabelledText("a", pair, 0.5, "") for pair in ("b", "c", "b")]
     valid = [LabelledText("a", "c", 1.5, ""), LabelledText("c", "a", 1.5, "")]
@@ -133,11 +127,14 @@ def test_doubtful_data_are_warned_of(found: DataReport, said: list[str]) -> None
     assert all(warning.endswith(".") or warning.endswith("?") for warning in found.warnings)
 
 
-def test_class_weights_are_not_advised_where_there_are_none_and_long_lists_of_labels_are_cut() -> None:
+def test_class_weights_a_length_and_whole_lists_of_labels_are_not_always_told() -> None:
     assert not any("weights" in warning for warning in report(SKEWED, task="multilabel").warnings)
     names = [f"label {n} " + "x" * 100 for n in range(500)]
     (warning,) = report(examples(names)).warnings
     assert "and 497 more" in warning and len(warning) < 300
+    for length, hinted in ((250, False), (300, True)):  # far longer texts are to be cut sooner
+        (first, *_) = report(examples(["a", "b"] * 20), lengths=[length] * 40).warnings
+        assert "will be truncated" in first and ("max_length=" in first) == hinted
 
 
 @together(
@@ -181,19 +178,14 @@ def test_unknown_labels_are_counted() -> None:
     assert many is not None and "and 4 more" in str(many)
 
 
-@together(
-    "labels", [[f"{n}" for n in range(11)] + ["a"] * 9, ["a" * 120, "b" * 90] * 10, [f"text {n}" for n in range(300)]]
-)
-def test_a_column_of_texts_is_no_label(labels: list[Label]) -> None:
-    with pytest.raises(InputError, match=f"'body'.* in {len(labels)} records") as caught:
-        check_label_column(examples(labels), "body")
-    assert caught.value.hint and "label_column=" in caught.value.hint
-
-
-def test_many_classes_are_no_texts() -> None:
-    names = [f"class {n % 60}" for n in range(120)], [f"{n}" for n in range(19)], [*map(str, range(10)), *["a"] * 10]
-    for labels in names:
-        check_label_column(examples(labels), "label")
+def test_a_column_of_texts_is_no_label_and_many_classes_are_no_texts() -> None:
+    twenty = [f"{n}" for n in range(11)] + ["a"] * 9
+    for texts in (twenty, ["a" * 120, "b" * 90] * 10, [f"text {n}" for n in range(300)]):
+        with pytest.raises(InputError, match=f"'body'.* in {len(texts)} records") as caught:
+            check_label_column(examples(texts), "body")
+        assert caught.value.hint and "label_column=" in caught.value.hint
+    for names in ([f"class {n % 60}" for n in range(120)], twenty[:19], [*map(str, range(10)), *["a"] * 10]):
+        check_label_column(examples(names), "label")
 
 
 @together(

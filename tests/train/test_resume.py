@@ -283,7 +283,7 @@ def test_the_work_of_other_options_is_not_taken_although_its_manifest_was_exchan
 ) -> None:
     stream = mlxbert.finetune("classify", output=tmp_path / "out", **options | {"lr": 2e-3})
     assert any(isinstance(event, Saved) for event in itertools.islice(stream, 5))
-    stream.close()  # type: ignore[attr-defined]
+    stream.close()
     shutil.copyfile(stopped.partial / "manifest.json", tmp_path / "out.partial/manifest.json")
     with pytest.raises(CheckpointError, match="another run"):
         stopped.resumed(tmp_path / "out")

@@ -88,11 +88,15 @@ def test_an_evaluation_of_numbers() -> None:
     assert [each.score for each in many] == [float(each) for each in range(29, 19, -1)]  # at most ten, the worst first
 
 
-def test_an_evaluation_is_json() -> None:
+def test_an_evaluation_is_json_of_finite_predictions_and_known_labels() -> None:
     constant = regression(records(1, 2, 3), np.ones(3), model="m", data=())
     for evaluation in (classified(), constant):
         json.dumps(evaluation.to_dict(), allow_nan=False)
     assert (constant.score, constant.interval) == (0, (0, 0))
+    with pytest.raises(MlxbertError, match="not finite"):
+        classification(records("ABBR", "NUM"), NAMES, np.full((2, 3), np.nan), model="m", data=())
+    with pytest.raises(InputError, match=r"line 3.*'abbr'"):
+        classification(records("ABBR", "abbr"), NAMES, np.ones((2, 3)), model="m", data=())
 
 
 @pytest.mark.parametrize("task", ("classify", "multilabel", "regress"))
@@ -113,13 +117,6 @@ def test_every_metric_can_be_the_main_one_and_lies_in_its_interval(task: str) ->
         low, high = found.interval
         assert low < found.score < high < low + 0.4
         assert (found.interval == metrics.wilson(found.score, 200)) == (metric in found.spec.shares)  # as the view says
-
-
-def test_predictions_that_are_not_finite_and_labels_spelled_otherwise_are_refused() -> None:
-    with pytest.raises(MlxbertError, match="not finite"):
-        classification(records("ABBR", "NUM"), NAMES, np.full((2, 3), np.nan), model="m", data=())
-    with pytest.raises(InputError, match=r"line 3.*'abbr'"):
-        classification(records("ABBR", "abbr"), NAMES, np.ones((2, 3)), model="m", data=())
 
 
 KINDS = ("ABBR", "DESC", "NUM", "HUM")
@@ -158,7 +155,7 @@ def test_the_weakest_of_several_labels_and_of_numbers() -> None:
     assert weakest(regression(records(1.0, 2.0), np.array([1.0, 2.0]), **about)) is None
 
 
-def test_the_interval_of_a_mean_is_that_of_its_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_intervals_of_a_mean_and_of_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mlxbert.train.scores.metrics.RESAMPLES", 1000)
     values = np.random.default_rng(0).normal(5, 2, 400)
     low, high = metrics.bootstrap(lambda some: float(values[some].mean()), 400)
@@ -169,6 +166,14 @@ def test_the_interval_of_a_mean_is_that_of_its_standard_error(monkeypatch: pytes
         metrics.bootstrap(lambda some: float(values[some].mean()), 50, seed=seed) for seed in (1, 1, 2)
     )
     assert first == again != other
+    published = {
+        (0, 10): (0.0, 0.2775),
+        (10, 10): (0.7225, 1.0),
+        (5, 10): (0.2366, 0.7634),
+        (81, 263): (0.2553, 0.3662),
+    }
+    for (right, examples), interval in published.items():  # Newcombe 1998
+        assert metrics.wilson(right / examples, examples) == pytest.approx(interval, abs=1e-4)
 
 
 def _score(
@@ -188,17 +193,6 @@ def test_intervals_of_resamples_are_those_of_the_metric_on_them() -> None:
     numbers, values = np.round(rng.normal(size=60)), rng.normal(size=60)
     slow = metrics.bootstrap(lambda some: metrics.spearman(numbers[some], values[some]), 60)
     assert metrics.regress_interval("spearman", numbers, values) == pytest.approx(slow)
-
-
-def test_wilson() -> None:
-    published = {
-        (0, 10): (0.0, 0.2775),
-        (10, 10): (0.7225, 1.0),
-        (5, 10): (0.2366, 0.7634),
-        (81, 263): (0.2553, 0.3662),
-    }
-    for (right, examples), interval in published.items():  # Newcombe 1998
-        assert metrics.wilson(right / examples, examples) == pytest.approx(interval, abs=1e-4)
 
 
 ABOUT: Any = {"model": "m", "data": ("d",)}
@@ -461,19 +455,16 @@ def test_frozen_vectors_know_what_the_model_knows(
     assert found["frozen vectors"] > found[simple] + 0.1
 
 
-def test_pairs_are_compared(model: Model) -> None:
+def test_pairs_are_compared_and_a_model_without_vectors_has_the_simple_baseline(model: Model, tmp_path: Path) -> None:
     given: list[Any] = texts(lambda number, text, second: TOPICS[text == second], pair=True)
     assert baselines(model, *parted(given), "classify", TOPICS, "accuracy")["frozen vectors"] == 1
     turned: list[Any] = [LabelledText(each.pair or "", each.text, each.label, each.place) for each in given]
     assert np.array_equal(text_objective._vectors(model, given), text_objective._vectors(model, turned))
+    without = mlxbert.load(tiny.save(tmp_path / "model"), task="fill-mask")
+    assert baselines(without, records(1.0, 3.0), records(2.0), "regress", (), "mae") == {"mean": 0}
 
 
-def test_a_model_without_vectors_has_the_simple_baseline(tmp_path: Path) -> None:
-    model = mlxbert.load(tiny.save(tmp_path / "model"), task="fill-mask")
-    assert baselines(model, records(1.0, 3.0), records(2.0), "regress", (), "mae") == {"mean": 0}
-
-
-def test_a_linear_model_does_not_depend_on_the_scale_of_vectors() -> None:
+def test_a_linear_model_does_not_depend_on_the_scale_of_vectors_and_gives_shares_where_all_are_the_same() -> None:
     rng = np.random.default_rng(0)
     vectors, targets = rng.normal(size=(50, 8)), np.eye(3)[rng.integers(0, 3, 50)]
     once = fit_linear(vectors, targets, SOFTMAX)(vectors)
@@ -481,13 +472,10 @@ def test_a_linear_model_does_not_depend_on_the_scale_of_vectors() -> None:
     assert fit_linear(vectors * 1e4 + 7, targets, SOFTMAX)(vectors * 1e4 + 7) == pytest.approx(once)
     two = fit_linear(vectors, np.eye(3)[[0, 1] * 25], SOFTMAX)(vectors)
     assert two[:, 2].max() < 0.05  # a class without examples is not predicted
-
-
-@together("vectors", [np.zeros((4, 3)), np.ones((4, 3), np.float32), np.full((4, 3), 1e-38)])
-def test_vectors_that_are_all_the_same_give_the_shares(vectors: Any) -> None:
-    targets = np.eye(2)[[0, 0, 0, 1]]
-    assert fit_linear(vectors, targets, SOFTMAX)(vectors)[0] == pytest.approx([0.75, 0.25], abs=0.01)
-    assert fit_linear(vectors, targets[:, 0], IDENTITY)(vectors)[0] == pytest.approx(0.75)
+    for same in (np.zeros((4, 3)), np.ones((4, 3), np.float32), np.full((4, 3), 1e-38)):
+        shares = np.eye(2)[[0, 0, 0, 1]]
+        assert fit_linear(same, shares, SOFTMAX)(same)[0] == pytest.approx([0.75, 0.25], abs=0.01)
+        assert fit_linear(same, shares[:, 0], IDENTITY)(same)[0] == pytest.approx(0.75)
 
 
 _MISSING = "needs scikit-learn, scipy and sentence-transformers: pip install -r requirements-parity.txt"
@@ -512,14 +500,11 @@ def test_metrics_of_a_confusion_matrix() -> None:
     assert [metrics.matthews(np.array(confusion)) for confusion in one_class_only] == [0, 0, 0]
 
 
-def test_metrics_of_one_label_per_example() -> None:
+def test_metrics_of_one_label_per_example_and_of_an_exact_threshold() -> None:
     values = metrics.classify_metrics(np.array([0, 1, 1]), np.array([[0.5, 0.5], [0.25, 0.75], [1.0, 0.0]]))
     assert values["accuracy"] == pytest.approx(2 / 3)  # the first of equal probabilities is predicted
     eps = np.finfo(np.float64).eps
     assert values["log_loss"] == pytest.approx(-(math.log(0.5) + math.log(0.75) + math.log(eps)) / 3)
-
-
-def test_a_threshold_is_not_rounded_to_the_probabilities_dtype() -> None:
     probability = np.float32(0.3)  # 0.300000012
     above = metrics.above(np.array([[probability, probability]]), [float(probability), float(probability) + 1e-10])
     assert above.tolist() == [[True, False]]

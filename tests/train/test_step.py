@@ -447,16 +447,12 @@ def device_steps(*losses: float, scaled: bool, gradient: float = 1.0) -> tuple[l
 
 
 @pytest.mark.usefixtures("uncompiled")
-def test_nothing_changes_after_an_update_that_is_not_finite() -> None:
+def test_nothing_changes_after_an_update_that_is_not_finite_but_the_scale_of_float16() -> None:
     seen, states = device_steps(1.0, math.nan, 1.0, scaled=False, gradient=math.inf)
     assert [one["going"] for one in seen] == [True, False, False]
     assert [one["updates"] for one in seen] == [4, 4, 4]
     assert states[0].tolist() == states[1].tolist() == states[2].tolist()
     assert device_steps(1.0, 1.0, scaled=False)[1][1].tolist() != states[0].tolist()
-
-
-@pytest.mark.usefixtures("uncompiled")
-def test_an_overflow_in_float16_halves_the_scale() -> None:
     usable, overflow, infinite = 1.0, math.inf, math.nan  # the loss is finite where only gradients overflow
     seen, states = device_steps(usable, overflow, overflow, usable, overflow, overflow, scaled=True, gradient=math.inf)
     assert [one["scale"] for one in seen[:5]] == [8.0, 4.0, 2.0, 2.0, 1.0]

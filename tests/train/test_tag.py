@@ -90,7 +90,9 @@ def tagged(words: list[str], tags: list[str]) -> TaggedSentence:
     return TaggedSentence(" ".join(words), tuple(words), tuple(offsets), tuple(tags), "record 1")
 
 
-def test_the_first_token_of_a_word_is_labelled_or_all(tagger: Model) -> None:
+def test_the_first_token_of_a_word_is_labelled_or_all_and_windows_of_a_crf_begin_as_the_scheme_allows(
+    tagger: Model, base: Path
+) -> None:
     record = tagged(["the", "playing", "cat"], ["O", "B-animal", "I-animal"])
     (example,) = objective(tagger).examples(record)
     assert [tagger.tokenizer.token(number) for number in example.encoding.ids][1:5] == ["the", "play", "##ing", "cat"]
@@ -99,6 +101,11 @@ def test_the_first_token_of_a_word_is_labelled_or_all(tagger: Model) -> None:
     (example,) = objective(tagger, label_all_pieces=True).examples(record)
     assert example.target == [(1, 0), (2, 1), (3, 2), (4, 2)]
     assert example.best == ((0, 1), (1, 2), (2, 4))
+    model = mlxbert.load(base, new_heads={HEAD: Labels(NAMES, crf=True)}, dtype="float32")
+    record = tagged(["cat"] * 100, ["B-animal", *["I-animal"] * 99])
+    first, *others = objective(model, crf=True).examples(record)
+    assert [tag for _, tag in first.target[:2]] == [1, 2] and others
+    assert all([tag for _, tag in example.target[:2]] == [1, 2] for example in others)
 
 
 @together("options", [{}, {"max_length": 12, "stride": 3}, {"stride": 0}])
@@ -116,14 +123,6 @@ def test_every_word_of_a_long_sentence_is_labelled_and_judged_once(tagger: Model
     # The last windows of a long word have no first token of a word.
     part = prepared(objective(tagger), [(tagged(["the", "cat " * 200], ["O", "B-animal"]), "here")])
     assert len(part.examples) > 3 and part.truncated == 0
-
-
-def test_windows_of_a_crf_begin_as_the_scheme_allows(base: Path) -> None:
-    model = mlxbert.load(base, new_heads={HEAD: Labels(NAMES, crf=True)}, dtype="float32")
-    record = tagged(["cat"] * 100, ["B-animal", *["I-animal"] * 99])
-    first, *others = objective(model, crf=True).examples(record)
-    assert [tag for _, tag in first.target[:2]] == [1, 2] and others
-    assert all([tag for _, tag in example.target[:2]] == [1, 2] for example in others)
 
 
 def test_words_without_a_token_count_as_outside(tagger: Model) -> None:
@@ -325,6 +324,11 @@ def test_what_a_model_does_not_know_counts_as_missed(trained: Path, caplog: pyte
 def test_options_that_do_not_go_are_refused(base: Path, tmp_path: Path, options: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError):
         run("tag", train=write(tmp_path / "train.conll", 9), model=base, output=tmp_path / "out", **options)
+    for option in ({"crf": True}, {"label_all_pieces": True}, {"stride": 3}):
+        with pytest.raises(ArgumentError, match="open"):
+            OpenTag(**option)
+    with pytest.raises(ArgumentError, match="mark no entities"):
+        _objective("bert", [{"words": ["the", "cat"], "tags": ["DET", "NOUN"]}])
 
 
 def test_the_report_says_that_tags_are_numbers_and_which_words_the_model_does_not_see(
@@ -414,14 +418,6 @@ def test_long_sentences_and_many_types_are_evaluated_completely() -> None:
     assert len(rows) == len(objective.inputs(examples))
     scores = objective.metrics(examples, rows)
     assert scores["f1"] == scores["macro_f1"] == 1
-
-
-def test_options_of_taggers_are_refused() -> None:
-    for option in ({"crf": True}, {"label_all_pieces": True}, {"stride": 3}):
-        with pytest.raises(ArgumentError, match="open"):
-            OpenTag(**option)
-    with pytest.raises(ArgumentError, match="mark no entities"):
-        _objective("bert", [{"words": ["the", "cat"], "tags": ["DET", "NOUN"]}])
 
 
 def _sentences(count: int) -> list[dict[str, Any]]:

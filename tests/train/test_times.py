@@ -96,7 +96,9 @@ def test_an_interrupted_run_counts_the_earlier_training_and_estimates_all_of_the
     assert 2 * (16 + 26) <= started.estimate.seconds <= 120 and clock.now - begun <= 120
 
 
-def test_the_estimate_comes_before_training(base: Path, tmp_path: Path, clock: Clock) -> None:
+def test_the_estimate_comes_before_training_and_long_updates_are_measured_once_after_the_first(
+    base: Path, tmp_path: Path, clock: Clock
+) -> None:
     options = {"epochs": 1, "seeds": 2}
     [dry] = start(base, tmp_path / "dry", dry_run=True, **options)
     assert not [*tmp_path.glob("dry*")]
@@ -106,11 +108,8 @@ def test_the_estimate_comes_before_training(base: Path, tmp_path: Path, clock: C
     assert estimates[1] is None and estimates[0].seconds == dry.estimate.seconds and estimates[0].memory > 0
     assert 2 * 26 <= dry.estimate.seconds <= 2 * 44  # 13 updates, evaluations, frozen vectors
     assert next(iter(start(base, tmp_path / "short", epochs=1, batch_size=100))).estimate is None
-
-
-def test_long_updates_are_measured_once_after_the_first(base: Path, tmp_path: Path, clock: Clock) -> None:
     clock.update, begun = 60.0, clock.now
-    estimate = one([*start(base, tmp_path / "dry", epochs=2, dry_run=True)], Started).estimate
+    estimate = one([*start(base, tmp_path / "long", epochs=2, dry_run=True)], Started).estimate
     assert clock.now - begun == 2 * clock.update and 52 * 30 <= estimate.seconds <= 70 * 30
 
 
