@@ -407,9 +407,7 @@ def test_prompts_of_a_trained_network_choose_no_adapter(folder: Path) -> None:
 @pytest.mark.sampled
 @pytest.mark.parametrize("task", [None, *TASKS[:2]])
 @pytest.mark.parametrize("how", ["convert", "save"])
-def test_what_is_written_opens_here_and_in_transformers(
-    how: str, task: str | None, theirs: Any, folder: Path, tmp_path: Path
-) -> None:
+def test_written_models_open_everywhere(how: str, task: str | None, theirs: Any, folder: Path, tmp_path: Path) -> None:
     model = mlxbert.load(folder, adapter=task, dtype="float32")
     if how == "convert":
         found = mlxbert.convert(folder, tmp_path / "b", adapter=task)

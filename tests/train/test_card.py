@@ -156,9 +156,7 @@ def test_examples_name_the_library_that_opens_the_model() -> None:
         ("\xff\xfe", {}),
     ],
 )
-def test_the_license_and_the_languages_are_those_of_the_base(
-    stated: str, inherited: dict[str, Any], tmp_path: Path
-) -> None:
+def test_license_and_languages_are_those_of_the_base(stated: str, inherited: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text(stated, encoding="utf-8")
     found = front(card.trained("a", "Text.", "transformers", "base", tmp_path, Scores(None, {})))
     assert {name: value for name, value in found.items() if name.startswith(("license", "language"))} == inherited

@@ -122,14 +122,7 @@ def test_records_that_cannot_be_used_are_named_with_their_place(data: Any, said:
         read_related(rows, find_related_columns(rows))
 
 
-def test_negatives_may_be_missing_and_positives_may_be_lists() -> None:
-    given = [{"query": "a b", "positives": ["c d", "c d"]}, {"query": "g h", "positives": "i j", "negatives": ["k l"]}]
-    rows = read_rows(given)
-    found = read_related(rows, find_related_columns(rows))
-    assert [(one.positives, one.negatives) for one in found] == [(("c d",), ()), (("i j",), ("k l",))]
-
-
-def test_two_columns_of_long_texts_are_not_taken_for_one(tmp_path: Path) -> None:
+def test_two_columns_of_long_texts_are_not_taken_for_one_and_negatives_may_be_missing(tmp_path: Path) -> None:
     long = {"complaint": "the delivery came three days late", "reply": "we are sorry and send you a voucher"}
     with pytest.raises(mlxbert.InputError, match="complaint"):
         find_related_columns(read_rows([long]))
@@ -141,6 +134,10 @@ def test_two_columns_of_long_texts_are_not_taken_for_one(tmp_path: Path) -> None
     )
     with pytest.raises(mlxbert.InputError, match="header"):
         find_related_columns(read_rows(tmp_path / "headless.csv"))
+    given = [{"query": "a b", "positives": ["c d", "c d"]}, {"query": "g h", "positives": "i j", "negatives": ["k l"]}]
+    rows = read_rows(given)
+    found = read_related(rows, find_related_columns(rows))
+    assert [(one.positives, one.negatives) for one in found] == [(("c d",), ()), (("i j",), ("k l",))]
 
 
 def example(*texts: str, target: float | None = None) -> TextGroup:
@@ -194,9 +191,7 @@ def test_a_trained_folder_is_evaluated_as_it_states(folder: Path, tmp_path: Path
     assert again.metric == "ndcg@10" and 0 <= again.score <= 1
 
 
-def test_scores_choose_spearman_texts_alone_are_halved_and_triplets_are_validated_by_other_data(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_scores_choose_spearman_texts_alone_are_halved_and_triplets_are_validated(folder: Path, tmp_path: Path) -> None:
     *_, finished = train(folder, scored(20, 5), tmp_path / "scored", loss="cosine", max_score=5)
     assert finished.metric == "spearman" and {*finished.evaluation.metrics} == {"spearman", "pearson"}
     *_, finished = train(folder, [{"text": text} for text in texts(20)], tmp_path / "alone")
@@ -317,7 +312,7 @@ def test_prompts_are_those_of_what_a_record_is_whatever_was_read_first(tmp_path:
     assert mlxbert.evaluate("embed", model, data=scored(12)).score == pytest.approx(finished.score, abs=1e-6)
 
 
-def test_a_longer_limit_is_that_of_the_folder_and_records_are_truncated_whichever_positive_is_long(
+def test_a_longer_limit_is_that_of_the_folder_and_texts_are_cut_whichever_positive_is_long(
     tmp_path: Path,
 ) -> None:
     start = save_st(tmp_path / "start", pooling("mean", old=True), transformer={"max_seq_length": 5})

@@ -87,9 +87,7 @@ def test_few_labels_are_trained_on_pairs_without_being_asked(
     assert sum("have no 'label'" in record.getMessage() for record in caplog.records) == 1
 
 
-def test_names_of_labels_are_kept_and_too_few_texts_are_no_error_where_nobody_asked_for_pairs(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_names_of_labels_are_kept_and_few_texts_are_no_error_where_nobody_asked(folder: Path, tmp_path: Path) -> None:
     texts = [{"text": one["text"], "label": one["label"][-1]} for one in records(2, 8)]
     train(folder, texts, tmp_path / "out", few_shot=None, label_names="no,maybe", epochs=1)
     record = json.loads((tmp_path / "out" / "training.json").read_text())

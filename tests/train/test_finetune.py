@@ -107,9 +107,7 @@ def test_a_csv_becomes_a_model(base: Path, tmp_path: Path) -> None:
     assert evaluation.score > 0.8 and evaluation.constant == {"best of the largest classes": 0.5}
 
 
-def test_rows_that_a_model_was_trained_on_are_counted(
-    base: Path, train: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_rows_once_seen_are_counted(base: Path, train: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     valid, other = write(tmp_path / "valid.csv", rows(40)[::-1]), write(tmp_path / "other.csv", rows(30))
     run("classify", train=train, valid=valid, model=base, output=tmp_path / "out", epochs=1)
     model = mlxbert.load(tmp_path / "out")
@@ -241,9 +239,7 @@ def test_what_a_run_leaves_that_was_killed_at_its_very_end(base: Path, train: Pa
     assert not (tmp_path / "out.partial").exists() and mlxbert.load(tmp_path / "out").labels is not None
 
 
-def test_neither_a_folder_that_appeared_meanwhile_nor_the_model_itself_is_replaced(
-    base: Path, train: Path, tmp_path: Path
-) -> None:
+def test_neither_a_new_folder_nor_the_model_itself_is_replaced(base: Path, train: Path, tmp_path: Path) -> None:
     first, second = (
         mlxbert.finetune("classify", train=train, model=base, output=tmp_path / "out", epochs=1, seed=seed)
         for seed in (1, 2)
@@ -372,7 +368,7 @@ def test_a_classifier_is_trained_on_though_the_data_lack_some_of_its_labels(tmp_
 
 
 @together(
-    ("part", "content", "message"),
+    ("part", "text", "said"),
     [
         ("train", "text,label\nthe cat,\nthe dog,a\n", "'a'"),
         ("train", "text,label\nthe cat,a\n", None),
@@ -380,12 +376,10 @@ def test_a_classifier_is_trained_on_though_the_data_lack_some_of_its_labels(tmp_
         ("valid", "text,label\nthe cat,animal\nthe dog,Animal\n", r"bad\.csv, line 3.*Animal"),
     ],
 )
-def test_bad_data_are_refused(
-    part: str, content: str, message: str | None, base: Path, train: Path, tmp_path: Path
-) -> None:
+def test_bad_data_are_refused(part: str, text: str, said: str | None, base: Path, train: Path, tmp_path: Path) -> None:
     path = tmp_path / "bad.csv"
-    path.write_text(content)
-    with pytest.raises(MlxbertError, match=message):
+    path.write_text(text)
+    with pytest.raises(MlxbertError, match=said):
         run("classify", **{"train": train, part: path}, model=base, output=tmp_path / "out")
     assert not list(tmp_path.glob("out*"))
 
@@ -628,9 +622,7 @@ def test_the_phases_of_a_run_are_named_and_add_up(base: Path, tmp_path: Path, cl
     assert named.index("tokenizing") < named.index("training") < named.index("comparing with simple methods")
 
 
-def test_an_interrupted_run_counts_the_earlier_training_and_estimates_all_of_the_rest(
-    base: Path, tmp_path: Path, clock: Clock
-) -> None:
+def test_a_resumed_run_counts_what_was_trained_and_estimates_the_rest(base: Path, tmp_path: Path, clock: Clock) -> None:
     events = start(base, tmp_path / "out", epochs=2, seeds=2)
     assert any(isinstance(event, Step) and event.step == 10 for event in events)
     events.close()
@@ -642,9 +634,7 @@ def test_an_interrupted_run_counts_the_earlier_training_and_estimates_all_of_the
     assert 2 * (16 + 26) <= started.estimate.seconds <= 120 and clock.now - begun <= 120
 
 
-def test_the_estimate_comes_before_training_and_long_updates_are_measured_once_after_the_first(
-    base: Path, tmp_path: Path, clock: Clock
-) -> None:
+def test_the_estimate_comes_first_and_measures_a_long_update_once(base: Path, tmp_path: Path, clock: Clock) -> None:
     options = {"epochs": 1, "seeds": 2}
     [dry] = start(base, tmp_path / "dry", dry_run=True, **options)
     assert not [*tmp_path.glob("dry*")]
@@ -660,9 +650,7 @@ def test_the_estimate_comes_before_training_and_long_updates_are_measured_once_a
 
 
 @pytest.mark.slow
-def test_without_the_estimate_the_bits_are_the_same(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_an_estimate_the_bits_are_the_same(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert one([*start(base, tmp_path / "a", epochs=2)], Started).estimate is None
     monkeypatch.setattr("mlxbert.train.training_call._MIN_STEPS", 10)
     assert one([*start(base, tmp_path / "b", epochs=2)], Started).estimate is not None

@@ -177,7 +177,7 @@ WRITE: dict[str, Write] = TRAINED | {"tag": trained("tag", epochs=20, lr=1e-2)} 
 @pytest.mark.parametrize(
     "kind", ["classify", "multilabel", "regress", "tag", "answer", "embed", "rerank", "mlm", "mlm,nsp"]
 )
-def test_the_examples_of_a_card_give_the_same_results(
+def test_examples_of_a_card_are_the_same(
     kind: str, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = kind.replace(",", "-")

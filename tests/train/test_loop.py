@@ -155,7 +155,12 @@ def test_later_updates_change_nothing_that_was_handed_out() -> None:
     assert digest(run) == digest(whole)
 
 
-def test_an_update_without_a_target_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_update_without_a_target_is_tried_and_metrics_that_cannot_be_compared_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for metrics in ({"accuracy": math.nan}, {"score": 1.0}):
+        with pytest.raises(MlxbertError, match="expected a number called 'accuracy'"):
+            list(make_run(evaluate=lambda metrics=metrics: metrics).events())
     monkeypatch.setattr(Parity, "loss", lambda self, network, batch: (mx.array(0.0), 0.0))
     run = make_run()
     run.try_update([[0, 1]])
@@ -259,9 +264,7 @@ def test_all_processes_use_the_metrics_of_the_first(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("done", [0, 3])
-def test_a_loss_that_is_not_finite_stops_and_names_the_batch(
-    done: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_loss_that_is_not_finite_names_its_batch(done: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_run(tmp_path)
     loss = Parity.loss
 
@@ -275,12 +278,6 @@ def test_a_loss_that_is_not_finite_stops_and_names_the_batch(
     assert make_run(tmp_path).state.progress.step == done  # nothing is lost
     assert done or not list(tmp_path.iterdir())  # other options need no overwrite=True
     assert all(mx.isfinite(array).all().item() for array in run.state.parameters.values())
-
-
-@together("metrics", [{"accuracy": math.nan}, {"score": 1.0}])
-def test_metrics_that_cannot_be_compared_are_refused(metrics: dict[str, float]) -> None:
-    with pytest.raises(MlxbertError, match="expected a number called 'accuracy'"):
-        list(make_run(evaluate=lambda: metrics).events())
 
 
 def test_float16_scales_the_loss_and_skips_overflows() -> None:
@@ -337,9 +334,7 @@ def test_a_state_of_another_network_is_refused(change: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("problem", [OSError(28, "No space left on device"), RuntimeError(MEMORY[3])], ids=str)
-def test_a_full_disk_or_device_keeps_the_state_before(
-    problem: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_keeps_the_last_state(problem: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = make_run(tmp_path, save_every=2).events()
     next(event for event in stream if isinstance(event, Saved))
 
@@ -535,9 +530,7 @@ def test_the_same_call_resumes(base: Path, tmp_path: Path, monkeypatch: pytest.M
     assert others == [whole, whole] and not (tmp_path / "parts.partial").exists()
 
 
-def test_a_model_that_cannot_be_loaded_or_kept_for_want_of_memory(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_is_too_large_for_the_memory(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*arrays: Any) -> None:
         raise RuntimeError(MEMORY[3])
 
@@ -612,7 +605,7 @@ def test_a_loss_that_was_not_computed_is_not_that_of_a_run_that_diverges(monkeyp
         [*make_run().events()]
 
 
-def test_a_dry_run_waits_for_the_update_and_a_device_that_fails_is_no_lost_process(
+def test_a_dry_run_waits_for_the_update_and_a_failed_device_is_no_lost_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     failing_call(monkeypatch, DeviceStep, "__call__", 1)
@@ -624,9 +617,7 @@ def test_a_dry_run_waits_for_the_update_and_a_device_that_fails_is_no_lost_proce
         ProcessGroup(0, 2).sum({"": mx.zeros(3)})
 
 
-def test_a_state_that_cannot_be_written_does_not_hide_why_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_state_that_cannot_be_written_does_not_hide_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(store: Any, state: Any) -> None:
         raise MlxbertError("no space left")
 

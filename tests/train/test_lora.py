@@ -83,9 +83,7 @@ def test_it_learns_and_opens_alone_and_with_its_base(base: Path, adapter: Path, 
     assert (tmp_path / "out/model.safetensors").is_file()
 
 
-def test_another_base_than_the_one_it_names_is_said(
-    base: Path, adapter: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_another_base_is_said(base: Path, adapter: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     shutil.copytree(base, tmp_path / "copies" / base.name)
     mlxbert.load(base, adapter=adapter)
     mlxbert.load(tmp_path / "copies" / base.name, adapter=adapter)
@@ -147,7 +145,7 @@ def test_a_quantized_base_is_trained_on(base: Path, tmp_path: Path, dtype: str) 
     assert mlxbert.evaluate("classify", model, data=_records()).score > 0.8
 
 
-def test_tags_with_a_crf(base: Path, tmp_path: Path) -> None:
+def test_tags_with_a_crf_and_vectors_are_trained_through_adapters(base: Path, tmp_path: Path) -> None:
     data = [{"words": text.split(), "tags": ["B-X" if word in ("cat", "dog") else "O" for word in text.split()]}
             for text, _ in rows(30)]  # fmt: skip
     list(_run(base, tmp_path / "out", "tag", train=data, crf=True, epochs=1))
@@ -156,6 +154,13 @@ def test_tags_with_a_crf(base: Path, tmp_path: Path) -> None:
     assert model.labels is not None and model.labels.crf
     mlxbert.convert(tmp_path / "out", tmp_path / "merged")
     assert mlxbert.verify(tmp_path / "out", tmp_path / "merged")
+    pairs = [{"text": f"the {word} sat", "pair": f"a {word} went"} for word in ("cat", "dog", "paris", "tokyo") * 10]
+    with pytest.raises(ArgumentError, match="`pooling` is 'cls'"):
+        list(_run(base, tmp_path / "vectors", "embed", train=pairs, pooling="cls"))
+    list(_run(base, tmp_path / "vectors", "embed", train=pairs))
+    assert not any(name.startswith("base_model.model.bert.") for name in _tensors(tmp_path / "vectors"))
+    found, plain = (mlxbert.embed(mlxbert.load(path, task="embed"), "the cat") for path in (tmp_path / "vectors", base))
+    assert mx.abs(mx.array(found - plain)).max().item() > 1e-4  # type: ignore[operator]
 
 
 @together(
@@ -205,9 +210,7 @@ def _edit(folder: Path, **changes: Any) -> None:
         ({"fan_in_fan_out": True}, "fan_in_fan_out"),
     ],
 )
-def test_settings_that_are_not_computed_are_refused(
-    changes: dict[str, Any], said: str, adapter: Path, tmp_path: Path
-) -> None:
+def test_settings_not_computed_are_refused(changes: dict[str, Any], said: str, adapter: Path, tmp_path: Path) -> None:
     shutil.copytree(adapter, tmp_path / "other", dirs_exist_ok=True)
     _edit(tmp_path / "other", **changes)
     with pytest.raises(MlxbertError, match=said):
@@ -234,9 +237,7 @@ def test_tensors_that_do_not_fit_the_base_are_refused(adapter: Path, tmp_path: P
         mlxbert.load(tmp_path / "other")
 
 
-def test_adapters_of_other_models_or_adapters_and_damaged_or_missing_weights_are_refused(
-    adapter: Path, tmp_path: Path, base: Path
-) -> None:
+def test_other_adapters_and_damaged_or_missing_weights_are_refused(adapter: Path, tmp_path: Path, base: Path) -> None:
     with pytest.raises(ConfigError, match="base_model_name_or_path"):
         mlxbert.load("builtin", adapter=adapter)
     shutil.copytree(adapter, tmp_path / "adapter")
@@ -267,16 +268,6 @@ def test_the_command_line_takes_adapters(base: Path, adapter: Path, tmp_path: Pa
     assert result.status == 0 and (tmp_path / "merged/model.safetensors").is_file()
     result = call("classify", "the cat", "--model", str(base), "--adapter", str(base))
     assert result.status != 0 and "adapter_config.json" in result.err
-
-
-def test_vectors_are_trained_through_adapters(base: Path, tmp_path: Path) -> None:
-    data = [{"text": f"the {word} sat", "pair": f"a {word} went"} for word in ("cat", "dog", "paris", "tokyo") * 10]
-    with pytest.raises(ArgumentError, match="`pooling` is 'cls'"):
-        list(_run(base, tmp_path / "out", "embed", train=data, pooling="cls"))
-    list(_run(base, tmp_path / "out", "embed", train=data))
-    assert not any(name.startswith("base_model.model.bert.") for name in _tensors(tmp_path / "out"))
-    found, plain = (mlxbert.embed(mlxbert.load(path, task="embed"), "the cat") for path in (tmp_path / "out", base))
-    assert mx.abs(mx.array(found - plain)).max().item() > 1e-4  # type: ignore[operator]
 
 
 PATHS = [("encoder.layers.0.attention.query",), ("encoder.layers.1.feed_forward.down",)]

@@ -46,7 +46,7 @@ from mlxbert.weights.model_folder import ModelFolder
 from mlxbert.weights.model_source import ModelRef
 from tests.helpers.cells import cells, some
 from tests.helpers.classifiers import save_classifier
-from tests.helpers.families import FAMILIES, Compared
+from tests.helpers.families import FAMILIES
 from tests.helpers.gradients import (
     Arrays,
     arrays_of,
@@ -160,16 +160,21 @@ def test_answers(family: str, tmp_path: Path) -> None:
     assert_same_step(model, family, tmp_path, batch, ours, theirs)
 
 
+def random_encoding(family: str, length: int, rng: random.Random, first: int = 0) -> Encoding:
+    """So many words, the second segment after `first` of them where the model has segments."""
+    compared = FAMILIES[family]
+    words = [number for number in range(compared.facts["vocab_size"]) if number != compared.facts["pad_token_id"]]
+    none: list[int | None] = [None] * length
+    segments = [0] * first + [min(1, compared.segments - 1)] * (length - first)
+    return Encoding(rng.choices(words, k=length), segments, [(0, 0)] * length, none, none, [*range(length)], False)
+
+
 def tag_examples(family: str, labels: int) -> list[TagExample]:
     """Random inputs of different lengths; some of their tokens have tags."""
-    compared, rng = FAMILIES[family], random.Random(7)
-    words = [number for number in range(compared.facts["vocab_size"]) if number != compared.facts["pad_token_id"]]
-    found = []
+    rng, found = random.Random(7), []
     for _ in range(4):
-        length = rng.randint(4, compared.max_length)
-        none: list[int | None] = [None] * length
-        ids = rng.choices(words, k=length)
-        encoding = Encoding(ids, [0] * length, [(0, 0)] * length, none, none, [*range(length)], False)
+        length = rng.randint(4, FAMILIES[family].max_length)
+        encoding = random_encoding(family, length, rng, length)
         target = [(place, rng.randrange(labels)) for place in range(1, length) if rng.random() < 0.6]
         found.append(TagExample(encoding, target, tagged(["a"], ["O"]), 0, ()))
     return found
@@ -229,11 +234,10 @@ class Pair:
 
     def __init__(self, case: Case, folder: Path) -> None:
         self._case, self._folder = case, folder
-        compared = FAMILIES[case.family]
         self.model = their_model(case.family, KINDS[case.task])
         self.model.save_pretrained(folder / "start")
         network = load_network(folder / "start")
-        self.examples, records = _examples(compared, case)
+        self.examples, records = _examples(case)
         self.objective = _objective(case, records, network.encoder.config)
         self.run = Run(
             Training(
@@ -291,18 +295,12 @@ class Pair:
         return start | trained, arrays_of(load_network(self._folder / "end").parameters())
 
 
-def _examples(compared: Compared, case: Case) -> tuple[list[Example], list[LabelledText]]:
+def _examples(case: Case) -> tuple[list[Example], list[LabelledText]]:
     """Random texts and pairs with random labels, the first label more often than the others."""
-    rng, pad = random.Random(11), compared.facts["pad_token_id"]
-    words = [number for number in range(compared.facts["vocab_size"]) if number != pad]
-    examples, records = [], []
+    rng, examples, records = random.Random(11), list[Example](), list[LabelledText]()
     for _ in range(case.count):
-        length = rng.randint(3, compared.max_length)
-        first = rng.randint(1, length)
-        segments = [0] * first + [min(1, compared.segments - 1)] * (length - first)
-        none: list[int | None] = [None] * length
-        ids, places = rng.choices(words, k=length), list(range(length))
-        encoding = Encoding(ids, segments, [(0, 0)] * length, none, none, places, False)
+        length = rng.randint(3, FAMILIES[case.family].max_length)
+        encoding = random_encoding(case.family, length, rng, rng.randint(1, length))
         number = rng.choices(range(4), [4, 2, 1, 1])[0]
         several = [float(rng.random() < 0.4) for _ in NAMES]
         target = {"classify": number, "multilabel": several, "regress": rng.gauss(0.0, 2.0)}[case.task]

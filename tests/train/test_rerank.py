@@ -210,9 +210,7 @@ def test_metrics_are_those_that_the_labels_have() -> None:
 
 
 @pytest.mark.parametrize(("start", "loss"), fast([("bce", "mse"), ("mse", "bce")], ("mse", "bce")))
-def test_an_adapter_keeps_what_its_scores_are_whatever_the_base_says(
-    start: str, loss: str, base: Path, tmp_path: Path
-) -> None:
+def test_an_adapter_keeps_its_scores_whatever_the_base_says(start: str, loss: str, base: Path, tmp_path: Path) -> None:
     def train(model: Path, output: str, **options: Any) -> None:
         run(pairs(20), model, tmp_path / output, lr=2e-5, device="cpu", **options)
 
@@ -279,9 +277,7 @@ def test_folders_and_metrics(models: tuple[mlxbert.Model, mlxbert.Model], tmp_pa
     assert np.isfinite([*found.metrics.values()]).all() and len(found.data) == 3
 
 
-def test_other_models_data_and_arguments_are_refused(
-    models: tuple[mlxbert.Model, mlxbert.Model], tmp_path: Path
-) -> None:
+def test_other_models_data_and_options_are_refused(models: tuple[mlxbert.Model, mlxbert.Model], tmp_path: Path) -> None:
     model, embedder = models
     several = mlxbert.load(save_classifier(tmp_path / "m", SENTIMENT), task="classify")
     with pytest.raises(CheckpointError):

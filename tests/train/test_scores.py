@@ -445,9 +445,7 @@ def test_the_simple_baselines_are_of_the_training_data(model: Model) -> None:
         ("regress", "spearman", lambda number, *_: float(number % 4 // 2), 0.8),
     ],
 )
-def test_frozen_vectors_know_what_the_model_knows(
-    model: Model, task: str, metric: str, label_of: Any, least: float
-) -> None:
+def test_frozen_vectors_know_what_it_knows(model: Model, task: str, metric: str, label_of: Any, least: float) -> None:
     given = texts(label_of)
     found = baselines(model, *parted(given), task, TOPICS, metric)
     assert found["frozen vectors"] >= least

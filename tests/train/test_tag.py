@@ -90,7 +90,7 @@ def tagged(words: list[str], tags: list[str]) -> TaggedSentence:
     return TaggedSentence(" ".join(words), tuple(words), tuple(offsets), tuple(tags), "record 1")
 
 
-def test_the_first_token_of_a_word_is_labelled_or_all_and_windows_of_a_crf_begin_as_the_scheme_allows(
+def test_first_tokens_or_all_are_labelled_and_windows_of_a_crf_begin_as_the_scheme_allows(
     tagger: Model, base: Path
 ) -> None:
     record = tagged(["the", "playing", "cat"], ["O", "B-animal", "I-animal"])
@@ -331,9 +331,7 @@ def test_options_that_do_not_go_are_refused(base: Path, tmp_path: Path, options:
         _objective("bert", [{"words": ["the", "cat"], "tags": ["DET", "NOUN"]}])
 
 
-def test_the_report_says_that_tags_are_numbers_and_which_words_the_model_does_not_see(
-    base: Path, tmp_path: Path
-) -> None:
+def test_the_report_says_that_tags_are_numbers_and_which_words_are_not_seen(base: Path, tmp_path: Path) -> None:
     def warned(rows: list[dict[str, Any]], words: str) -> list[str]:
         report = begun("tag", train=rows, valid=rows, model=base, output=tmp_path / "out").report
         assert report is not None

@@ -4,10 +4,10 @@ import itertools
 import json
 import random
 import shutil
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -37,16 +37,6 @@ SIZES: dict[str, tuple[int, ...]] = {
     **{"classify": (4, 3), "multilabel": (4, 3), "regress": (4, 1), "rerank": (4, 1)},
     **{"tag": (2, 6, 3), "answer": (2, 6, 2)},
 }
-
-
-@dataclass(frozen=True)
-class Place:
-    """A tagged token in place of an example."""
-
-    target: list[tuple[int, int]]
-
-    def __len__(self) -> int:
-        return 6
 
 
 def task_of(name: str, loss: str | None = None) -> Any:
@@ -121,13 +111,16 @@ def test_the_distance_of_each_task_is_its_formula(name: str, loss: str | None, s
 
 
 def test_a_batch_of_tokens_without_tags_has_no_distance() -> None:
+    def place(target: list[tuple[int, int]]) -> Any:
+        return mock.MagicMock(target=target, __len__=lambda self: 6)
+
     task = task_of("tag")
     task.collate = lambda examples, rng: TrainBatch(Batch(mx.zeros((2, 8), mx.int32)), mx.zeros(0))
     objective = ScoreDistillation(task, TeacherOptions())
-    examples = [DistillationExample(Place([]), lambda: np.ones((6, 3), np.float32)) for _ in range(2)]
+    examples = [DistillationExample(place([]), lambda: np.ones((6, 3), np.float32)) for _ in range(2)]
     batch = objective.collate(examples, random.Random(0))
     assert float(objective.terms(cast(Network, Scored(np.ones((2, 8, 3)))), batch)[0]["teacher"]) == 0
-    filled = [DistillationExample(Place(places), partial(np.full, (6, 3), number, np.float32)) for number, places in
+    filled = [DistillationExample(place(places), partial(np.full, (6, 3), number, np.float32)) for number, places in
               enumerate(([(1, 0), (3, 2)], [(2, 1)]))]  # fmt: skip
     found: TeacherTargets = objective.collate(filled, random.Random(0)).targets
     assert found.rows is not None and found.rows.tolist() == [1, 3, 10]
