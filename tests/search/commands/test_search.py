@@ -914,7 +914,7 @@ def test_typing_does_not_wait_for_a_search(pipe: PipeInput) -> None:
 
 
 def test_what_is_wrong_with_a_search_is_shown(pipe: PipeInput) -> None:
-    steps = [(always, "cat"), (lambda screen: "no " in screen.list.message, ESCAPE)]
+    steps: list[Step] = [(always, "cat"), (lambda screen: "no " in screen.list.message, ESCAPE)]
     _, screen, drawn = show(pipe, steps, mock.Mock(side_effect=InputError("no cat")))
     assert screen.list.message == "no cat" and "no cat" in drawn
 
