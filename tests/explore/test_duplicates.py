@@ -187,17 +187,13 @@ def test_leaders_are_those_of_a_loop(width: int, threshold: float, block: int, m
     assert (scores[~followers] == 1).all()
 
 
-def around(centres: Any, copies: int, noise: float) -> Any:
-    many = np.repeat(centres, copies, 0) + noise * vectors(len(centres) * copies, centres.shape[1], 1)
-    return (many / np.linalg.norm(many, axis=1, keepdims=True)).astype(np.float32)
-
-
 def test_cells_find_what_all_pairs_find(monkeypatch: pytest.MonkeyPatch) -> None:
     """With small blocks, most comparisons go through the cells."""
     for name, value in {"_FEW": 10, "_BLOCK": 32, "_WIDE": 64}.items():
         monkeypatch.setattr(near_vectors, name, value)
     assert not find_leaders(np.repeat(vectors(1, 5), 3000, 0), 1.0)[0].any()  # equal vectors have one leader
-    units = around(vectors(700, 24), 3, 0.15)[np.random.default_rng(2).permutation(2100)]
+    many = np.repeat(vectors(700, 24), 3, 0) + 0.15 * vectors(2100, 24, 1)
+    units = (many / np.linalg.norm(many, axis=1, keepdims=True))[np.random.default_rng(2).permutation(2100)]
     all_leaders, _ = find_leaders(units, 0.9, all_pairs=True)
     leaders, scores = find_leaders(units, 0.9)
     assert len({*all_leaders}) == 700

@@ -54,11 +54,6 @@ def compute(job: PlannedJob, parts: list[JobPart]) -> None:
         writer.write(part)
 
 
-def rows_of(folder: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = pq.read_table(folder).to_pylist()
-    return rows
-
-
 def test_parts_cover_each_row_once_and_their_names_sort_like_rows() -> None:
     files = [PlannedFile("a", 1, 0, 25), PlannedFile("b", 1, 0, 0), PlannedFile("c", 1, 0, 10)]
     parts = plan(files, 10)
@@ -83,7 +78,7 @@ def test_the_output_has_each_row_once_with_vector_or_error(planned: Plan, tiny_f
     compute(job, missing)
     assert job.finish() == PartCounts(50, 1, 0)
     assert json.loads((tmp_path / "out" / MANIFEST).read_text())["complete"] is True
-    rows = rows_of(tmp_path / "out")
+    rows: list[dict[str, Any]] = pq.read_table(tmp_path / "out").to_pylist()
     assert [row["id"] for row in rows] == [*range(50)] and next(iter(rows[0])) == "text"
     assert [row["id"] for row in rows if row["error"] is not None] == [33]
     assert "1.parquet" in rows[33]["error"] and "row 4" in rows[33]["error"]

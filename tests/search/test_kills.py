@@ -75,12 +75,6 @@ def model(place: Path) -> Path:
     return save(place / "model")
 
 
-def spoil(folder: Path) -> Path:
-    (folder / "spoiled.jsonl").write_text('{"text": "the dog"}\n{"text": \n' * 20)
-    (folder / "empty.txt").write_text("")
-    return folder
-
-
 def change_files(folder: Path) -> None:
     for number in range(0, FILES, 4):
         (folder / f"{number:03}.md").write_text(f"# New\n\n{passage(('changed', number))}\n")
@@ -96,15 +90,6 @@ def change_files(folder: Path) -> None:
 def start(path: Path | str, folder: Path, model: Path, last: int) -> "subprocess.Popen[str]":
     command = [sys.executable, "-c", CHILD, *map(str, (path, folder, model, last))]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-
-def timed(path: Path | str, folder: Path, model: Path) -> list[float]:
-    """When each event of an undisturbed update came, after the index was open."""
-    with start(path, folder, model, -1) as child:
-        assert child.stdout
-        times = [time.perf_counter() for _ in child.stdout]
-    assert child.returncode == 0
-    return [moment - times[0] for moment in times]
 
 
 @contextmanager
@@ -172,8 +157,10 @@ def finish(path: Path | str, folder: Path, model: Path, expected: Contents, stat
 @pytest.mark.parametrize("kind", ["build", "update"])
 def test_kills(place: Path, model: Path, kind: str, prefix: str) -> None:
     kind += "-lance" * bool(prefix)
-    folder, before, path = spoil(write_files(place / kind, FILES)), place / f"{kind}-before.db", place / f"{kind}.db"
+    folder, before, path = write_files(place / kind, FILES), place / f"{kind}-before.db", place / f"{kind}.db"
     location = f"{prefix}{path}"
+    (folder / "spoiled.jsonl").write_text('{"text": "the dog"}\n{"text": \n' * 20)
+    (folder / "empty.txt").write_text("")
     if "update" in kind:
         build(f"{prefix}{before}", folder, model).close()
         change_files(folder)
@@ -183,7 +170,11 @@ def test_kills(place: Path, model: Path, kind: str, prefix: str) -> None:
     with build(f"{prefix}{place / kind}-whole.db", folder, model) as whole:
         expected, stats = contents(whole), whole.stats()
     copy_files(before, path) if "update" in kind else None
-    times = timed(location, folder, model)
+    with start(location, folder, model, -1) as child:  # when each event of an undisturbed update comes
+        assert child.stdout
+        moments = [time.perf_counter() for _ in child.stdout]
+    assert child.returncode == 0
+    times = [moment - moments[0] for moment in moments]
     statuses, searches = Counter[int](), 0
     for number in range(KILLS):
         rng = random.Random(f"{kind} {number}")

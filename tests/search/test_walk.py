@@ -353,18 +353,10 @@ SECRET = "paris paris paris"
 
 
 @pytest.fixture
-def deadline() -> Iterator[None]:
-    """Ends a test that waits for a FIFO."""
+def index(tmp_path: Path, tiny: mlxbert.Model) -> Iterator[Index]:
+    """A new index of a folder that a link leads to, next to files that are none of its business; has 30 seconds."""
     before = signal.signal(signal.SIGALRM, mock.Mock(side_effect=TimeoutError))
     signal.alarm(30)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
-
-
-@pytest.fixture
-def index(tmp_path: Path, tiny: mlxbert.Model, deadline: None) -> Iterator[Index]:
-    """A new index of a folder that a link leads to, next to files that are none of its business."""
     for name in ("real/a.txt", "real/inner/b.txt", "real/inner/rows.csv"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("text\nthe cat sat on the mat\n")
@@ -374,6 +366,8 @@ def index(tmp_path: Path, tiny: mlxbert.Model, deadline: None) -> Iterator[Index
     (tmp_path / "docs").symlink_to("real")
     with open_index(tmp_path / "index.db", model=tiny, paths=[tmp_path / "docs"]) as found:
         yield found
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 def updated(index: Index, swap: Callable[[], object]) -> dict[str, str]:

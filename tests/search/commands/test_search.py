@@ -796,10 +796,6 @@ def has_hits(screen: SearchScreen) -> bool:
     return bool(screen.list.hits)
 
 
-def selects(number: int) -> Callable[[SearchScreen], bool]:
-    return lambda screen: bool(screen.list.hits) and screen.list.selected == number
-
-
 def text_of(lines: list[Any]) -> list[str]:
     return ["".join(text for _, text in line) for line in lines]
 
@@ -854,7 +850,12 @@ def test_equal_texts_and_that_nothing_is_close_are_said() -> None:
 
 
 def test_it_searches_as_one_types_or_pastes_a_line_and_enter_gives_the_place(pipe: PipeInput) -> None:
-    queries, steps = list[str](), [(always, "cat"), (has_hits, DOWN + DOWN + UP), (selects(1), ENTER)]
+    queries = list[str]()
+    steps: list[Step] = [
+        (always, "cat"),
+        (has_hits, DOWN + DOWN + UP),
+        (lambda screen: screen.list.selected == 1, ENTER),
+    ]
     result, screen, drawn = show(pipe, steps, noting(queries))
     assert result is HITS[1] and queries == ["cat"]  # not once for each letter
     assert screen.list.line_of(HITS[1]) == 11 and "8 passages" in drawn
