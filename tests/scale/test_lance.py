@@ -157,7 +157,7 @@ def test_a_copy_has_everything(tmp_path: Path, place: str) -> None:
         assert {one.place: len(one.chunks) for one in source.documents("")} == {"id": 1, "empty": 0}
         assert {*source.problems()} == {*problems, *lacking, IndexProblem("/docs/\udcff", "", "left out", "broken")}
         assert [text for text, _ in nearest(source, 2, count=1)] == ["of two windows"]
-        assert source.stats().vectors == 4
+        assert source.stats().vectors == 4 and source.stats().problems == {"left out": 7}
         source.check()
         with pytest.raises(ArgumentError, match="exists"):
             copy_store(source, location)

@@ -18,6 +18,7 @@ import pytest
 import mlxbert
 from mlxbert.cli.views.option_spelling import to_options
 from mlxbert.errors import ArgumentError, BusyError, InputError, MissingHeadError, StoreError
+from mlxbert.labels.labels import Labels
 from mlxbert.nn.encoder import Batch
 from mlxbert.results.text_results import Answer, Span
 from mlxbert.search import file_walk, index_writer, schema, update_events
@@ -37,7 +38,7 @@ from mlxbert.text.batch import make_batch
 from tests.helpers import token_folders
 from tests.helpers.answering import save_answering
 from tests.helpers.cases import together
-from tests.helpers.classifiers import NLI, STARS, save_classifier
+from tests.helpers.classifiers import NLI, STARS, save_classifier, save_saturated
 from tests.helpers.indexes import LONG_AGO, build, check_same, contents, passage, write
 from tests.helpers.object_storage import NEEDS_LANCE
 
@@ -625,6 +626,13 @@ def test_late_interaction_reranks_more_passages(index: Index, tmp_path: Path) ->
         for candidates in (None, 7):
             index.search("city", rerank=model, candidates=candidates, top_k=2)
     assert [call.args[5] for call in distinct.call_args_list] == [200, 7]
+
+
+def test_equal_probabilities_of_a_reranker_do_not_lose_its_order(index: Index, tmp_path: Path) -> None:
+    plain = index.search("city", rerank=str(save_classifier(tmp_path / "plain", Labels(("LABEL_0",), None))))
+    hits = index.search("city", rerank=str(save_saturated(tmp_path / "saturated")))
+    assert [hit.chunk for hit in hits] == [hit.chunk for hit in plain] != [hit.chunk for hit in index.search("city")]
+    assert {hit.rerank_score for hit in hits} == {1.0}
 
 
 def test_unknown_fields_and_paths_are_said(index: Index, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
