@@ -220,7 +220,7 @@ def test_pairs_of_many_blocks_keep_the_best(monkeypatch: pytest.MonkeyPatch) -> 
     assert np.allclose(similar_pairs(units, 0.0, 50)[2], all_scores(units)[:50], atol=1e-6)
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 9, 600])
+@together("count", [0, 1, 2, 9, 600])
 def test_the_nearest_of_each(count: int) -> None:
     units = vectors(count, 6) if count else np.zeros((0, 6), np.float32)
     near, scores = nearest_of_each(units, 3)

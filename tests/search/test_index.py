@@ -502,7 +502,14 @@ def test_an_index_is_searched_by_words_when_its_model_is_gone(tmp_path: Path, fo
             index.search("milk")
 
 
-def test_an_index_that_cannot_be_written(index: Index, model: mlxbert.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_written_is_read(
+    tmp_path: Path, model: mlxbert.Model, monkeypatch: pytest.MonkeyPatch, index: Index
+) -> None:
+    for place in ("pathlib.Path.mkdir", "mlxbert.search.schema.acquire_lock"):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, denied(None, ""))
+            with pytest.raises(StoreError, match="Permission denied"):
+                open_index(tmp_path / "new" / "index.db", model=model)
     expected = contents(index)
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with open_index(index.path, model=model) as other:
@@ -510,14 +517,6 @@ def test_an_index_that_cannot_be_written(index: Index, model: mlxbert.Model, mon
         for change in (lambda: run(other), lambda: other.add([{"id": "1", "text": "x"}]), lambda: other.remove(["1"])):
             with pytest.raises(StoreError, match="cannot be written"):
                 change()
-
-
-def test_a_folder_that_cannot_be_written(tmp_path: Path, model: mlxbert.Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    for place in ("pathlib.Path.mkdir", "mlxbert.search.schema.acquire_lock"):
-        with monkeypatch.context() as patch:
-            patch.setattr(place, denied(None, ""))
-            with pytest.raises(StoreError, match="Permission denied"):
-                open_index(tmp_path / "new" / "index.db", model=model)
 
 
 def test_a_second_builder_is_told(index: Index, folder: Path, model: mlxbert.Model) -> None:

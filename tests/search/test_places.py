@@ -6,7 +6,7 @@ import json
 import os
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -22,10 +22,10 @@ from mlxbert.search import update_events
 from mlxbert.search.commands.index_updates import is_hidden
 from mlxbert.search.file_systems import canonical_path
 from mlxbert.search.file_walk import LeftOut, WalkedFile, walk
-from mlxbert.search.index import Index, open_index
+from mlxbert.search.index import open_index
 from mlxbert.search.index_stores import find_index, index_file, list_indexes
 from mlxbert.search.mcp import IndexTools
-from tests.helpers.indexes import write
+from tests.helpers.indexes import build, write
 from tests.helpers.mac import HIDDEN, IN_THE_CLOUD, MacDisk, decomposed, opened, refused
 from tests.helpers.program import Outcome, call, tiny_model
 
@@ -352,33 +352,25 @@ def test_the_commands_know_every_spelling(notes: Path, disk: MacDisk, tmp_path: 
     assert removed.status == 0 and list_indexes() == []
 
 
-@pytest.fixture
-def twins(tmp_path: Path, model: mlxbert.Model) -> Iterator[Index]:
-    """An index, on any disk, of a folder and of files whose names are decomposed."""
-    folder = tmp_path / decomposed("Prüfung")
-    write(folder / decomposed(f"{UMLAUT}.md"), f"---\ntitle: {decomposed('Käse')}\n---\nthe dog sat")
-    write(folder / "plain.md", "milk and water")
-    with open_index(tmp_path / "index.db", paths=[folder], model=model) as index:
-        assert [*index.update()]
-        yield index
-
-
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
-def test_filters_and_assistants_find_names_in_either_form(twins: Index, form: Any, tmp_path: Path) -> None:
+def test_filters_and_assistants_find_names_in_either_form(form: Any, tmp_path: Path, model: mlxbert.Model) -> None:
     spelled = functools.partial(unicodedata.normalize, form)
-    path = str(tmp_path / decomposed("Prüfung") / decomposed(f"{UMLAUT}.md"))
-    for where in ("path=*Übung*", "path=?bung.md", "path=*/[ÜX]bung.md", "path=Prüfung/?bung.md"):
-        assert [hit.path for hit in twins.search("dog", where=[spelled(where)])] == [path], where
-    assert [hit.path for hit in twins.search("dog", where={"path": spelled(path)})] == [path]
-    assert len(twins.search("dog", where=[spelled("path!=*Übung*")])) == 1
-    for under, count in ((str(tmp_path / "Prüfung"), 2), (path, 1), (str(tmp_path / "Prüfung" / "Ü"), 0)):
-        assert len(twins.search("dog", paths=[spelled(under)])) == count, under
-    for served in (IndexTools(twins), IndexTools(twins, [str(tmp_path / decomposed("Prüfung"))])):
-        assert served.list(spelled("*Übung*")).files == [path]
-        assert served.list(spelled("Prüfung/*")).total == 2
-        for named in (path, f"{UMLAUT}.md", f"Prüfung/{UMLAUT}.md"):
-            assert served.read(path=spelled(named)).passages[0].path == path, named
-            assert [one.path for one in served.search("dog", paths=[spelled(named)]).passages] == [path]
+    folder = tmp_path / decomposed("Prüfung")
+    path = str(write(folder / decomposed(f"{UMLAUT}.md"), f"---\ntitle: {decomposed('Käse')}\n---\nthe dog sat"))
+    write(folder / "plain.md", "milk and water")
+    with build(tmp_path / "index.db", folder, model) as twins:
+        for where in ("path=*Übung*", "path=?bung.md", "path=*/[ÜX]bung.md", "path=Prüfung/?bung.md"):
+            assert [hit.path for hit in twins.search("dog", where=[spelled(where)])] == [path], where
+        assert [hit.path for hit in twins.search("dog", where={"path": spelled(path)})] == [path]
+        assert len(twins.search("dog", where=[spelled("path!=*Übung*")])) == 1
+        for under, count in ((str(tmp_path / "Prüfung"), 2), (path, 1), (str(tmp_path / "Prüfung" / "Ü"), 0)):
+            assert len(twins.search("dog", paths=[spelled(under)])) == count, under
+        for served in (IndexTools(twins), IndexTools(twins, [str(tmp_path / decomposed("Prüfung"))])):
+            assert served.list(spelled("*Übung*")).files == [path]
+            assert served.list(spelled("Prüfung/*")).total == 2
+            for named in (path, f"{UMLAUT}.md", f"Prüfung/{UMLAUT}.md"):
+                assert served.read(path=spelled(named)).passages[0].path == path, named
+                assert [one.path for one in served.search("dog", paths=[spelled(named)]).passages] == [path]
 
 
 def test_two_files_whose_names_differ_in_form_alone_are_two(tmp_path: Path, model: mlxbert.Model) -> None:
@@ -387,8 +379,7 @@ def test_two_files_whose_names_differ_in_form_alone_are_two(tmp_path: Path, mode
         write(tmp_path / "x" / unicodedata.normalize(form, "é") / "a.md", f"dog {form}")
     if len(os.listdir(tmp_path / "x")) == 1:
         pytest.skip("this disk takes them for one")
-    with open_index(tmp_path / "index.db", paths=[tmp_path / "x"], model=model) as index:
-        assert [*index.update()]
+    with build(tmp_path / "index.db", tmp_path / "x", model) as index:
         for form in forms:
             path = str(tmp_path / "x" / unicodedata.normalize(form, "é"))
             assert [hit.text for hit in index.search("dog", paths=[path])] == [f"dog {form}"]
