@@ -1,6 +1,6 @@
-"""The vectors and scores of sentence-transformers, live: small random models that it saved.
+"""The vectors and scores of sentence-transformers, live: small random models that it saved, or in published layouts.
 
-They are in its dialects of all ages, and in the layouts of published models.
+They are in its dialects of all ages. Rerankers of Qwen3 are next to transformers, too.
 """
 
 import json
@@ -15,7 +15,9 @@ import pytest
 from numpy.typing import NDArray
 
 import mlxbert
+from mlxbert.errors import CheckpointError
 from tests.helpers import published
+from tests.helpers.frozen import read_config
 from tests.helpers.tiny import VOCAB
 
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
@@ -24,7 +26,7 @@ st = pytest.importorskip("sentence_transformers", minversion="6.0", reason="live
 from sentence_transformers.base.modules import Dense, Normalize, Transformer  # noqa: E402
 from sentence_transformers.sentence_transformer.modules import Dropout, LayerNorm, Pooling  # noqa: E402
 
-pytestmark = [pytest.mark.slow, pytest.mark.sampled]
+pytestmark = pytest.mark.slow
 
 Array = NDArray[np.float32]
 Modules = list[Any]
@@ -78,10 +80,6 @@ def _edit(path: Path, change: Callable[[Any], Any]) -> None:
     path.write_text(json.dumps(change(json.loads(path.read_text(encoding="utf-8")))), encoding="utf-8")
 
 
-def as_version_6(folder: Path) -> None:
-    """As it was saved."""
-
-
 def as_version_2(folder: Path) -> None:
     """Rewrites a folder into the dialect of versions 2 to 5."""
 
@@ -128,8 +126,8 @@ def as_version_0(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps({"__version__": "0.4.1"}))
 
 
-DIALECTS: dict[str, Callable[[Path], None]] = {
-    "version 6": as_version_6,
+DIALECTS: dict[str, Callable[[Path], object]] = {
+    "version 6": lambda folder: None,  # as it was saved
     "version 2": as_version_2,
     "version 0": as_version_0,
 }
@@ -189,6 +187,7 @@ STACKS: dict[str, Callable[[], Modules]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("stack", STACKS)
 def test_vectors_equal_those_of_sentence_transformers(stack: str, dialect: str, bert: Path, tmp_path: Path) -> None:
@@ -203,6 +202,7 @@ def test_poolings_are_joined_in_the_order_that_the_model_names(bert: Path, tmp_p
 PROMPTS: dict[str, Any] = {"prompts": {"query": "the largest city : ", "passage": "play"}}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_prompts_are_put_before_texts(dialect: str, bert: Path, tmp_path: Path) -> None:
     folder = save_model(tmp_path / "named", bert, [Pooling(D, "mean")], PROMPTS, dialect)
@@ -217,6 +217,7 @@ def test_prompts_are_put_before_texts(dialect: str, bert: Path, tmp_path: Path) 
     _check(folder, {"prompt_name": "passage"}, prompt_name="passage")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("mode", [*MODES, MODES])
 def test_a_prompt_can_be_left_out_of_the_pooling(
@@ -227,6 +228,7 @@ def test_a_prompt_can_be_left_out_of_the_pooling(
     _check(folder, {"prompt": "  "}, prompt="  ")  # no token, and yet the first is left out
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("end", [[], [Normalize]])
 def test_vectors_are_cut_and_then_normalized(end: list[Any], dialect: str, bert: Path, tmp_path: Path) -> None:
@@ -240,6 +242,7 @@ def test_vectors_are_cut_and_then_normalized(end: list[Any], dialect: str, bert:
         assert np.abs(np.linalg.norm(unit, axis=1) - 1).max() < 1e-6
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_the_models_own_limit_cuts_texts(dialect: str, bert: Path, tmp_path: Path) -> None:
     folder = save_model(tmp_path / "model", bert, [Pooling(D, "mean")], {"max_seq_length": 6}, dialect)
@@ -247,6 +250,7 @@ def test_the_models_own_limit_cuts_texts(dialect: str, bert: Path, tmp_path: Pat
     assert _apart(found[-1:], found[-3:-2]) < 1e-5
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("lower", [False, True])
 def test_texts_are_lower_cased_where_the_model_says_so(lower: bool, dialect: str, tmp_path: Path) -> None:
@@ -264,6 +268,7 @@ def test_a_bare_checkpoint_is_mean_pooled(bert: Path) -> None:
     _check(bert)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("dtype", "least"), [("float16", 0.999), ("bfloat16", 0.99)])
 def test_halves_point_the_same_way(dtype: str, least: float, bert: Path, tmp_path: Path) -> None:
     folder = save_model(tmp_path / "model", bert, STACKS["Dense, LayerNorm, Normalize"](), {}, "version 6")
@@ -402,6 +407,7 @@ def test_published_layouts_have_the_same_vectors_also_when_they_are_saved(name: 
         assert np.array_equal(again.encode(_LONG, prompt_name=kind), theirs.encode(_LONG, prompt_name=kind))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("activation", ["torch.nn.modules.linear.Identity", None])
 def test_a_cross_encoder_has_the_same_scores_in_the_same_order(activation: str | None, tmp_path: Path) -> None:
     """ms-marco-MiniLM: a BERT with one class, whose configuration names the activation; newer ones have Identity."""
@@ -417,3 +423,152 @@ def test_a_cross_encoder_has_the_same_scores_in_the_same_order(activation: str |
     assert [one.index for one in found] == [row["corpus_id"] for row in theirs]
     assert np.ptp([row["score"] for row in theirs]) > 100 * _NEAR
     assert all(abs(one.score - row["score"]) <= _NEAR for one, row in zip(found, theirs, strict=True))
+
+
+MOST = 260
+QUERY = "Who sat on the mat?"
+PASSAGES = [
+    "the cat sat on the mat .",
+    *_LONG[1:3],
+    "\nA dog in the store, he bought milk. ",
+    *_LONG[3:],
+    "(dog)",
+    "5 dogs",
+]
+INSTRUCTION = "Find pets:\n"
+
+
+def make(folder: Path, *, tied: bool = True, dtype: str = "float32") -> Path:
+    """A causal model as the first release has it, with the template of today."""
+    published.qwen3_reranker(folder)
+    (folder / "config.json").unlink()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    torch.manual_seed(4)
+    facts = _SIZES | _GROUPED | {"hidden_size": 32, "max_position_embeddings": 512, "tie_word_embeddings": tied}
+    facts |= {"vocab_size": len(tokenizer), "pad_token_id": None, "bos_token_id": 0, "eos_token_id": 1}
+    model = transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**facts)).eval()
+    _shake(model)
+    model.to(getattr(torch, dtype)).save_pretrained(folder)
+    return folder
+
+
+def limited(folder: Path) -> Path:
+    """The folder, whose tokenizer takes as many tokens as the published layout."""
+    _edit(folder / "tokenizer_config.json", lambda settings: settings | {"model_max_length": MOST})
+    return folder
+
+
+def in_layout(folder: Path) -> Path:
+    """The same as sentence-transformers publishes it."""
+    how: dict[str, Any] = {"activation_fn": torch.nn.Identity(), "max_length": MOST}
+    found = st.CrossEncoder(str(folder), device="cpu", model_kwargs={"dtype": "float32"}, **how)
+    found.save_pretrained(str(folder.parent / "st"))
+    return folder.parent / "st"
+
+
+def theirs(folder: Path, **options: Any) -> list[float]:
+    model = st.CrossEncoder(str(folder), device="cpu", local_files_only=True, model_kwargs={"dtype": "float32"})
+    return [float(model.predict([(QUERY, text)], **options)[0]) for text in PASSAGES]
+
+
+def ours(model: mlxbert.Model, **options: Any) -> list[float]:
+    found = sorted(mlxbert.rerank(model, QUERY, PASSAGES, **options), key=lambda one: one.index)
+    return [one.score for one in found]
+
+
+def close(one: list[float], other: list[float]) -> None:
+    assert max(abs(a - b) for a, b in zip(one, other, strict=True)) <= _NEAR
+    assert max(one) - min(one) > 100 * _NEAR
+
+
+def load(folder: Path) -> mlxbert.Model:
+    return mlxbert.load(folder, task="classify", dtype="float32")
+
+
+def by_the_card(folder: Path) -> list[float]:
+    """What the model card computes."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, padding_side="left")
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    before = (
+        "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
+        'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
+    )
+    after = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    first, last = (tokenizer.encode(text, add_special_tokens=False) for text in (before, after))
+    task = "Given a web search query, retrieve relevant passages that answer the query"
+    inputs = tokenizer(
+        [f"<Instruct>: {task}\n<Query>: {QUERY}\n<Document>: {text}" for text in PASSAGES],
+        padding=False, truncation="longest_first", return_attention_mask=False,
+        max_length=MOST - len(first) - len(last),
+    )  # fmt: skip
+    rows = {"input_ids": [first + row + last for row in inputs["input_ids"]]}
+    with torch.no_grad():
+        logits = model(**tokenizer.pad(rows, padding=True, return_tensors="pt")).logits[:, -1, :]
+    answers = [logits[:, tokenizer.convert_tokens_to_ids(word)] for word in ("no", "yes")]
+    found: list[float] = torch.nn.functional.log_softmax(torch.stack(answers, 1), dim=1)[:, 1].exp().tolist()
+    return found
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_converted_classifier_needs_the_template_too(tied: bool, tmp_path: Path) -> None:
+    made, folder = limited(make(tmp_path / "made", tied=tied)), tmp_path / "classifier"
+    causal = transformers.Qwen3ForCausalLM.from_pretrained(made)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(made)
+    model = transformers.Qwen3ForSequenceClassification.from_pretrained(made, num_labels=1)
+    model.config.pad_token_id = tokenizer.pad_token_id
+    yes, no = (causal.lm_head.weight[tokenizer.convert_tokens_to_ids(word)] for word in ("yes", "no"))
+    with torch.no_grad():
+        model.score.weight[0] = yes - no
+    for one in (model, tokenizer):
+        one.save_pretrained(folder)
+    close(ours(load(limited(folder))), theirs(folder))
+    close(ours(load(folder)), by_the_card(made))
+    (folder / "chat_template.jinja").unlink()
+    if tied:
+        with pytest.raises(CheckpointError, match="no chat template"):
+            load(folder)
+
+
+@pytest.mark.parametrize(
+    ("tied", "dtype", "published"),
+    [(True, "float32", True), (False, "bfloat16", True), (True, "float32", False), (False, "float32", False)],
+)
+def test_scores_are_the_same_also_when_they_are_written(
+    tied: bool, dtype: str, published: bool, tmp_path: Path
+) -> None:
+    folder = make(tmp_path / "made", tied=tied, dtype=dtype)
+    folder = limited(in_layout(folder) if published else folder)
+    wanted, model = theirs(folder), load(folder)
+    assert model.tokenizer.max_length == MOST
+    close(ours(model), wanted)
+    if published:
+        close(ours(model, prompt=INSTRUCTION), theirs(folder, prompt=INSTRUCTION))
+        close([mlxbert.rerank(model, QUERY, [text])[0].score for text in PASSAGES], wanted)
+    else:
+        close(wanted, by_the_card(folder))
+    model.save(tmp_path / "saved")
+    mlxbert.convert(folder, tmp_path / "converted")
+    assert (tmp_path / "converted/1_LogitScore").exists() is (folder / "1_LogitScore").is_dir() is published
+    assert read_config(tmp_path / "saved")["architectures"] == ["Qwen3ForSequenceClassification"]
+    for again in ("saved", "converted"):
+        close(theirs(tmp_path / again), wanted)
+        close(ours(load(tmp_path / again)), wanted)
+    many = st.CrossEncoder(str(tmp_path / "saved"), device="cpu", local_files_only=True)
+    close(many.predict([(QUERY, text) for text in PASSAGES]).tolist(), wanted)
+
+
+def test_a_quantized_reranker_ranks_alike(tmp_path: Path) -> None:
+    folder = in_layout(make(tmp_path / "made", tied=False))
+    mlxbert.convert(folder, tmp_path / "quantized", quantize=8, group_size=32)
+    one, other = ours(load(folder)), ours(load(tmp_path / "quantized"))
+    assert max(abs(a - b) for a, b in zip(one, other, strict=True)) < 0.1 * (max(one) - min(one))
+
+
+def test_a_trained_reranker_has_the_same_scores_there(tmp_path: Path) -> None:
+    folder = make(tmp_path / "made", tied=False)
+    rows = enumerate(PASSAGES * 2)
+    data = [{"query": QUERY, "text": text, "label": float(number % 2)} for number, text in rows if text]
+    options: dict[str, Any] = {"epochs": 1, "lr": 1e-3, "batch_size": 4, "max_length": MOST}
+    [*_] = mlxbert.finetune("rerank", train=data, valid=data, model=folder, output=tmp_path / "out", **options)
+    limited(tmp_path / "out")
+    close(ours(load(tmp_path / "out")), theirs(tmp_path / "out"))
