@@ -1,7 +1,9 @@
-"""`mlxbert inspect`: what a folder says of its model, and what it cannot be used for."""
+"""What a folder says of its model, and what it cannot be used for; and that results of folders cannot be changed."""
 
+import dataclasses
 import json
 import math
+import pickle
 import re
 from pathlib import Path
 from typing import Any
@@ -13,16 +15,17 @@ from mlxbert.cli.views import console
 from mlxbert.cli.views.inspect import by_layer
 from mlxbert.folders.inspect import inspect_headers
 from mlxbert.folders.inspection import TensorFacts
+from mlxbert.frozen_dict import FrozenDict, frozen
+from mlxbert.goldens.golden_outputs import arrays
 from mlxbert.machine.device import mx
+from mlxbert.results.json import plain
 from mlxbert.weights.formats.weight_files import open_weights
 from mlxbert.weights.model_source import ModelRef
 from tests.helpers.program import TERMINALS, Terminal, call, change_config, change_weights, terminal, tiny_model
 from tests.helpers.rooms import needs
 from tests.helpers.st_folder import NORMALIZE, dense, pooling, save_st, write_json
 from tests.helpers.tf_files import write_model
-from tests.helpers.tiny import save, with_nan
-
-COPY = "cls.predictions.decoder.bias"
+from tests.helpers.tiny import VOCAB, save, with_nan
 
 
 def inspected(folder: Path) -> dict[str, Any]:
@@ -65,52 +68,48 @@ def test_parts_are_named_as_in_the_file_and_counted(model: Path) -> None:
         "masked_lm": ("cls.predictions", "heads.masked_lm"),
         "next_sentence": ("cls.seq_relationship", "heads.next_sentence.dense"),
     }
-    stored = mx.load(str(model / "model.safetensors"))
-    assert isinstance(stored, dict)
+    stored = arrays(model / "model.safetensors")
     total = sum(array.size for array in stored.values())
     assert sum(part["parameters"] for part in found["parts"].values()) == total == found["parameters"]["total"]
     assert sum(part["tensors"] for part in found["parts"].values()) == len(stored)
     assert found["memory"] == {"float32": 4 * total, "float16": 2 * total, "bfloat16": 2 * total}
     size = (model / "model.safetensors").stat().st_size
-    files = {"model.safetensors": size}
-    weights = {"format": "safetensors", "storage": "F32", "bytes": size, "files": files, "here": True, "with_nan": []}
-    assert found["weights"] == weights
+    weights = {"format": "safetensors", "storage": "F32", "bytes": size, "files": {"model.safetensors": size}}
+    assert found["weights"] == weights | {"here": True, "with_nan": []}
+    assert not any("stored_as" in tensor for tensor in found["tensors"])  # names are those of transformers
+    assert found["skipped"] == {"count": 0, "example": None}
 
 
 @needs("export")
 def test_names_of_the_file_and_what_else_it_holds(tmp_path: Path) -> None:
     folder = write_model("bert-pretraining", tmp_path / "google")
     words = json.loads((folder / "config.json").read_text(encoding="utf-8"))["vocab_size"]
-    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{number}" for number in range(words - 5))]
+    tokens = [*VOCAB[:5], *(f"w{number}" for number in range(words - 5))]
     (folder / "vocab.txt").write_text("\n".join(tokens), encoding="utf-8")
     found = inspected(folder)
     assert found["weights"]["format"] == "TensorFlow 1"
     stored = {tensor["name"]: tensor["stored_as"] for tensor in found["tensors"]}
-    name = "bert.encoder.layer.1.output.dense.weight"
+    name, becomes = "bert.encoder.layer.1.output.dense.weight", "encoder.layers.1.feed_forward.down.weight"
     assert stored[name] == "bert/encoder/layer_1/output/dense/kernel"
     skipped = open_weights(folder, ["BertForPreTraining"]).skipped
     assert found["skipped"] == {"count": len(skipped), "example": skipped[0]} and "adam_m" in skipped[0]
     wide = drawn(folder, "--tensors", columns=200)
     assert "TensorFlow 1" in wide and skipped[0] in wide
-    becomes = "encoder.layers.1.feed_forward.down.weight"
     assert f"F32    12 x 20  {stored[name]} → {name} → {becomes}\n" in wide
     narrow = drawn(folder, "--tensors", columns=70)
     assert re.search(rf"{re.escape(stored[name])}\n +→ {re.escape(name)}\n +→ {re.escape(becomes)}\n", narrow)
     assert f"{stored[name].replace('1', '{0…1}')} → " in drawn(folder, columns=200)
 
 
-@pytest.mark.parametrize(("layers", "named"), [((0, 1, 2), "{0…2}"), ((1, 2, 3, 4), "{1…4}"), ((1, 4), "{1,4}")])
-def test_a_row_for_several_layers_names_the_layers_that_have_the_tensor(layers: tuple[int, ...], named: str) -> None:
-    rows = [TensorFacts(f"layers.{n}.norm", f"l/layer_{n}/norm", "F32", (4,), f"layers.{n}.norm") for n in layers]
-    (row,) = by_layer(rows)
-    assert (row.name, row.stored_as) == (f"layers.{named}.norm", f"l/layer_{named}/norm")
+def test_a_row_for_several_layers_names_the_layers_that_have_the_tensor() -> None:
+    for layers, named in (((0, 1, 2), "{0…2}"), ((1, 2, 3, 4), "{1…4}"), ((1, 4), "{1,4}")):
+        rows = [TensorFacts(f"layers.{n}.norm", f"l/layer_{n}/norm", "F32", (4,), f"layers.{n}.norm") for n in layers]
+        (row,) = by_layer(rows)
+        assert (row.name, row.stored_as) == (f"layers.{named}.norm", f"l/layer_{named}/norm")
 
 
 @TERMINALS
 def test_names_that_are_those_of_transformers_are_said_once(show: Terminal, model: Path) -> None:
-    found = inspected(model)
-    assert not any("stored_as" in tensor for tensor in found["tensors"])
-    assert found["skipped"] == {"count": 0, "example": None}
     shown = drawn(model, columns=200, show=show)
     assert "not used" not in shown and re.search(r"weights +safetensors, F32, ", shown)
 
@@ -137,37 +136,32 @@ def test_an_encoder_alone_has_no_beginning_in_common(model: Path) -> None:
 
 
 def test_what_is_not_used_and_why(model: Path) -> None:
+    copy = "cls.predictions.decoder.bias"
+    copied = {copy: "cls.predictions.bias", "classifier.bias": "bert.pooler.dense.bias"}
     change_weights(model, lambda arrays: arrays.update({"embeddings.position_ids": mx.arange(24)[None]}))
-    copied = {COPY: "cls.predictions.bias", "classifier.bias": "bert.pooler.dense.bias"}
     change_weights(model, lambda arrays: arrays.update({name: arrays[of] for name, of in copied.items()}))
     found = inspected(model)
     why = {tensor["name"]: tensor["why"] for tensor in found["unused"]}
-    assert why.keys() == {*copied, "embeddings.position_ids"}
-    assert found["weights"]["storage"] == "F32"
-    assert why[COPY] == "a copy of cls.predictions.bias"
+    assert why.keys() == {*copied, "embeddings.position_ids"} and found["weights"]["storage"] == "F32"
+    assert why[copy] == "a copy of cls.predictions.bias"
     assert "head that mlxbert does not run" in why["classifier.bias"]
     shown = drawn(model)
     assert "not used" in shown and why["classifier.bias"] in shown
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("damaged", "said"),
     [
-        (lambda arrays: arrays.pop("cls.predictions.bias"), "tensor 'cls.predictions.bias' is missing"),
-        (
-            lambda arrays: arrays.update({"cls.predictions.bias": mx.zeros(3)}),
-            "tensor 'cls.predictions.bias' has shape (3,), expected (60,) by config.json",
-        ),
-        (
-            lambda arrays: arrays.update({"cls.predictions.bias": mx.zeros(60, mx.int32)}),
-            "tensor 'cls.predictions.bias' has dtype I32, expected one of F32, F16, BF16",
-        ),
+        (None, "is missing"),
+        (mx.zeros(3), "has shape (3,), expected (60,) by config.json"),
+        (mx.zeros(60, mx.int32), "has dtype I32, expected one of F32, F16, BF16"),
     ],
     ids=["missing", "shape", "dtype"],
 )
-def test_a_damaged_head_is_said_and_the_rest_can_be_used(model: Path, change: Any, said: str) -> None:
-    change_weights(model, change)
-    found = inspected(model)
+def test_a_damaged_head_is_said_and_the_rest_can_be_used(model: Path, damaged: mx.array | None, said: str) -> None:
+    name = "cls.predictions.bias"
+    change_weights(model, lambda arrays: arrays.pop(name) if damaged is None else arrays.update({name: damaged}))
+    found, said = inspected(model), f"tensor '{name}' {said}"
     assert found["parts"]["masked_lm"]["problem"] == said
     lacking = {"classify", "tag", "answer", "replaced"}
     assert found["lacking"].pop("fill-mask") == said and set(found["lacking"]) == lacking
@@ -197,31 +191,28 @@ def test_a_tokenizer_of_another_model_can_do_nothing(model: Path) -> None:
 
 
 def test_the_tokenizer_and_what_limits_the_input(model: Path) -> None:
-    found = inspected(model)
-    assert (found["max_length"], found["limited_by"]) == (24, ["config"])
-    assert found["tokenizer"]["kind"] == "WordPiece"
-    assert found["tokenizer"]["lower_case"] is True
-    write_json(model / "tokenizer_config.json", {"model_max_length": 20, "do_lower_case": False})
-    found = inspected(model)
-    assert (found["max_length"], found["limited_by"]) == (20, ["tokenizer"])
-    assert found["limits"] == {"config": 24, "tokenizer": 20, "sentence_transformers": None}
-    assert found["tokenizer"]["lower_case"] is False
-    assert found["embedding"]["max_length"] == 20
-    write_json(model / "tokenizer_config.json", {"model_max_length": 24})
-    assert inspected(model)["limited_by"] == ["config", "tokenizer"]
-
-
-def test_other_tokenizers_are_called_by_their_kind(model: Path) -> None:
+    settings: list[tuple[dict[str, Any], int, list[str], bool]] = [
+        ({}, 24, ["config"], True),
+        ({"model_max_length": 20, "do_lower_case": False}, 20, ["tokenizer"], False),
+        ({"model_max_length": 24}, 24, ["config", "tokenizer"], True),
+    ]
+    for given, longest, limited_by, lower in settings:
+        write_json(model / "tokenizer_config.json", given)
+        found = inspected(model)
+        assert (found["max_length"], found["limited_by"]) == (longest, limited_by)
+        limits = {"config": 24, "tokenizer": given.get("model_max_length"), "sentence_transformers": None}
+        assert found["limits"] == limits and found["embedding"]["max_length"] == longest
+        assert (found["tokenizer"]["kind"], found["tokenizer"]["lower_case"]) == ("WordPiece", lower)
+    ends = {"type": "BertProcessing", "cls": ["[CLS]", 1], "sep": ["[SEP]", 2]}
     words = ["[UNK]", "[CLS]", "[SEP]", "a"]
     kinds: dict[str, dict[str, Any]] = {
-        "BPE": {"type": "BPE", "vocab": {word: number for number, word in enumerate(words)}, "merges": []},
-        "Unigram": {"type": "Unigram", "unk_id": 0, "vocab": [[word, -1.0] for word in words]},
+        "BPE": {"vocab": {word: number for number, word in enumerate(words)}, "merges": []},
+        "Unigram": {"unk_id": 0, "vocab": [[word, -1.0] for word in words]},
     }
+    write_json(model / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})
     for kind, vocabulary in kinds.items():
-        ends = {"type": "BertProcessing", "cls": ["[CLS]", 1], "sep": ["[SEP]", 2]}
-        saved = {"version": "1.0", "added_tokens": [], "model": vocabulary, "post_processor": ends}
+        saved = {"version": "1.0", "added_tokens": [], "model": {"type": kind} | vocabulary, "post_processor": ends}
         write_json(model / "tokenizer.json", saved)
-        write_json(model / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})
         assert inspected(model)["tokenizer"]["kind"] == kind
 
 
@@ -230,15 +221,13 @@ def test_vectors_as_the_files_of_sentence_transformers_say(tmp_path: Path) -> No
     specs = [pooling("cls"), dense(mx.zeros((7, 24)), mx.zeros(7)), NORMALIZE]
     folder = save_st(tmp_path / "st", *specs, transformer={"max_seq_length": 16}, settings=settings)
     found = inspected(folder)
-    vectors = found["embedding"]
-    assert (vectors["poolings"], vectors["size"], vectors["unit"], vectors["stated"]) == (["cls"], 7, True, True)
-    assert (vectors["prompts"], vectors["default_prompt_name"]) == ({"query": "q: "}, "query")
-    assert (vectors["similarity"], vectors["max_length"]) == ("dot", 16)
-    assert found["max_length"] == 32 and found["limits"]["sentence_transformers"] == 16
+    vectors, total = found["embedding"], found["parameters"]["total"]
     linear = {"kind": "Dense", "folder": "2_Dense", "parameters": 7 * 24 + 7}
     assert vectors["modules"][0] == linear | {"shapes": {"linear.weight": [7, 24], "linear.bias": [7]}}
+    facts = {"poolings": ["cls"], "size": 7, "unit": True, "stated": True, "similarity": "dot", "max_length": 16}
+    assert vectors.items() >= (facts | {"prompts": {"query": "q: "}, "default_prompt_name": "query"}).items()
+    assert found["max_length"] == 32 and found["limits"]["sentence_transformers"] == 16
     assert found["parameters"]["2_Dense"] == 175
-    total = found["parameters"]["total"]
     assert found["memory"]["float16"] == 2 * (total - 175) + 4 * 175
     assert list(found["weights"]["files"]) == ["model.safetensors", "2_Dense/model.safetensors"]
     assert found["weights"]["bytes"] == sum((folder / file).stat().st_size for file in found["weights"]["files"])
@@ -251,34 +240,28 @@ def test_vectors_as_the_files_of_sentence_transformers_say(tmp_path: Path) -> No
 def test_vectors_by_default_and_vectors_that_are_impossible(tmp_path: Path) -> None:
     folder = save(tmp_path / "plain")
     assert inspected(folder)["embedding"]["stated"] is False
-    shown = drawn(folder)
-    assert re.search(r"pooling +mean \(default: no sentence-transformers files\)", shown)
+    assert re.search(r"pooling +mean \(default: no sentence-transformers files\)", drawn(folder))
     write_json(folder / "modules.json", [{"type": "other.Module", "path": ""}])
     found = inspected(folder)
-    assert found["embedding"].keys() == {"problem"}
+    assert found["embedding"].keys() == {"problem"} and found["tasks"] == ["fill-mask", "next-sentence"]
     assert "a module has type 'other.Module'" in found["lacking"]["embed"]
-    assert found["tasks"] == ["fill-mask", "next-sentence"]
-    shown = drawn(folder)
-    assert "cannot embed" in shown
+    assert "cannot embed" in drawn(folder)
 
 
-@pytest.mark.parametrize("columns", [80, 200])
 @pytest.mark.parametrize("whole", [True, False])
-def test_the_view_fits_a_terminal_without_cut_numbers(columns: int, whole: bool, model: Path) -> None:
-    text = drawn(model, *(["--tensors"] if whole else []), columns=columns)
-    assert max(map(len, text.split("\n"))) <= columns
-    assert "…" not in text.replace("{0…1}", "")
+def test_the_view_fits_a_terminal_without_cut_numbers(whole: bool, model: Path) -> None:
     found = inspected(model)
-    for count in found["parameters"].values():
-        assert f" {count:,} " in text
-    for size in found["memory"].values():
-        assert f" {console.size(size)}" in text
-    for tensor in found["tensors"]:
-        if whole or "layer." not in tensor["name"]:
-            shape = " x ".join(map(str, tensor["shape"]))
-            assert re.search(rf"^{tensor['dtype']} +{shape} +{re.escape(tensor['name'])}\b", text, re.MULTILINE)
-            assert re.search(rf"→ {re.escape(tensor['becomes'])}$", text, re.MULTILINE)
     assert sum(math.prod(tensor["shape"]) for tensor in found["tensors"]) == found["parameters"]["total"]
+    for columns in (80, 200):
+        text = drawn(model, *(["--tensors"] if whole else []), columns=columns)
+        assert max(map(len, text.split("\n"))) <= columns and "…" not in text.replace("{0…1}", "")
+        assert all(f" {count:,} " in text for count in found["parameters"].values())
+        assert all(f" {console.size(size)}" in text for size in found["memory"].values())
+        for tensor in found["tensors"]:
+            if whole or "layer." not in tensor["name"]:
+                shape = " x ".join(map(str, tensor["shape"]))
+                assert re.search(rf"^{tensor['dtype']} +{shape} +{re.escape(tensor['name'])}\b", text, re.MULTILINE)
+                assert re.search(rf"→ {re.escape(tensor['becomes'])}$", text, re.MULTILINE)
 
 
 @needs("export")
@@ -288,3 +271,41 @@ def test_weights_with_nan_are_named_though_no_fixed_text_meets_them(tmp_path: Pa
     assert inspect_headers(ModelRef(a)).weights.with_nan == ()  # a server asks for sizes alone
     assert name.endswith("word_embeddings.weight") and "damaged" in terminal("inspect", str(a))[1]
     assert any("NaN in the weights" in note for note in mlxbert.verify(a, a).notes)
+
+
+def unchangeable(value: Any) -> bool:
+    """Whether a value is made of frozen dataclasses, read-only mappings, tuples and single values alone."""
+    if dataclasses.is_dataclass(value):
+        fields = [getattr(value, field.name) for field in dataclasses.fields(value)]
+        return type(value).__dataclass_params__.frozen and all(map(unchangeable, fields))  # type: ignore[union-attr]
+    if isinstance(value, FrozenDict | tuple):
+        return all(map(unchangeable, value.values() if isinstance(value, FrozenDict) else value))
+    return value is None or isinstance(value, bool | int | float | str | Path)
+
+
+@needs("export")
+def test_results_are_frozen_all_the_way_down(tmp_path: Path) -> None:
+    modules = pooling("mean"), dense(mx.ones((6, 24))), NORMALIZE
+    settings = {"prompts": {"query": "q: "}, "similarity_fn_name": "dot"}
+    a = save_st(tmp_path / "a", *modules, settings=settings)
+    b = save_st(tmp_path / "b", pooling("cls"), settings={"prompts": {"other": ""}})
+    results = mlxbert.inspect(a), mlxbert.verify(a, b), mlxbert.convert(a, tmp_path / "c")
+    for found in results:
+        assert unchangeable(found)
+        json.dumps(found.to_dict(), allow_nan=False)
+    prompts = next(one for one in results[1].differences if one.name == "prompts")
+    assert (prompts.a, prompts.to_dict()["a"]) == (FrozenDict({"query": "q: "}), {"query": "q: "})
+
+
+def test_a_frozen_dictionary_is_a_mapping_that_cannot_be_changed() -> None:
+    found = frozen({"a": [1, {"b": None}], "c": {}})
+    assert list(found) == ["a", "c"] and found["a"][1]["b"] is None and len(found["c"]) == 0
+    assert plain(found) == {"a": [1, {"b": None}], "c": {}} and found == {"a": (1, {"b": None}), "c": {}}
+    assert len({found, frozen({"a": [1, {"b": None}], "c": {}})}) == 1
+    one, other = FrozenDict({"a": 1, "b": 2}), FrozenDict({"b": 2, "a": 1})
+    assert one == other == {"a": 1, "b": 2} and len({one, other}) == 1
+    assert pickle.loads(pickle.dumps(found)) == found
+    with pytest.raises(KeyError):
+        found["x"]
+    with pytest.raises(TypeError):
+        found["a"] = 1

@@ -1,7 +1,12 @@
-"""A name of the hub becomes a folder: what is asked of the hub, what is fetched, and what is said when it fails."""
+"""A name of the hub becomes a folder: what is asked of the hub, what is fetched, and what is said when it fails.
+
+A model that is not in the cache is inspected without its weights.
+"""
 
 import json
+import shutil
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -11,16 +16,20 @@ from typing import Any
 
 import pytest
 from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
 
 import mlxbert
+from mlxbert.machine.device import mx
 from mlxbert.weights.hub import cache
 from mlxbert.weights.hub.needed_files import leaves_folder, needed_files
 from mlxbert.weights.model_source import ModelRef, find_folder
 from mlxbert.weights.tokenizers.tokenizer_classes import CLASSES
 from tests.helpers import lying_hub as lies
+from tests.helpers.cases import together
 from tests.helpers.fake_hub import Files, files_of, serve
-from tests.helpers.hub_machine import FILL, NAME, Machine
+from tests.helpers.hub_machine import FILL, NAME, Machine, write_shards
 from tests.helpers.program import ENDING, WITHOUT_PRIVILEGES, call, command, environment
+from tests.helpers.st_folder import NORMALIZE, dense, pooling, save_st
 
 NEEDED = {"config.json", "vocab.txt", "model.safetensors"}
 NEVER = {"onnx/model.onnx", "openvino/model.bin", "pytorch_model.bin", "README.md", ".gitattributes"}
@@ -115,9 +124,8 @@ def test_a_commit_that_the_hub_has_forgotten_gives_way_to_the_newest(warm: Machi
 def test_mlxbert_and_huggingface_hub_share_a_cache(machine: Machine) -> None:
     def python(code: str) -> list[str]:
         words = [sys.executable, "-c", "import huggingface_hub as hub\n" + code]
-        return (
-            subprocess.run(words, env=environment(**machine.variables), check=True, stdout=-1).stdout.decode().split()
-        )
+        ran = subprocess.run(words, env=environment(**machine.variables), check=True, stdout=-1)
+        return ran.stdout.decode().split()
 
     python(f"hub.snapshot_download({NAME!r})")
     machine.hub.forget()
@@ -154,22 +162,21 @@ def test_mlxbert_and_huggingface_hub_share_a_cache(machine: Machine) -> None:
 def test_what_cannot_be_had_is_refused_before_it_is_fetched(
     machine: Machine, files: Files, name: str, options: list[str], said: list[str]
 ) -> None:
-    rest = {file: data for file, data in files.items() if file != "model.safetensors"}
-    index = {"model.safetensors.index.json": b'{"weight_map": {"a": "../../x.safetensors"}}'}
+    rest = {file: data for file, data in files.items() if file != WEIGHTS}
     machine.hub.add("org/private", files).token = "secret"
     machine.hub.add("org/gated", files).gated = True
     machine.hub.add("org/keras", dict.fromkeys(["config.json", "vocab.txt", "tf_model.h5"], b"{}"))
     machine.hub.add("org/down", files).status = 500
     machine.hub.add("org/evil", files).listed = ("../evil.txt",)
     machine.hub.add("org/absolute", files).listed = ("/etc/x",)
-    machine.hub.add("org/shards", rest | index)
+    machine.hub.add("org/shards", rest | {f"{WEIGHTS}.index.json": b'{"weight_map": {"a": "../../x.safetensors"}}'})
     machine.hub.add("org/modules", files | {"modules.json": b'[{"path": "../up", "type": "Pooling"}]'})
     for words in (["inspect"], ["models", "download"]):
         outcome = machine.run(*words, name, *options)
         outcome.fails(1, *said)
         assert outcome.out == ""
-    assert machine.hub.fetched() <= {"modules.json", "model.safetensors.index.json", "config.json"}
-    assert not list(machine.home.rglob("model.safetensors"))
+    assert machine.hub.fetched() <= {"modules.json", f"{WEIGHTS}.index.json", "config.json"}
+    assert not list(machine.home.rglob(WEIGHTS))
 
 
 def test_a_token_opens_a_private_model_and_does_not_go_to_another_host(machine: Machine, files: Files) -> None:
@@ -211,9 +218,13 @@ def test_an_interrupted_download_ends_at_once_and_is_mended_by_the_next(machine:
 
 
 def test_modules_are_fetched_with_their_folders(machine: Machine, files: Files) -> None:
+    """And the vocabulary of every class."""
     kinds = ("Transformer", "Pooling", "Dense", "Normalize")
     modules = [{"idx": i, "path": f"{i}_{kind}", "type": f"x.models.{kind}"} for i, kind in enumerate(kinds)]
-    wanted = {f"0_Transformer/{file}": files[file] for file in NEEDED}
+    vocabularies = {file for kind in CLASSES.values() for file in kind.files}
+    assert "spm.model" in vocabularies
+    wanted = {f"0_Transformer/{file}": file.encode() for file in vocabularies}
+    wanted |= {f"0_Transformer/{file}": files[file] for file in NEEDED}
     wanted |= {"modules.json": json.dumps(modules).encode(), "0_Transformer/sentence_bert_config.json": b"{}"}
     wanted |= {"1_Pooling/config.json": b"{ }", "2_Dense/config.json": b"{  }", "2_Dense/model.safetensors": b"x"}
     never = {f"{folder}/{file}": b"never" for folder in ("0_Transformer", "2_Dense", "4_x") for file in NEVER}
@@ -227,14 +238,6 @@ def test_modules_are_fetched_with_their_folders(machine: Machine, files: Files) 
     machine.run("models", "path", NAME).fails(1, "modules.json", "cache")
 
 
-def test_the_vocabulary_of_every_class_is_fetched(machine: Machine, files: Files) -> None:
-    vocabularies = {file for kind in CLASSES.values() for file in kind.files}
-    assert "spm.model" in vocabularies
-    machine.repository.commit(files | {file: file.encode() for file in vocabularies - files.keys()})
-    assert machine.run("models", "download", NAME).status == 0
-    assert machine.hub.fetched() == NEEDED | vocabularies
-
-
 def test_a_revision_is_a_branch_a_tag_or_a_commit(machine: Machine, files: Files) -> None:
     commit = machine.repository.commit(files | {"added_tokens.json": b"{}"}, "v1", "feature/x")
     for revision in ("v1", "feature/x", commit):
@@ -246,7 +249,7 @@ def test_a_revision_is_a_branch_a_tag_or_a_commit(machine: Machine, files: Files
     machine.run(*FILL, "--offline").fails(1, "not in the cache")
 
 
-@pytest.mark.parametrize("revision", ["../x", "a/../../b", "/etc", "", "a//b", "./a", "a\\b", "a\0b", "a\nb"])
+@together("revision", ["../x", "a/../../b", "/etc", "", "a//b", "./a", "a\\b", "a\0b", "a\nb"])
 def test_a_revision_that_leads_out_of_the_cache_is_wrong_usage(revision: str) -> None:
     with pytest.raises(mlxbert.ArgumentError, match="expected a branch, a tag or a commit"):
         find_folder(ModelRef(NAME, revision=revision))
@@ -255,6 +258,14 @@ def test_a_revision_that_leads_out_of_the_cache_is_wrong_usage(revision: str) ->
 
 
 def test_a_cache_that_cannot_be_written_is_named(machine: Machine) -> None:
+    """Nor one on a disk that fills."""
+    full = (
+        "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (8000, 8000))\n"
+    )
+    machine.run(*FILL, prelude=full).fails(1, "cannot be written", "HF_HOME")
+    assert not list(machine.home.rglob("*.incomplete"))
+    shutil.rmtree(machine.home)
     machine.home.mkdir(mode=0o555)
     machine.run(*FILL, prelude=WITHOUT_PRIVILEGES).fails(1, "cannot be written", "HF_HOME")
 
@@ -273,21 +284,11 @@ def test_a_proxy_is_asked(machine: Machine) -> None:
     assert outcome.status == 0 and machine.hub.fetched() == NEEDED
 
 
-def test_a_disk_that_fills_is_named(machine: Machine) -> None:
-    full = (
-        "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (8000, 8000))\n"
-    )
-    machine.run(*FILL, prelude=full).fails(1, "cannot be written", "HF_HOME")
-    assert not list(machine.home.rglob("*.incomplete"))
-
-
 def test_names_follow_the_rules_of_the_hub() -> None:
-    validate = pytest.importorskip("huggingface_hub.utils").validate_repo_id
     names = ["bert", "a/b", "a.b/c_d-e", "a/b/c", ".a", "a.", "-a", "a--b", "a..b", "a/b.git", "a/", "/a", "~/a"]
     for name in [*names, "a b", "", "a" * 96, "a" * 97, "a\n"]:
         try:
-            validate(name)
+            validate_repo_id(name)
         except HFValidationError:
             assert not cache.is_hub_name(name), name
         else:
@@ -301,15 +302,13 @@ def test_the_cache_is_where_huggingface_hub_looks() -> None:
         "print(str(h.cache_folder()) == c.HF_HUB_CACHE, h.is_offline() == c.HF_HUB_OFFLINE)"
     )
     for variables in (
-        {},
         {"XDG_CACHE_HOME": "/x"},
         {"HF_HOME": "~/h", "XDG_CACHE_HOME": "/x"},
         {"HF_HUB_CACHE": "$HOME/c", "HF_HOME": "/h", "HF_HUB_OFFLINE": "on"},
         {"HUGGINGFACE_HUB_CACHE": "/old", "HF_HUB_OFFLINE": "0", "TRANSFORMERS_OFFLINE": "1"},
     ):
-        done = subprocess.run(
-            [sys.executable, "-c", code], env={"HOME": "/home", **variables}, capture_output=True, check=True
-        )
+        own = {"HOME": "/home", **variables}
+        done = subprocess.run([sys.executable, "-c", code], env=own, capture_output=True, check=True)
         assert done.stdout == b"True True\n", variables
 
 
@@ -318,13 +317,117 @@ def test_paths_that_leave_a_folder_are_known() -> None:
     assert not any(map(leaves_folder, ["a", "a/b", "..a", "a..b", ".gitattributes", "ab:c"]))
 
 
-@pytest.mark.parametrize("modules", [{}, [1], [{"path": 3}], [{"path": "/"}]])
-def test_damaged_modules_are_an_error(modules: Any) -> None:
-    with pytest.raises(mlxbert.HubError, match=r"modules\.json"):
-        needed_files(NAME, ["config.json", "model.safetensors", "modules.json"], lambda file: modules)
+@together(
+    ("file", "content"),
+    [
+        *(("modules.json", content) for content in ({}, [1], [{"path": 3}], [{"path": "/"}])),
+        *(
+            ("model.safetensors.index.json", content)
+            for content in ([], {}, {"weight_map": {}}, {"weight_map": {"a": "none.safetensors"}})
+        ),
+    ],
+)
+def test_damaged_modules_and_indices_are_an_error(file: str, content: Any) -> None:
+    listed = ["config.json", file, *([WEIGHTS] if file == "modules.json" else [])]
+    with pytest.raises(mlxbert.HubError, match=file.removeprefix("model.safetensors.").replace(".", r"\.")):
+        needed_files(NAME, listed, lambda file: content)
 
 
-@pytest.mark.parametrize("index", [[], {}, {"weight_map": {}}, {"weight_map": {"a": "none.safetensors"}}])
-def test_a_damaged_index_is_an_error(index: Any) -> None:
-    with pytest.raises(mlxbert.HubError, match=r"index\.json"):
-        needed_files(NAME, ["config.json", "model.safetensors.index.json"], lambda file: index)
+WEIGHTS = "model.safetensors"
+
+
+def local(folder: Path) -> dict[str, Any]:
+    """What is said of a model, wherever its files lie."""
+    return told(call("inspect", str(folder)).lines[0])
+
+
+def told(found: dict[str, Any]) -> dict[str, Any]:
+    weights, fit = found["weights"] | {"here": None}, found["fit"] | {"free": None}
+    return found | {"folder": "", "weights": weights, "fit": fit}
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_of_the_weights_only_the_header_is_read(machine: Machine, tiny: Path, whole: bool) -> None:
+    """Also from a server that cannot send a part of a file, and from another one to which the hub redirects."""
+    machine.repository.redirected, machine.repository.whole = machine.hub.url, whole
+    outcome = machine.run("inspect", NAME)
+    (found,) = outcome.lines
+    assert told(found) == local(tiny)
+    assert (found["weights"]["here"], found["weights"]["bytes"]) == (False, (tiny / WEIGHTS).stat().st_size)
+    assert found["folder"] == str(machine.snapshot) and {*files_of(machine.snapshot)} == {"config.json", "vocab.txt"}
+    assert outcome.err.startswith("note: downloading org/tiny (") and outcome.err.count("\n") == 1
+    machine.hub.forget()
+    again = machine.run("inspect", NAME)
+    assert (told(again.lines[0]), again.err) == (told(found), "")
+    assert machine.hub.fetched() == {WEIGHTS}
+
+
+def test_large_weights_are_not_sent_to_their_end(machine: Machine, tiny: Path) -> None:
+    data = (tiny / WEIGHTS).read_bytes()
+    length = 8 + struct.unpack("<Q", data[:8])[0]
+    end = len(data) - length
+    extra = 2**26  # bytes, more than the buffers of two sockets hold
+    entry = b',"extra":{"dtype":"U8","shape":[%d],"data_offsets":[%d,%d]}}' % (extra, end, end + extra)
+    header = data[8:length].rstrip()[:-1] + entry
+    machine.repository.commit(
+        files_of(tiny) | {WEIGHTS: struct.pack("<Q", len(header)) + header + data[length:] + bytes(extra)}
+    )
+    machine.run("inspect", NAME).fails(1, f"{NAME}/{WEIGHTS}: tensor 'extra'", "hint: ")
+    assert machine.hub.left.get(timeout=60) == WEIGHTS
+
+
+@pytest.mark.parametrize("at_commit", [True, False])
+def test_an_inspected_model_does_not_pass_for_a_whole_one(machine: Machine, at_commit: bool) -> None:
+    at = ("--revision", machine.commit) if at_commit else ()
+    machine.inspect(*at)
+    machine.run("models", "path", NAME, *at).fails(1, f"{NAME}", "cache")
+    machine.run(*FILL, *at, "--offline").fails(1, "cache", "offline")
+    machine.run("inspect", NAME, *at, "--offline").fails(1, "cache", "offline")
+    (listed,) = machine.run("models", "list").lines
+    assert [revision["complete"] for model in listed["models"][1:] for revision in model["revisions"]] == [False]
+    (removed,) = machine.run("models", "remove", NAME, "--yes").lines
+    assert removed["revisions"] == [machine.commit] and not machine.snapshot.exists()
+    machine.inspect(*at)
+    machine.hub.forget()
+    assert machine.run(*FILL, *at).status == 0
+    assert machine.hub.fetched() == {WEIGHTS}  # the small files were there
+    machine.hub.forget()
+    assert machine.inspect(*at)["weights"]["here"] is machine.inspect(*at, "--offline")["weights"]["here"] is True
+    assert machine.run(*FILL, *at).err == ""
+    assert machine.hub.requests == []
+
+
+@pytest.mark.parametrize("kind", ["shards", "modules"])
+def test_the_headers_of_all_weights_are_read(machine: Machine, tiny: Path, tmp_path: Path, kind: str) -> None:
+    if kind == "shards":
+        weights = write_shards(tiny, tmp_path / kind)
+    else:
+        specs = [pooling("cls"), dense(mx.ones((7, 24)), mx.ones(7)), NORMALIZE]
+        save_st(tmp_path / kind, *specs, settings={"similarity_fn_name": "dot"})
+        weights = [WEIGHTS, f"2_Dense/{WEIGHTS}"]
+    machine.repository.commit(files_of(tmp_path / kind))
+    found = machine.inspect()
+    assert told(found) == local(tmp_path / kind)
+    assert {file for file in machine.hub.fetched() if file.endswith(".safetensors")} == {*weights}
+    assert [*found["weights"]["files"]] == weights or found["parameters"]["2_Dense"] == 175
+    machine.hub.forget()
+    assert machine.run("embed", "the cat", "--model", NAME).status == 0
+    assert machine.hub.fetched() == {*weights}
+
+
+def test_weights_that_are_here_are_read_here(machine: Machine, tiny: Path) -> None:
+    assert machine.run(*FILL).status == 0
+    machine.forget_listing()
+    (machine.snapshot / "vocab.txt").unlink()
+    machine.hub.forget()
+    found = machine.inspect()
+    assert WEIGHTS not in machine.hub.fetched()
+    assert (told(found), found["weights"]["here"]) == (local(tiny), True)
+
+
+def test_truncated_weights_and_connections_that_break_in_a_header_are_errors(machine: Machine, tiny: Path) -> None:
+    files = files_of(tiny)
+    machine.repository.commit(files | {WEIGHTS: files[WEIGHTS][:-1]})
+    machine.run("inspect", NAME).fails(1, f"{NAME}/{WEIGHTS}: ", "truncated, because tensor")
+    machine.repository.dropped[WEIGHTS] = 3
+    machine.run("inspect", NAME).fails(1, NAME, "hint: ")
