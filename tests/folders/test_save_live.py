@@ -25,7 +25,6 @@ THEIRS = [(family, head) for family, head in CELLS if FAMILIES[family].in_transf
 
 
 def heads_of(family: str, head: str) -> dict[str, Labels | None]:
-    """The heads of a class of transformers."""
     if head == "ForPreTraining":
         others = {"Bert": ("masked_lm", "next_sentence"), "Albert": ("masked_lm", "sentence_order")}
         return dict.fromkeys(others.get(FAMILIES[family].classes, ("discriminator",)))

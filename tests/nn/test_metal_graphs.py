@@ -29,17 +29,7 @@ from mlxbert.nn.heads import Network
 from mlxbert.nn.ops import inference
 from mlxbert.weights.build import parameters as parameters_of
 from tests.helpers.cases import together
-from tests.helpers.graphs import (
-    PATTERNS,
-    Arrays,
-    Fused,
-    Graph,
-    build_for_a_gpu,
-    faults,
-    kernels,
-    refused,
-    wrong,
-)
+from tests.helpers.graphs import PATTERNS, Arrays, Fused, Graph, build_for_a_gpu, faults, kernels, refused, wrong
 from tests.helpers.rooms import needs
 from tests.helpers.tiny import random_network, tiny_config
 
@@ -84,7 +74,6 @@ def network_of(family: str, head: str, dtype: str, folder: Path) -> Network:
 
 
 def batch_of(network: Network) -> Batch:
-    """Pairs of different lengths."""
     config = network.encoder.config
     segments = max(config.type_vocab_size, 1)
     case = golden_outputs.make_cases(config.vocab_size, config.max_length, config.pad_token_id, segments)["pairs"]
@@ -97,7 +86,6 @@ def batch_of(network: Network) -> Batch:
 
 
 def forward(network: Network, batch: Batch) -> list[mx.array]:
-    """What the heads, or else the encoder, give for a batch."""
     with inference():
         output = network(batch.input_ids, batch.attention_mask, batch.token_type_ids)
         if not network.heads:

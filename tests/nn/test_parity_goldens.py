@@ -8,16 +8,7 @@ import pytest
 
 from mlxbert.config import Absolute, RelativeBias
 from mlxbert.errors import InputError
-from mlxbert.goldens.golden_outputs import (
-    BOUNDS,
-    GOLDENS,
-    Array,
-    Case,
-    arrays,
-    difference,
-    load_network,
-    outputs,
-)
+from mlxbert.goldens.golden_outputs import BOUNDS, GOLDENS, Array, Case, arrays, difference, load_network, outputs
 from mlxbert.machine.device import choose_dtype, mx, nn
 from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.nn.heads import HEADS, Network
@@ -95,7 +86,6 @@ def pad_of(family: str) -> int:
 
 
 def hidden(network: Network, ids: Any, mask: Any = None, segments: Any = None) -> Array:
-    """The last hidden states."""
     given = [None if one is None else mx.array(one) for one in (mask, segments)]
     return np.array(network(mx.array(ids), *given).last_hidden_state)
 

@@ -29,7 +29,6 @@ Arrays = dict[str, mx.array]
 
 
 def load(folder: Path, dtype: mx.Dtype = mx.float32) -> Network:
-    """All that a folder holds."""
     checkpoint = open_checkpoint(folder)
     return build_network(checkpoint, checkpoint.parts, dtype)
 

@@ -58,13 +58,11 @@ PATH = Path("some/model/config.json")
 
 
 def parse(values: dict[str, Any]) -> EncoderConfig:
-    """The facts of a configuration."""
     config = ConfigJson(PATH, values)
     return family_of(config)[1].read_config(config)
 
 
 def config_of(family: str, folder: Path) -> dict[str, Any]:
-    """The configuration that transformers wrote for the family."""
     return read_config(write_model(family, "Model", folder))
 
 

@@ -355,8 +355,7 @@ def test_a_limit_without_room_for_a_text_is_refused(limit: int, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "name",
-    [MODEL, FIRST, "modules.json", *(f"{n}_{kind}/config.json" for n, kind in enumerate(KINDS) if n)],
+    "name", [MODEL, FIRST, "modules.json", *(f"{n}_{kind}/config.json" for n, kind in enumerate(KINDS) if n)]
 )
 def test_damaged_and_missing_files_are_refused_by_name(name: str, tmp_path: Path) -> None:
     norm = layer_norm(mx.ones((7,)), mx.ones((7,)))

@@ -72,7 +72,6 @@ def save_bert(folder: Path, *, lower: bool = True) -> Path:
 
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random BERT as transformers saves it."""
     return save_bert(tmp_path_factory.mktemp("bert"))
 
 
@@ -81,8 +80,6 @@ def _edit(path: Path, change: Callable[[Any], Any]) -> None:
 
 
 def as_version_2(folder: Path) -> None:
-    """Rewrites a folder into the dialect of versions 2 to 5."""
-
     def old_pooling(config: dict[str, Any]) -> dict[str, Any]:
         modes = [config["pooling_mode"]] if isinstance(config["pooling_mode"], str) else config["pooling_mode"]
         assert modes == [mode for mode in MODES if mode in modes], "the old dialect knows one order"
@@ -486,7 +483,6 @@ def load(folder: Path) -> mlxbert.Model:
 
 
 def by_the_card(folder: Path) -> list[float]:
-    """What the model card computes."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, padding_side="left")
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     before = (

@@ -37,14 +37,12 @@ def parameters(network: Network) -> Arrays:
 
 
 def assert_loads_as(folder: Path, wanted: Network) -> None:
-    """The folder holds the very same network."""
     found, expected = parameters(load_network(folder)), parameters(wanted)
     assert found.keys() == expected.keys()
     assert all(mx.array_equal(found[name], array).item() for name, array in expected.items())
 
 
 def golden(family: str, head: str, folder: Path) -> tuple[Network, Arrays]:
-    """The network of a frozen model, and the tensors in its file."""
     return frozen_network(family, head), tensors_in(write_model(family, head, folder))
 
 

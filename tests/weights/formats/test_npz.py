@@ -21,7 +21,6 @@ ODD = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
 def read(folder: Path) -> dict[str, mx.array]:
-    """The arrays of the archive in a folder."""
     headers = npz.read_headers(folder)
     assert headers is not None
     ((path, header),) = headers.items()
@@ -31,13 +30,11 @@ def read(folder: Path) -> dict[str, mx.array]:
 
 
 def npy(descr: object = "<f4", shape: object = (2, 3), data: bytes = ODD.tobytes(), order: bool = False) -> bytes:
-    """A member with any header."""
     header = f"{{'descr': {descr!r}, 'fortran_order': {order}, 'shape': {shape!r}}}".encode()
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + data
 
 
 def archive(folder: Path, members: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> Path:
-    """A folder with an archive of these members."""
     with zipfile.ZipFile(folder / "weights.npz", "w", method) as file:
         for name, data in members.items():
             file.writestr(name, data)

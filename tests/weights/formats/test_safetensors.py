@@ -21,7 +21,6 @@ DATA = bytes(32)
 
 
 def write(path: Path, header: object, data: bytes = DATA) -> Path:
-    """A file of this header, JSON or raw bytes, and this data."""
     raw = header if isinstance(header, bytes) else json.dumps(header).encode()
     path.unlink(missing_ok=True)  # a file that is overwritten is flushed to the disk, which takes long
     path.write_bytes(struct.pack("<Q", len(raw)) + raw + data)
@@ -34,7 +33,6 @@ def changed(name: str, **values: object) -> dict[str, Any]:
 
 @pytest.fixture
 def whole(tmp_path: Path) -> Path:
-    """A sound file."""
     mx.save_safetensors(str(tmp_path / "x.safetensors"), ARRAYS, {"format": "pt"})
     return tmp_path / "x.safetensors"
 

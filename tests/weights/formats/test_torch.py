@@ -75,7 +75,6 @@ def _run(module: str, name: str, argument: str = COMMAND) -> bytes:
 
 
 def _with(value: bytes) -> bytes:
-    """Returns an archive whose dict holds a valid tensor and this value."""
     return archive(state(text("w"), tensor(), text("x"), value))
 
 
@@ -93,7 +92,6 @@ def _overlap() -> bytes:
 
 
 def _inside() -> bytes:
-    """Returns an archive with a member inside the data of another member."""
     hidden = io.BytesIO()
     with zipfile.ZipFile(hidden, "w") as file:
         file.writestr("archive/data/1", DATA)

@@ -12,19 +12,16 @@ from tests.helpers.program import tiny_model
 
 @pytest.fixture(scope="package")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the tiny model."""
     return tiny_model(tmp_path_factory.mktemp("models") / "tiny")
 
 
 @pytest.fixture(scope="package")
 def files(tiny: Path) -> Files:
-    """What is on the hub."""
     return files_of(tiny)
 
 
 @pytest.fixture(params=[pytest.param(None, marks=pytest.mark.slow, id="served")])
 def hub(files: Files) -> Iterator[FakeHub]:
-    """A hub with the model."""
     with serve() as hub:
         hub.add(NAME, files)
         yield hub
@@ -32,5 +29,4 @@ def hub(files: Files) -> Iterator[FakeHub]:
 
 @pytest.fixture
 def machine(hub: FakeHub, tmp_path: Path) -> Machine:
-    """A machine with an empty cache."""
     return Machine(hub, tmp_path / "home")

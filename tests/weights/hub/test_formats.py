@@ -68,11 +68,7 @@ ODD = {"m[x].index", "m[x].data-00000-of-00001"}
         # Weights at the root do not belong to a model in a folder.
         (["modules.json", "a.npz", *INSIDE], {"m": MODULES}, INSIDE),
         (["modules.json", BIN, f"1_Dense/{BIN}"], {"m": MODULES}, {BIN, f"1_Dense/{BIN}"}),
-        (
-            ["modules.json", "router_config.json", *BEHIND],
-            {"m": ROUTER, "r": ROUTES},
-            {*BEHIND, "router_config.json"},
-        ),
+        (["modules.json", "router_config.json", *BEHIND], {"m": ROUTER, "r": ROUTES}, {*BEHIND, "router_config.json"}),
         # Names are told apart by case, and their brackets stand for themselves.
         (["a[1].npz", "A.NPZ"], {}, {"a[1].npz"}),
         ([*ODD, "mx.data-00000-of-00001"], {}, ODD),

@@ -42,7 +42,6 @@ def files(tiny: Path) -> Files:
 
 @pytest.fixture
 def warm(machine: Machine) -> Machine:
-    """A machine whose cache holds the model."""
     assert machine.run("models", "download", NAME).status == 0
     machine.hub.forget()
     return machine

@@ -53,7 +53,6 @@ CASES = [(lie, file) for lie, (_, *said) in TABLE.items() for file in FILES if s
 
 @pytest.fixture(autouse=True)
 def quick() -> Iterator[None]:
-    """Waits that are short."""
     constants = huggingface_hub.constants
     clock = SimpleNamespace(**{**vars(time), "sleep": lambda seconds: None})
     with (
@@ -67,7 +66,6 @@ def quick() -> Iterator[None]:
 
 @pytest.fixture
 def large(machine: Machine, files: Files) -> Machine:
-    """A machine that has not fetched a model with a large file."""
     machine.repository.commit(files | {LARGE: BIG})
     return machine
 

@@ -39,7 +39,6 @@ PIECES = plain("\u2581", "\u2581the", "\u2581P", "aris", "\u2581cat", "s", "a", 
 
 
 def files(folder: Path, content: dict[str, Any], name: str | None = None, **settings: Any) -> TokenizerFiles:
-    """The tokenizer of a folder with these files, and a class if one is named."""
     named = {} if name is None else {"tokenizer_class": name}
     return read_tokenizer(put(folder, {**content, "tokenizer_config.json": {**named, **settings}}))
 

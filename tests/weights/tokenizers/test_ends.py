@@ -61,8 +61,6 @@ VOCABULARIES = {
 
 
 def templates(first: str, last: str, mask: str, ids: Mapping[str, int]) -> dict[str, Any]:
-    """Returns post-processors of all kinds, by name."""
-
     def template(single: str, pair: str) -> Any:
         used = [(token, number) for token, number in ids.items() if token in f"{single} {pair}"]
         return processors.TemplateProcessing(single=single, pair=pair, special_tokens=used)
@@ -308,7 +306,6 @@ def save_steps(
 
 
 def split(folder: Path) -> list[str]:
-    """How `TEXT` is split."""
     return read_tokenizer(folder).tokenizer.encode(TEXT, add_special_tokens=False).tokens
 
 

@@ -33,7 +33,6 @@ NEXT = len(VOCAB)
 
 
 def write(folder: Path, vocab: list[str] = VOCAB, settings: Mapping[str, Any] | None = None) -> Path:
-    """A folder with a vocab.txt and the settings next to it."""
     return put(folder, {"vocab.txt": "\n".join(vocab) + "\n", "tokenizer_config.json": dict(settings or {})})
 
 
@@ -220,7 +219,6 @@ def test_an_id_beyond_the_word_embeddings_is_refused(tmp_path: Path, number: int
 
 
 def bare(folder: Path, **parts: Any) -> Path:
-    """A folder with a tokenizer without special tokens."""
     ends = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     return put(
         folder,

@@ -36,7 +36,6 @@ def charsmap(promised: int = 1024, behind: bytes = b"") -> bytes:
 
 
 def unigram(folder: Path, *tokens: str, steps: Any = None, unknown: int | None = 0) -> Path:
-    """A folder with a tokenizer.json of these tokens behind a few."""
     entries = [[token, -1.0] for token in ("<unk>", "<s>", "</s>", "<pad>", "<mask>", "\u2581", "a", *tokens)]
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -47,7 +46,6 @@ def unigram(folder: Path, *tokens: str, steps: Any = None, unknown: int | None =
 
 
 def word_pieces(folder: Path, parts: Mapping[str, Any] | None = None, **ids: int) -> Path:
-    """A folder with a tokenizer.json of the tiny vocabulary, some ids and parts changed."""
     tokenizer = Tokenizer(models.WordPiece({word: n for n, word in enumerate(VOCAB)}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
@@ -57,7 +55,6 @@ def word_pieces(folder: Path, parts: Mapping[str, Any] | None = None, **ids: int
 
 
 def pieces(folder: Path, *texts: str, table: bytes = b"") -> Path:
-    """A folder with a SentencePiece model."""
     entries = [*HEAD, *plain("\u2581", "a", *texts)]
     return put(folder, {"sentencepiece.bpe.model": pieces_file(entries, normalizer={2: table} if table else {})})
 

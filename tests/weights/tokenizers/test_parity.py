@@ -86,7 +86,6 @@ def lstrip(token: str) -> dict[str, Any]:
 
 
 def mpnet(folder: Path) -> None:
-    """The vocabulary of BERT as MPNet has it."""
     words = (folder / "vocab.txt").read_text(encoding="utf-8").rstrip("\n")
     (folder / "vocab.txt").write_text(f"<s>\n<pad>\n</s>\n<unk>\n{words}\n<mask>\n", encoding="utf-8")
 
