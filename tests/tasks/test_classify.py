@@ -200,24 +200,18 @@ def test_scores_that_are_not_finite_are_an_error(labels: Labels, value: float, t
 
 
 def test_their_json_is_that_of_the_contract() -> None:
-    labels = (Label("a", 0.75), Label("b", 0.25))
-    plain = {"text": "x", "labels": [{"label": "a", "score": 0.75}, {"label": "b", "score": 0.25}]}
-    several = (Label("a", 0.75, True), Label("b", 0.25, False))
-    results = {
-        Classification("x", labels): plain,
-        Classification("x", labels[:1], "y"): {"text": "x", "pair": "y", "labels": plain["labels"][:1]},
-        Classification("x", several): {
-            "text": "x",
-            "labels": [{"label": "a", "score": 0.75, "chosen": True}, {"label": "b", "score": 0.25, "chosen": False}],
-        },
-        Regression("x", 3.5): {"text": "x", "value": 3.5},
-        Regression("", 3.5, pair=""): {"text": "", "pair": "", "value": 3.5},
-        Regression("x", 1.0, (("v", 1.0), ("w", 2.0))): {
-            "text": "x",
-            "values": [{"label": "v", "value": 1.0}, {"label": "w", "value": 2.0}],
-        },
-    }
-    for result, wanted in results.items():
+    labels, several = (Label("a", 0.75), Label("b", 0.25)), (Label("a", 0.75, True), Label("b", 0.25, False))
+    plain = [{"label": "a", "score": 0.75}, {"label": "b", "score": 0.25}]
+    chosen = [{**plain[0], "chosen": True}, {**plain[1], "chosen": False}]
+    values = [{"label": "v", "value": 1.0}, {"label": "w", "value": 2.0}]
+    for result, wanted in (
+        (Classification("x", labels), {"text": "x", "labels": plain}),
+        (Classification("x", labels[:1], "y"), {"text": "x", "pair": "y", "labels": plain[:1]}),
+        (Classification("x", several), {"text": "x", "labels": chosen}),
+        (Regression("x", 3.5), {"text": "x", "value": 3.5}),
+        (Regression("", 3.5, pair=""), {"text": "", "pair": "", "value": 3.5}),
+        (Regression("x", 1.0, (("v", 1.0), ("w", 2.0))), {"text": "x", "values": values}),
+    ):
         assert json.dumps(result.to_dict()) == json.dumps(wanted)
 
 

@@ -154,9 +154,8 @@ def test_it_follows_the_dtype_and_the_shards(own: Own, source: Path, tmp_path: P
 def test_inspect_and_verify_know_it(own: Own, source: Path, tmp_path: Path) -> None:
     own.model(source, tmp_path / "a")
     found = mlxbert.inspect(tmp_path / "a")
-    assert (Path(own.inner) / own.file).as_posix() in dict(found.weights.files) and found.parts[
-        own.head
-    ].tensors == own.parts
+    assert (Path(own.inner) / own.file).as_posix() in dict(found.weights.files)
+    assert found.parts[own.head].tensors == own.parts
     assert own.task in found.tasks and own.names <= {tensor.name for tensor in found.tensors}
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     assert mlxbert.verify(tmp_path / "a", tmp_path / "b")

@@ -82,6 +82,19 @@ def test_vectors_follow_the_formula_of_their_layout(name: str, tmp_path: Path) -
     assert np.abs(model.embed(TEXTS) - wanted).max() < 1e-5
     assert np.abs(np.stack([each.embedding for each in model.embed_stream(TEXTS)]) - wanted).max() < 1e-5
     assert np.abs(np.stack([model.embed(text) for text in TEXTS]) - wanted).max() < 1e-5
+    written = {path.name for path in model.save(tmp_path / "out").iterdir()}
+    assert {"config.json", "modules.json", "model.safetensors", "tokenizer.json"} <= written
+    assert np.abs(mlxbert.load(tmp_path / "out").embed(TEXTS) - wanted).max() < 1e-5
+
+
+@needs("export")
+@together("name", ["int8", "mapped", "root module"])
+def test_a_converted_folder_gives_the_same_vectors_but_cannot_be_quantized(name: str, tmp_path: Path) -> None:
+    folder, out = LAYOUTS[name](tmp_path / name), tmp_path / f"{name} out"
+    assert mlxbert.convert(folder, out).difference.agree
+    assert np.abs(mlxbert.load(out).embed(TEXTS) - mlxbert.load(folder).embed(TEXTS)).max() < 1e-6
+    with pytest.raises(ArgumentError, match="static"):
+        mlxbert.convert(folder, tmp_path / "quantized", quantize=8)
 
 
 @pytest.mark.parametrize("name", ["plain", "mapped", "module"])
@@ -96,26 +109,6 @@ def test_the_network_computes_the_same_vectors(name: str, tmp_path: Path) -> Non
     model.embedder.layers.append(identity)  # a layer that only the network can compute
     assert np.abs(model.embed(texts) - fast).max() < 1e-6
     assert np.abs(model.embed(texts, normalize=True) - unit).max() < 1e-6
-
-
-@pytest.mark.parametrize(
-    ("name", "write"),
-    [
-        *((name, "save") for name in ("plain", "float64", "int8", "mapped", "module", "root module", "limited module")),
-        *(pytest.param(name, "convert", marks=needs("export")) for name in ("int8", "mapped", "root module")),
-    ],
-)
-def test_a_written_folder_gives_the_same_vectors(name: str, write: str, tmp_path: Path) -> None:
-    folder = LAYOUTS[name](tmp_path / name)
-    model = mlxbert.load(folder)
-    if write == "save":
-        model.save(tmp_path / "out")
-    else:
-        assert mlxbert.convert(folder, tmp_path / "out").difference.agree
-    assert np.abs(mlxbert.load(tmp_path / "out").embed(TEXTS) - model.embed(TEXTS)).max() < 1e-6
-    assert {"config.json", "modules.json", "model.safetensors", "tokenizer.json"} <= {
-        path.name for path in (tmp_path / "out").iterdir()
-    }
 
 
 def test_results_state_what_was_left_out(tmp_path: Path) -> None:
@@ -171,12 +164,6 @@ def test_nan_is_refused_when_it_is_used(tmp_path: Path) -> None:
     assert np.isfinite(model.embed("the mat")).all()
     with pytest.raises(MlxbertError, match="finite"):
         model.embed("the cat")
-
-
-@needs("export")
-def test_a_static_model_cannot_be_quantized(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="static"):
-        mlxbert.convert(model2vec(tmp_path / "m"), tmp_path / "out", quantize=8)
 
 
 def test_inspect_describes_a_static_model(tmp_path: Path) -> None:

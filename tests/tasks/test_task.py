@@ -20,7 +20,6 @@ from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.next_sentence import Pair
 from mlxbert.tasks.options import EmbedOptions, FillMaskOptions, TagOptions, WindowedOptions
 from mlxbert.tasks.task import PreparedItem, Task, evaluation_mode, one_or_many
-from mlxbert.text.batch import WINDOW
 from mlxbert.text.usage import Usage
 from tests.helpers.cases import together
 from tests.helpers.tiny import CONFIG, random_network, save, tiny_config
@@ -73,13 +72,6 @@ def test_a_job_has_one_output_for_each_of_its_windows(tiny: mlxbert.Model, batch
     assert found == [[len(one) for one in tiny.tokenizer.windows(*pair, stride=3)] for pair in pairs]
     assert max(map(len, found)) == 4 and usage.texts == 5 and usage.inputs == sum(map(len, found))
     assert usage.tokens == sum(map(sum, found)) and usage.truncated == 0
-
-
-def test_results_of_windows_of_items_keep_their_order(tiny: mlxbert.Model) -> None:
-    pairs = [("a", "dog " * (number % 50)) for number in range(2 * WINDOW + 3)]
-    task = Widths(tiny, WindowedOptions())
-    alone = [task.compute([task.prepare(pair)])[0] for pair in pairs[:50]]
-    assert list(task.run(pairs)) == [alone[number % 50] for number in range(len(pairs))]
 
 
 CALLS: dict[str, Callable[[mlxbert.Model], Any]] = {
@@ -136,17 +128,12 @@ def test_what_is_wrong_is_said_at_the_call(tiny: mlxbert.Model) -> None:
         raise AssertionError("read")
         yield TEXT
 
-    for function in (
-        mlxbert.fill_mask,
-        mlxbert.next_sentence,
-        mlxbert.classify,
-        mlxbert.replaced,
-        mlxbert.embed_stream,
-    ):
-        wrong: list[dict[str, Any]] = [{"batch_tokens": 0}, {"overflow": "cut"}, {"on_error": "skip"}]
-        for options in wrong if function not in (mlxbert.replaced, mlxbert.classify) else []:
-            with pytest.raises(mlxbert.ArgumentError, match=next(iter(options))):
-                function(tiny, read(), **options)
+    for name in ("fill_mask", "next_sentence", "embed_stream", "classify", "replaced"):
+        function = getattr(mlxbert, name)
+        wrong = [("batch_tokens", 0), ("overflow", "cut"), ("on_error", "skip")]
+        for option, value in wrong if name not in ("replaced", "classify") else []:
+            with pytest.raises(mlxbert.ArgumentError, match=option):
+                function(tiny, read(), **{option: value})
         with pytest.raises(mlxbert.ArgumentError, match="`model` is 'builtin'"):
             function("builtin", read())
 
