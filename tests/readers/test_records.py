@@ -570,7 +570,7 @@ def small_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @together("name", LONG_LINES)
 @pytest.mark.usefixtures("small_rows")
-def test_a_record_that_is_too_long_fails_and_the_rest_is_read(name: str) -> None:
+def test_a_record_that_is_too_long_fails_and_the_rest_is_read(name: str, tmp_path: Path) -> None:
     ending = name.rpartition(".")[2]
     line = {"txt": 2, "jsonl": 2, "csv": 3, "tsv": 3}[ending]
     most = 33_554_432 if name == "lines.csv" else SMALL  # no line of the row is too long
@@ -579,6 +579,11 @@ def test_a_record_that_is_too_long_fails_and_the_rest_is_read(name: str) -> None
         assert found[0] == "the" and found[2:] == ["cat"]
         assert isinstance(found[1], InputError)
         assert found[1].message.startswith(f"line {line}: the size is more than {most:,} bytes")
+    (tmp_path / name).write_bytes(LONG_LINES[name])
+    with pytest.raises(InputError, match=rf"{name}, line {line}: the size is more than"):  # of training data
+        whole_records(tmp_path / name, most=SMALL)
+    for end in (b"\n", b""):  # as long as may be
+        assert contents(read_records(io.BytesIO(LONG + end), name="in.txt", most=SMALL)) == [LONG.decode()]
 
 
 @pytest.mark.slow
@@ -595,12 +600,6 @@ def test_the_memory_for_a_line_is_bounded_and_for_a_row_where_a_quote_is_missing
             tracemalloc.stop()
         assert isinstance(found[0], InputError) and found[1:] == rest
         assert f"line {1 + (name == 'in.csv')}" in found[0].message and peak < most * LONGEST
-
-
-def test_a_line_that_is_as_long_as_may_be_is_read() -> None:
-    for end in (b"\n", b""):
-        long = b"x" * LONGEST
-        assert contents(read_records(io.BytesIO(long + end), format="txt", name="in.txt")) == [long.decode()]
 
 
 def test_a_long_line_of_a_pipe_fails_when_it_has_arrived() -> None:
@@ -620,14 +619,6 @@ def test_a_long_line_of_a_pipe_fails_when_it_has_arrived() -> None:
         found = contents(records)
     writer.join()
     assert isinstance(found[0], InputError) and found[1:] == ["cat"]
-
-
-@pytest.mark.usefixtures("small_rows")
-def test_training_data_with_such_a_line_are_refused_with_its_place(tmp_path: Path) -> None:
-    for name in ("in.csv", "lines.csv"):
-        (tmp_path / name).write_bytes(LONG_LINES[name])
-        with pytest.raises(InputError, match=rf"{name}, line 3: the size is more than"):
-            whole_records(tmp_path / name, most=SMALL)
 
 
 def test_a_file_of_questions_may_be_one_line() -> None:

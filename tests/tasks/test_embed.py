@@ -229,17 +229,10 @@ def test_the_default_prompt_and_size_of_a_model_give_way_to_any_other(tmp_path: 
 @together(
     "options,message",
     [
-        *(
-            ({"pooling": name}, r"pooling.*cls, mean, .* joined by '\+'")
-            for name in ("median", "", "cls+", "cls,mean", 3)
-        ),
+        *(({"pooling": name}, "pooling.*cls, mean, .* joined by") for name in ("median", "", "cls+", "cls,mean", 3)),
         ({"dimensions": D + 1}, f"`dimensions` is {D + 1}"),
-        *(
-            ({name: one}, f"`{name}` is {one!r}")
-            for name in ("dimensions", "batch_tokens")
-            for one in (0, -1, "3", 2.5)
-        ),
-        ({"dimensions": True}, "`dimensions` is True"),
+        *(({"dimensions": one}, f"`dimensions` is {one!r}") for one in (0, -1, "3", 2.5, True)),
+        *(({"batch_tokens": one}, f"`batch_tokens` is {one!r}") for one in (0, -1, "3", 2.5, True)),
         ({"overflow": "cut"}, "overflow.*'cut'.*truncate, window, error"),
         ({"on_error": "skip"}, "on_error.*'skip'.*raise, return"),
         ({"prompt": "a", "prompt_name": "query"}, "the `prompt` 'a' and the `prompt_name` 'query' cannot be combined"),
@@ -359,10 +352,7 @@ WHOLE_NUMBERS = mx.ones((D,)).astype(mx.int32)
     "specs,said",
     [
         ([pooling("cls", embedding_dimension=999)], "embedding_dimension is 999, but the encoder gives 24 values"),
-        (
-            [pooling("cls", old=True, word_embedding_dimension=23)],
-            "word_embedding_dimension is 23, but the encoder gives",
-        ),
+        ([pooling("cls", old=True, word_embedding_dimension=23)], "word_embedding_dimension is 23, but the encoder"),
         ([pooling("cls"), layer_norm(WHOLE_NUMBERS, WHOLE_NUMBERS)], r"tensor.*'norm\.\w+'.*dtype.*I32.*F32"),
     ],
 )

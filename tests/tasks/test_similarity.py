@@ -130,10 +130,7 @@ def test_queries_and_texts_get_their_prompts(
 @together(
     "options,said",
     [
-        (
-            {"query_prompt": "a", "query_prompt_name": "query"},
-            "the `query_prompt` 'a' and the `query_prompt_name` 'query' cannot be combined",
-        ),
+        ({"query_prompt": "a", "query_prompt_name": "query"}, "the `query_prompt` 'a' and the `query_prompt_name` 'qu"),
         (
             {"query_prompt_name": "doc"},
             "`query_prompt_name` is 'doc', but the model has only the prompts 'query', 'pass",
