@@ -564,7 +564,6 @@ LONG_LINES = {
 
 @pytest.fixture
 def small_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows may be as long as lines."""
     monkeypatch.setattr("mlxbert.readers.delimited.LONGEST", SMALL)
 
 

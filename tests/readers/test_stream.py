@@ -36,7 +36,6 @@ class Arriving(Opened):
 
 
 def stream_of(texts: Iterable[str], opened: Opened | None = None) -> RecordStream:
-    """A stream of texts, by default those of a file."""
     items = ((f"line {number}", {"text": text}) for number, text in enumerate(texts, 1))
     return RecordStream([RecordSource("in.txt", items, opened=opened or Opened(), wanted=ReadOptions(("text",)))])
 

@@ -104,7 +104,7 @@ def test_a_label_is_chosen_from_its_threshold_on(tmp_path: Path) -> None:
 def test_many_items_of_both_kinds_are_each_as_alone(model: mlxbert.Model) -> None:
     items: list[Any] = ["", TEXT, PAIR, ["a", "b"], LONG, "the cat", ("", ""), (LONG, LONG)]
     for batch_tokens in (None, 1, 50):
-        found = list(mlxbert.classify(model, items, batch_tokens=batch_tokens))
+        found: list[Any] = list(mlxbert.classify(model, items, batch_tokens=batch_tokens))
         for item, one in zip(items, found, strict=True):
             alone = mlxbert.classify(model, tuple(item) if isinstance(item, list) else item)
             assert by_name(one) == pytest.approx(by_name(alone), abs=1e-5)
@@ -124,7 +124,6 @@ def test_what_is_neither_a_text_nor_a_pair(wrong: Any, model: mlxbert.Model) -> 
 
 
 def mean_over(model: mlxbert.Model, windows: list[Encoding]) -> Any:
-    """The mean of the windows' probabilities, weighted by tokens."""
     return np.average([softmax(logits(model, one)) for one in windows], axis=0, weights=list(map(len, windows)))
 
 
@@ -285,7 +284,6 @@ def assert_same_scores(folder: Path, compared: Compared) -> None:
 
 
 def save_named(folder: Path, compared: Compared, names: tuple[str, ...], problem_type: str | None = None) -> Path:
-    """Writes a random classifier of transformers with labels of these names."""
     config = make_config(compared, HEAD)
     config.id2label, config.label2id = dict(enumerate(names)), {name: number for number, name in enumerate(names)}
     config.problem_type = problem_type

@@ -36,7 +36,6 @@ PROMPT = "man is : "
 
 
 def near(found: Vector, expected: Vector) -> bool:
-    """Whether vectors have the same shape and values."""
     return found.shape == expected.shape and bool(np.abs(found - expected).max() <= 1e-5)
 
 
@@ -176,7 +175,6 @@ def test_each_window_has_the_prompt_and_their_mean_unit_length(unit: mlxbert.Mod
 
 
 def _lengths(vectors: np.ndarray[Any, Any]) -> float:
-    """How far the rows are from length 1."""
     return float(np.abs(np.linalg.norm(vectors, axis=1) - 1).max())
 
 

@@ -23,13 +23,11 @@ FROZEN = Path(__file__).with_name("sparse_goldens.json")  # numbers of sentence-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SPLADE model."""
     return save_splade(tmp_path_factory.mktemp("splade") / "model")
 
 
 @pytest.fixture
 def model(folder: Path) -> mlxbert.Model:
-    """The SPLADE model, loaded for vectors only."""
     return mlxbert.load(folder, task="embed", dtype="float32", device="cpu")
 
 

@@ -180,7 +180,6 @@ def pieces(tmp_path: Path) -> Tokenizer:
 
 
 def place(tokenizer: Tokenizer, left: str, token: str, right: str = ".") -> str:
-    """The text with a token of the vocabulary in it."""
     number = tokenizer.token_id(token)
     assert number is not None
     return tokenizer.filled(left, number, right)
@@ -230,7 +229,6 @@ def test_targets_are_words_at_the_beginning_or_exact_spellings(byte_pairs: Token
 
 
 def model_of(folder: Path, content: Any, name: str) -> mlxbert.Model:
-    """The tiny network with another vocabulary."""
     size = opened(folder, content, name).vocab_size
     save(folder, tensors_of(random_network(tiny_config(vocab_size=size))), {**CONFIG, "vocab_size": size})
     return mlxbert.load(str(folder))

@@ -248,6 +248,7 @@ def test_a_text_that_cannot_be_embedded_is_a_row_of_nan_and_logged(
     vectors = mlxbert.embed(tiny, texts, on_error="return")
     assert np.isnan(vectors).all(axis=1).tolist() == [False, True, False]
     assert "input 1: expected a text, found NoneType" in caplog.text
+    bad: Any
     for bad, place in (([None, "a"], "input 0: "), (["a", None], "input 1: "), ([None], "")):
         with pytest.raises(mlxbert.InputError, match=f"^{place}expected a text"):
             PUBLIC["embed"](tiny, bad)

@@ -46,7 +46,6 @@ class Own:
         return "tag" if self.head == "token_classifier" else "classify"
 
     def result(self, model: mlxbert.Model) -> Any:
-        """What the model says of a text."""
         return mlxbert.tag(model, TEXT) if self.task == "tag" else mlxbert.classify(model, TEXT)
 
     def model(self, source: Path, folder: Path, dtype: str = "float32") -> mlxbert.Model:

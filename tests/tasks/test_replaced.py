@@ -25,7 +25,6 @@ LONG = "the cat sat on a mat , the dog went to the store . the man bought milk ,
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An ELECTRA discriminator with a vocabulary of words."""
     made = write_model("electra", "ForPreTraining", tmp_path_factory.mktemp("electra"))
     rows = [*VOCAB, *(f"[unused{number}]" for number in range(COMMON["vocab_size"] - len(VOCAB)))]
     rows[7], rows[rows.index("[unused3]")] = "[PAD]", rows[7]
@@ -44,7 +43,6 @@ def model(folder: Path) -> Model:
 
 
 def scores(model: Model, ids: list[int]) -> list[float]:
-    """Straight from the network."""
     logits = model.network.logits("discriminator", model.network(mx.array([ids])))
     return np.array(mx.sigmoid(logits))[0].tolist()
 

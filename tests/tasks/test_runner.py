@@ -290,7 +290,6 @@ HEADS: dict[str, dict[str, Labels | None]] = {
 
 
 def close(found: Any, expected: Any) -> None:
-    """Both are the same but for rounding."""
     assert type(found) is type(expected)
     if isinstance(found, dict):
         close([*found.items()], [*expected.items()])
@@ -437,7 +436,6 @@ class Late:
         LateDevice(patch, lambda arrays: any((array < 0).any().item() for array in arrays), sentence)
 
     def forward(self, batch: Batch, group: list[int]) -> mx.array:
-        """The first attempt of some numbers fails."""
         self.groups.append(group)
         failed = self.failing & {*group}
         self.failing -= failed

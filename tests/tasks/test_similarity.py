@@ -82,7 +82,6 @@ OF_QUERIES, OF_TEXTS = "man is : ", "in "  # the prompts of the model `unit`
 
 
 def near(a: object, b: object) -> bool:
-    """Whether vectors or scores agree up to rounding."""
     return np.allclose(np.asarray(a, float), np.asarray(b, float), atol=1e-5)
 
 
@@ -317,7 +316,6 @@ MANY_QUERIES, MANY_DOCUMENTS = MANY[:20], MANY[20:]
 
 @pytest.fixture(scope="module", params=[*SIMILARITIES, None], ids=str)
 def models(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[mlxbert.Model, Any]:
-    """The same model here and there."""
     from tests.weights.test_sentence_transformers_live import D, save_bert
 
     folder = tmp_path_factory.mktemp("model")

@@ -189,7 +189,6 @@ def test_memory_does_not_grow_with_the_text(table: mlxbert.Model) -> None:
 
 
 def test_vocabularies_that_count_spaces_to_their_tokens(tmp_path: Path) -> None:
-    """Byte pairs and SentencePiece: words and offsets are without the spaces."""
     letters = pieces("\u2581", "\u2581the", "\u2581P", *"Paris,()'the")
     files = {"sentencepiece.bpe.model": pieces_file([*HEAD_PIECES, *letters])}
     for name, vocabulary in (("Roberta", byte_files([*BYTE_TOKENS, *",()'"])), ("XLMRoberta", files)):
@@ -209,7 +208,6 @@ def test_vocabularies_that_count_spaces_to_their_tokens(tmp_path: Path) -> None:
 
 
 def test_an_invisible_mark_within_a_word_does_not_cut_it() -> None:
-    """Byte pairs make tokens of it; the word is still one."""
     tokens = [TaggedToken(span, 0, np.zeros(5, np.float32)) for span in ((0, 3), (3, 4), (4, 7), (7, 11))]
     words = [*words_with_tokens("foo\u200bbar cat", tokens, [(0, 7), (8, 11)])]
     assert [word.span for word in words] == [(0, 7), (8, 11)]
@@ -261,9 +259,8 @@ def test_a_crf_decides_over_words(tmp_path: Path) -> None:
     for entity in result.entities:
         covered = [place for place, word in enumerate(words) if word in entity.text.split()]
         assert {names[place][2:] for place in covered} == {entity.label}
-        assert entity.score == pytest.approx(
-            np.mean([shares[place, NER.names.index(names[place])] for place in covered]), abs=1e-5
-        )
+        own = [shares[place, NER.names.index(names[place])] for place in covered]
+        assert entity.score == pytest.approx(np.mean(own), abs=1e-5)
     head.crf.transitions = mx.zeros((5, 5)).at[0, 0].add(50 / SCALE)  # nothing but "O"
     head.crf.start = mx.zeros(5).at[0].add(50 / SCALE)
     assert found(model, text) == []

@@ -35,11 +35,9 @@ class Widths(Task[Pair, PreparedItem[Pair], tuple[int, int], list[int]]):
     name = "embed"  # any model can do it
 
     def prepare(self, item: Pair) -> PreparedItem[Pair]:
-        """The second text in windows, each with the first."""
         return PreparedItem(item, self.model.tokenizer.windows(*item, stride=3), False)
 
     def forward(self, batch: Batch, parts: Sequence[tuple[PreparedItem[Pair], int]]) -> mx.array:
-        """The ids."""
         assert not self.model.network.training
         return batch.input_ids
 
@@ -52,7 +50,6 @@ class Widths(Task[Pair, PreparedItem[Pair], tuple[int, int], list[int]]):
         return [(number, length) for (_, number), length in zip(parts, lengths, strict=True)]
 
     def result(self, job: PreparedItem[Pair], outputs: Sequence[tuple[int, int]]) -> list[int]:
-        """The lengths."""
         assert [number for number, _ in outputs] == list(range(len(job.encodings)))
         return [length for _, length in outputs]
 
@@ -84,7 +81,6 @@ CALLS: dict[str, Callable[[mlxbert.Model], Any]] = {
 
 @pytest.fixture(scope="module")
 def dropping(tmp_path_factory: pytest.TempPathFactory) -> mlxbert.Model:
-    """A model with dropout everywhere."""
     config = CONFIG | {"hidden_dropout_prob": 0.4, "attention_probs_dropout_prob": 0.4}
     return mlxbert.load(save(tmp_path_factory.mktemp("dropping") / "model", config=config), dtype="float32")
 

@@ -157,7 +157,6 @@ def test_large_logits_do_not_overflow(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def embedder(tiny_folder: Path) -> mlxbert.Model:
-    """A model without a head for labels."""
     return mlxbert.load(tiny_folder, dtype="float32")
 
 

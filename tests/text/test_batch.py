@@ -61,7 +61,6 @@ def test_groups_hold_each_input_once_in_the_order_of_lengths_and_as_many_as_fit(
 
 
 def padding(group: list[int], lengths: list[int]) -> int:
-    """How many places of a group hold no token."""
     return max(lengths[number] for number in group) * len(group) - sum(lengths[number] for number in group)
 
 

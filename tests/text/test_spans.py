@@ -62,7 +62,8 @@ def test_the_best_spans_are_those_of_all(seed: int, monkeypatch: pytest.MonkeyPa
     rng = random.Random(seed)
     words = [rng.choice(("a", "bc", "d,", "😀", " ", "\n", "עברית")) for _ in range(rng.randint(1, 30))]
     text = " ".join(words)
-    offsets, place = [], 0
+    offsets: list[tuple[int, int]] = []
+    place = 0
     for word in words:
         cut = rng.randint(0, len(word))  # some words are two tokens, some begin with the space before them
         early = place - (place > 0 and rng.random() < 0.5)
