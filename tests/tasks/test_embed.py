@@ -452,10 +452,9 @@ def test_similar_sentences_rank_as_people_rank_them(embedder: mlxbert.Model) -> 
     step, spearman = (1, 82.03) if ALL else (3, 82.35)  # as sentence-transformers computes it
     first, second, scores = zip(*_pairs()[::step], strict=True)
     cosines = (mlxbert.embed(embedder, first) * mlxbert.embed(embedder, second)).sum(axis=1)
-    ranks = [
-        np.searchsorted(np.sort(one), one) + np.searchsorted(np.sort(one), one, "right") for one in (cosines, scores)
-    ]
-    assert abs(100 * np.corrcoef(*ranks)[0, 1] - spearman) <= 0.02
+    rows: list[Any] = [np.asarray(cosines), np.asarray(scores)]
+    ranks = [np.searchsorted(np.sort(row), row) + np.searchsorted(np.sort(row), row, "right") for row in rows]
+    assert abs(100 * np.corrcoef(np.stack(ranks))[0, 1] - spearman) <= 0.02
 
 
 @REAL
@@ -468,10 +467,8 @@ def test_scores_and_order_are_those_of_the_cross_encoder(activation: str, tmp_pa
     theirs = st.CrossEncoder(EMBEDDER, activation_fn=getattr(torch.nn, activation)(), **given)
     theirs.save_pretrained(str(tmp_path / "theirs"))
     chosen = random.Random(5).sample(_paragraphs("squad/dev-v1.1.json"), 500 if ALL else 30)
-    query, texts = (
-        "Where was it built?",
-        [text * (1 + number % 3) for number, text in enumerate(chosen)],
-    )  # some too long
+    query = "Where was it built?"
+    texts = [text * (1 + number % 3) for number, text in enumerate(chosen)]  # some too long
     expected = theirs.rank(query, texts)
     model = mlxbert.load(tmp_path / "theirs", task="classify", dtype="float32", device="cpu")
     scores = {row["corpus_id"]: row["score"] for row in expected}

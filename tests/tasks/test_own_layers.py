@@ -53,7 +53,8 @@ class Own:
         model = mlxbert.load(source, new_heads={self.head: self.labels}, dtype=dtype)
         crf = getattr(model.network.heads[self.head], "crf", None)
         if crf is not None:
-            assert not any(mx.any(array).item() for _, array in nn.utils.tree_flatten(crf.parameters()))  # fresh
+            leaves: Any = nn.utils.tree_flatten(crf.parameters())
+            assert not any(mx.any(array).item() for _, array in leaves)  # fresh
             crf.update(nn.utils.tree_map(lambda one: mx.random.normal(one.shape).astype(one.dtype), crf.parameters()))
         mlxbert.save(model, folder)
         return model
