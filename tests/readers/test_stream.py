@@ -147,6 +147,8 @@ def test_windows_of_long_texts_are_shorter() -> None:
     assert [len(window) for window, _ in windows(iter(pairs), 8)] == [4, 4, 1]
     bad = InputError("no text")
     assert [len(window) for window, _ in windows(iter([bad, *[long] * 4]), 4)] == [3, 2]
+    endless = iter(range(10**9))  # of which no more is taken than needed
+    assert (next(windows(endless, 3)), next(endless)) == (([0, 1, 2], True), 3)
 
 
 SIZES = {1: 4, 2: 8, 3: 16}
@@ -179,12 +181,6 @@ def test_a_pipe_has_usual_windows_where_somebody_waits() -> None:
         assert [len(window) for window, _ in windows(piped, 8, 2, early=early)] == expected
     in_a_file = stream_of(map(str, range(18)))
     assert [len(window) for window, _ in windows(in_a_file, 8, 2, early=True)] == [2, 6, 8, 2]
-
-
-def test_windows_take_no_more_than_they_need() -> None:
-    endless = iter(range(10**9))
-    assert next(windows(endless, 3)) == ([0, 1, 2], True)
-    assert next(endless) == 3
 
 
 @pytest.fixture
