@@ -256,7 +256,7 @@ def test_the_longest_prompt_leaves_room_for_a_token(unit: mlxbert.Model) -> None
     assert [len(row) for row in mlxbert.embed(unit, ["dog milk", ""], prompt="cat " * 29, overflow="window")] == [D, D]
 
 
-def test_usage_counts_what_was_computed(tiny: mlxbert.Model) -> None:
+def test_usage_and_progress_count_what_was_computed(tiny: mlxbert.Model) -> None:
     usage = Usage()
     found = list(mlxbert.embed_stream(tiny, [*TEXTS, LONG], usage=usage, batch_tokens=32))
     assert usage.inputs == len(TEXTS) + 1 and usage.tokens == sum(result.tokens for result in found)
@@ -264,9 +264,6 @@ def test_usage_counts_what_was_computed(tiny: mlxbert.Model) -> None:
     windows = Usage()
     list(mlxbert.embed_stream(tiny, [LONG], usage=windows, overflow="window", batch_tokens=1))
     assert (windows.inputs, windows.tokens, windows.batches) == (3, 71 + 6, 3)
-
-
-def test_progress_is_told_after_each_text(tiny: mlxbert.Model) -> None:
     seen: list[tuple[int, int]] = []
     mlxbert.embed(tiny, (text for text in TEXTS), on_progress=lambda done, total: seen.append((done, total)))
     assert seen == [(done, len(TEXTS)) for done in range(1, len(TEXTS) + 1)]

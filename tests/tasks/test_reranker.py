@@ -181,14 +181,9 @@ def test_the_same_template_in_other_words_is_known(tmp_path: Path) -> None:
     assert prompt is not None
     (folder / "chat_template.jinja").write_text(prompt.template())
     assert read_prompt(ModelFolder(folder)) == prompt
-    named = [
-        {
-            "name": "default",
-            "template": published.RERANKER_TEMPLATE.replace('"', "'").replace("'yes' or 'no'", '"yes" or "no"'),
-        }
-    ]
+    template = published.RERANKER_TEMPLATE.replace('"', "'").replace("'yes' or 'no'", '"yes" or "no"')
     (folder / "chat_template.jinja").unlink()
-    put(folder, {"tokenizer_config.json": {"chat_template": named}})
+    put(folder, {"tokenizer_config.json": {"chat_template": [{"name": "default", "template": template}]}})
     assert read_prompt(ModelFolder(folder)) == prompt
 
 

@@ -1,11 +1,9 @@
 """Text to token ids: known ids, offsets, pairs, truncation, windows; and all of it next to transformers."""
 
 import functools
-import os
 import random
 import string
 from itertools import pairwise
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -228,13 +226,6 @@ def test_a_vocabulary_or_an_id_that_does_not_fit_the_model_is_refused() -> None:
         tokenizer().token(ROWS)
 
 
-@pytest.fixture(scope="module", params=[pytest.param(None, marks=pytest.mark.slow, id="live")])
-def reference() -> Any:
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    transformers = pytest.importorskip("transformers", reason="live parity needs transformers")
-    return transformers.BertTokenizerFast.from_pretrained(builtin_folder(), local_files_only=True)
-
-
 def _some_text(generator: random.Random) -> str:
     pools = [WORDS, list(string.printable), [chr(number) for number in range(0xA0, 0x250)], list("中文字日本語한국어")]
     pools += [list("\U0001f642\U0001f468\u200d\U0001f469\ufe0f"), [chr(number) for number in range(0x300, 0x330)]]
@@ -243,7 +234,13 @@ def _some_text(generator: random.Random) -> str:
     return "".join(pick + generator.choice(("", " ")) for pick in picks)
 
 
-def test_ids_and_offsets_of_texts_and_of_pairs_that_are_cut_are_those_of_transformers(reference: Any) -> None:
+@pytest.mark.slow
+def test_ids_and_offsets_of_texts_and_of_pairs_that_are_cut_are_those_of_transformers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
+    transformers = pytest.importorskip("transformers", reason="live parity needs transformers")
+    reference = transformers.BertTokenizerFast.from_pretrained(builtin_folder(), local_files_only=True)
     generator, ours = random.Random(5), tokenizer()
     for _ in range(300):
         text = _some_text(generator)
