@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from tokenizers import Tokenizer, models as token_models, pre_tokenizers, processors
 
 import mlxbert
 from mlxbert.machine.device import mx
@@ -301,13 +301,12 @@ def test_halves_give_float32_vectors(tmp_path: Path) -> None:
         assert found.dtype == np.float32 and (found * expected).sum(axis=1).min() >= least
 
 
-@pytest.mark.parametrize("task", [None, "embed"])
-def test_a_folder_that_goes_after_loading_changes_nothing(task: str | None, tmp_path: Path) -> None:
+def test_a_folder_that_goes_after_loading_changes_nothing(tmp_path: Path) -> None:
     folder = save_st(tmp_path / "model", pooling("cls"), NORMALIZE)
-    model = mlxbert.load(folder, task=task, dtype="float32")
+    models = [mlxbert.load(folder, task=task, dtype="float32") for task in (None, "embed")]
     expected = mlxbert.embed(mlxbert.load(folder, dtype="float32"), "the cat sat")
     shutil.rmtree(folder)
-    assert np.array_equal(mlxbert.embed(model, "the cat sat"), expected)
+    assert all(np.array_equal(mlxbert.embed(model, "the cat sat"), expected) for model in models)
 
 
 def test_modules_that_cannot_be_used_do_not_keep_a_model_from_other_tasks(tmp_path: Path) -> None:
@@ -373,7 +372,9 @@ def test_a_text_that_runs_together_with_its_prompt_is_refused_alone(tmp_path: Pa
 def test_a_text_without_a_token_fails_in_its_place(tmp_path: Path) -> None:
     folder = tiny_model(tmp_path / "model")
     (folder / "vocab.txt").unlink()
-    bare = Tokenizer(models.WordPiece({word: number for number, word in enumerate(VOCABULARY)}, unk_token="[UNK]"))
+    bare = Tokenizer(
+        token_models.WordPiece({word: number for number, word in enumerate(VOCABULARY)}, unk_token="[UNK]")
+    )
     bare.pre_tokenizer, bare.post_processor = pre_tokenizers.BertPreTokenizer(), processors.ByteLevel()
     write_json(folder / "tokenizer.json", json.loads(bare.to_str()))
     write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})

@@ -91,10 +91,8 @@ def test_a_hypothesis_must_leave_room(model: mlxbert.Model) -> None:
 @together(
     "options,told",
     [
-        ({"labels": []}, "`labels` is empty"),
-        ({"labels": "a,b"}, "`labels` is 'a,b'"),
-        ({"labels": ["a", 3]}, "`labels` contains 3"),
-        ({"labels": 3}, "`labels` is 3"),
+        *(({"labels": []}, "`labels` is empty"), ({"labels": "a,b"}, "`labels` is 'a,b'")),
+        *(({"labels": ["a", 3]}, "`labels` contains 3"), ({"labels": 3}, "`labels` is 3")),
         ({"labels": ["a", " "]}, "label ' ' is empty"),
         ({"labels": ["a", "b", "a"]}, "label 'a' is given twice"),
         ({"labels": ["a"], "hypothesis": "no place"}, "`hypothesis` is 'no place'"),
