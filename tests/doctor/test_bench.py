@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, redirect_stdout
+from contextlib import nullcontext
 from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,11 +19,10 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.cli.views import console
 from mlxbert.doctor import bench as measure, torch_peer, training_steps, worker
 from mlxbert.doctor.bench import bench
 from mlxbert.doctor.training_steps import Clock, Step, our_classifier, our_step, token_ids
-from mlxbert.doctor.views import bench_facts, bench_line, draw_bench
+from mlxbert.doctor.views import bench_line
 from mlxbert.doctor.worker_job import OURS, PASSES, PEER, UPDATE, MeasuredLibrary, Spent, WorkerJob
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.labels.labels import Labels
@@ -111,7 +110,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> dict[str, Fake]:
 JOB = WorkerJob("folder", OURS, "float16", "gpu")
 
 
-def test_texts_and_updates_per_second_are_those_of_a_median_round(fakes: dict[str, Fake]) -> None:
+def test_speeds_are_those_of_a_median_round_and_memory_is_measured_around_many_lengths(fakes: dict[str, Fake]) -> None:
     shapes = {"4 x 8": [8] * 4, "mixed": [3, 5]}
     encoding = measure._encoding(JOB, [OURS, PEER], shapes, 3, 8)
     even, mixed = encoding["speeds"]
@@ -127,9 +126,6 @@ def test_texts_and_updates_per_second_are_those_of_a_median_round(fakes: dict[st
     assert training["speeds"][0][OURS]["updates_per_second"] == 0.5 and training["speeds"][0]["ratio"] == 2.5
     assert training["first_update_seconds"] == {OURS: 2.0, PEER: 5.0}  # asked for first, and once
     assert fakes[OURS].asked == [(4, 0.0), (4, measure._MIN_SECONDS), (4, measure._MIN_SECONDS)]
-
-
-def test_memory_is_measured_before_and_after_texts_of_many_lengths(fakes: dict[str, Fake]) -> None:
     encoding = measure._encoding(JOB, [OURS, PEER], {"4 x 8": [8] * 4}, 1, 512)
     more, (last, _) = encoding["many_lengths"], fakes[OURS].asked[-1]
     assert encoding["process_memory_bytes"] == {side: {"resident": 7, "footprint": 32} for side in fakes}
@@ -140,9 +136,7 @@ def test_memory_is_measured_before_and_after_texts_of_many_lengths(fakes: dict[s
 
 
 @pytest.mark.parametrize("train", [False, True])
-def test_the_facts_do_nothing_that_the_first_step_of_training_has_to_do(
-    train: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_facts_do_nothing_that_the_first_step_has_to_do(train: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     done: Any = []
 
     def noted(name: str, result: dict[str, Any]) -> Any:
@@ -183,7 +177,7 @@ def test_shapes_that_the_model_does_not_take_are_left_out(tiny: mlxbert.Model) -
         measure._training(JOB, [OURS], measure._shapes([UPDATE], tiny.config), 1)
 
 
-def test_training_that_fails_leaves_the_speeds_of_encoding(
+def test_failed_training_leaves_other_speeds(
     tiny_folder: Path, fakes: dict[str, Fake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object) -> dict[str, Any]:
@@ -234,7 +228,6 @@ def test_torch_is_measured_without_the_blas_of_mlxbert_and_the_peak_is_that_of_t
 
 @pytest.fixture
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shapes that a tiny model takes."""
     monkeypatch.setattr(measure, "PASSES", ((3, 8), (2, 30)))
     monkeypatch.setattr(measure, "UPDATE", (4, 16))
 
@@ -313,7 +306,6 @@ class Log:
 
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> Log:
-    """A torch that records what it is asked for."""
     return Log(monkeypatch)
 
 
@@ -367,13 +359,10 @@ def test_torch_computes_on_the_kind_of_device_that_mlxbert_does(
         assert caught.value.hint is not None and "device='cpu'" in caught.value.hint
 
 
-def test_products_in_float32_are_rounded_to_tf32_where_those_of_mlxbert_are(log: Log) -> None:
+def test_precision_of_torch_is_that_of_mlxbert_and_memory_what_torch_counts(log: Log) -> None:
     for tf32 in (False, True):
         torch_peer.match_precision(log.torch, tf32=tf32)
         assert log.torch.backends.cuda.matmul.allow_tf32 is tf32 and log.torch.backends.cudnn.allow_tf32 is tf32
-
-
-def test_the_memory_of_a_gpu_is_what_torch_counts(log: Log) -> None:
     assert torch_peer.device_memory(log.torch, "cuda") == (log.torch.cuda.max_memory_allocated, "arrays")
     assert torch_peer.device_memory(log.torch, "mps") == (log.torch.mps.driver_allocated_memory, "arrays and cache")
     assert torch_peer.device_memory(log.torch, "cpu") == (None, "process")
@@ -608,14 +597,6 @@ def _cells(row: str) -> list[str]:
     return [cell.strip() for cell in row.strip().strip("|").split("|")]
 
 
-def _drawn(report: dict[str, Any]) -> str:
-    with redirect_stdout(io.StringIO()) as shown:
-        screen = console.stdout()
-        for part in draw_bench(report):
-            screen.print(part)
-    return shown.getvalue()
-
-
 def test_the_row_to_share_has_the_columns_of_the_table() -> None:
     header, *_ = [_cells(row) for row in TABLE.read_text().splitlines() if row.startswith("| machine")]
     cells = dict(zip(header, _cells(bench_line(measured())), strict=True))
@@ -630,29 +611,12 @@ def test_the_row_to_share_has_the_columns_of_the_table() -> None:
     assert len(rows) >= 2 and {len(row) for row in rows} == {len(cells)}
 
 
-def test_what_was_not_measured_is_a_dash_and_without_a_peer_there_are_no_ratios() -> None:
+def test_what_was_not_measured_is_a_dash_and_what_a_machine_does_not_say_is_left_out() -> None:
     report = measured(peer=False) | {"training": {"problem": "too little memory"}}
     report["encoding"]["speeds"].pop()
     cells = _cells(bench_line(report))
     assert cells.count("\N{EN DASH}") == 5 and cells[2] == "float16"  # torch, 512 tokens, and three of training
-    assert "\N{EN DASH}" in _drawn(report) and "(" not in bench_line(measured(peer=False))
-
-
-def test_a_machine_that_does_not_say_its_power_has_a_row_without_it() -> None:
+    assert "(" not in bench_line(measured(peer=False))
     for state in ({}, dict.fromkeys(("power_source", "energy_mode", "thermal_pressure"))):
         report = {**measured(), "power": {"start": state, "end": state}}
         assert _cells(bench_line(report))[0] == "chip, chip cores"
-
-
-def test_the_memory_of_each_process_is_shown_before_and_after_many_lengths() -> None:
-    shown = dict(bench_facts(measured()))
-    sides = "mlxbert resident 33.0 MB, footprint 1.2 GB; torch resident 33.0 MB, footprint 1.2 GB"
-    assert shown["process after encoding"] == shown["… then 1,000 texts of 512 lengths"] == sides
-
-
-@pytest.mark.parametrize("width", [80, 120])
-def test_each_library_has_one_row_in_a_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    rows = [row.split() for row in _drawn(measured()).splitlines()]
-    assert ["mlxbert", "12.5", "12.5", "12.5", "0.41", "s", "12.5", "0.30", "s", "0.25", "GB", "0.25", "GB"] in rows
-    assert ["ratio", "2.50", "2.50", "2.50", "2.00", "2.50", "20.00"] in rows

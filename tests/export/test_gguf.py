@@ -49,7 +49,6 @@ MULTI, REGRESSION = "multi_label_classification", "regression"
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Returns the values and the tensors of a file."""
     reader = gguf.GGUFReader(path)
     values = {name: field.contents() for name, field in reader.fields.items()}
     return values, {tensor.name: gguf.dequantize(tensor.data, tensor.tensor_type) for tensor in reader.tensors}
@@ -279,14 +278,12 @@ def test_the_dense_layers_of_gemma_are_kept_and_others_are_not(tmp_path: Path) -
 
 
 def with_vocabulary(folder: Path, files: dict[str, Any], kind: str) -> Path:
-    """Writes a model that is the same but for its vocabulary."""
     write_model(folder, "bert, counted")
     (folder / "vocab.txt").unlink()
     return put(folder, files | {"tokenizer_config.json": {"tokenizer_class": kind}})
 
 
 def normalized(folder: Path, change: Callable[[Tokenizer], None], **settings: str) -> Path:
-    """Changes the steps in front of a vocabulary."""
     library = mlxbert.load(folder).tokenizer.files.tokenizer
     change(library)
     (folder / "vocab.txt").unlink(missing_ok=True)
@@ -415,9 +412,7 @@ def small_block(array: mx.array) -> mx.array:
     (lambda array: small_block(array * 1e-3), r"ffn_up.*1e-07.*would be 0"),
     (lambda array: array * mx.array(np.inf), r"ffn_up.*not finite"),
 ])  # fmt: skip
-def test_numbers_that_q8_0_cannot_hold_are_errors(
-    tmp_path: Path, change: Callable[[mx.array], mx.array], message: str
-) -> None:
+def test_numbers_too_large_for_q8_0_fail(tmp_path: Path, change: Callable[[mx.array], mx.array], message: str) -> None:
     refused(changed(tmp_path / "model", change), CheckpointError, message, quantize=8)
 
 
@@ -470,7 +465,6 @@ def test_the_bias_of_experts_is_reported_unless_it_is_zero(tmp_path: Path) -> No
 
 
 def configured(folder: Path, config: dict[str, Any]) -> Path:
-    """Writes a model with random weights for a configuration."""
     words = put(folder.with_name("words"), {"vocab.txt": "\n".join(tiny.VOCAB) + "\n"})
     put(words, {"tokenizer_config.json": {"tokenizer_class": "BertTokenizer"}})
     mlxbert.new_model(config, words, dtype="float32").save(folder)

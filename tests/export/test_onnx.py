@@ -145,7 +145,7 @@ def test_an_embedding_model_becomes_its_vectors(tmp_path: Path) -> None:
     assert mlxbert.verify("builtin", tmp_path / "onnx")
 
 
-def test_the_result_agrees_with_its_source(source: Path, exported: Path) -> None:
+def test_the_result_agrees_with_its_source_and_is_no_model_itself(source: Path, exported: Path) -> None:
     result = mlxbert.verify(source, exported)
     assert result.agree and result.outputs.vectors is not None
     assert result.outputs.vectors.largest_difference < BOUND
@@ -153,6 +153,10 @@ def test_the_result_agrees_with_its_source(source: Path, exported: Path) -> None
     assert ONNX in manifest["written"] and not [*exported.rglob("*.safetensors")]
     session = onnxruntime.InferenceSession(str(exported / ONNX), providers=["CPUExecutionProvider"])
     assert [output.name for output in session.get_outputs()] == ["last_hidden_state", "sentence_embedding"]
+    with pytest.raises(ArgumentError):
+        mlxbert.verify(exported, source)
+    with pytest.raises(MlxbertError, match="ONNX"):
+        mlxbert.load(exported)
 
 
 def test_each_task_is_a_file_of_its_own(source: Path, tmp_path: Path) -> None:
@@ -205,9 +209,7 @@ def test_a_changed_export_does_not_agree_or_is_an_error(change: str, source: Pat
         assert (wanted, True) in {(one.kind, said in one.text) for one in found.differences}
 
 
-def test_large_weights_are_in_a_file_of_their_own(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_weights_are_in_their_own_file(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx_export, "_LARGEST", 2000)
     conversion = mlxbert.convert(source, tmp_path / "model", to="onnx")
     sizes = {path.name: path.stat().st_size for path in (tmp_path / "model" / ONNX).parent.iterdir()}
@@ -235,13 +237,6 @@ def test_bad_arguments_write_nothing(options: dict[str, Any], named: str, source
     with pytest.raises(ArgumentError, match=named):
         mlxbert.convert(source, tmp_path / "model", **options)
     assert not [*tmp_path.iterdir()]
-
-
-def test_an_export_is_no_model_to_convert_or_compare_from(source: Path, exported: Path) -> None:
-    with pytest.raises(ArgumentError):
-        mlxbert.verify(exported, source)
-    with pytest.raises(MlxbertError, match="ONNX"):
-        mlxbert.load(exported)
 
 
 def test_a_missing_package_is_named(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,15 +267,9 @@ def test_every_pooling_is_exported(tmp_path: Path) -> None:
         assert max(file.differences(case)) <= BOUND
 
 
-def _tagger(source: Path, folder: Path, **labels: Any) -> Path:
-    """A tagger with a random head."""
-    model = mlxbert.load(source, new_heads={"token_classifier": mlxbert.Labels(("O", "B-X", "I-X"), **labels)})
-    mlxbert.save(model, folder)
-    return folder
-
-
 def test_a_tagger_keeps_its_labels_and_loses_its_crf(source: Path, tmp_path: Path) -> None:
-    tagger = _tagger(source, tmp_path / "tagger", crf=True)
+    labels, tagger = mlxbert.Labels(("O", "B-X", "I-X"), crf=True), tmp_path / "tagger"
+    mlxbert.save(mlxbert.load(source, new_heads={"token_classifier": labels}), tagger)
     conversion = mlxbert.convert(tagger, tmp_path / "onnx", to="onnx")
     assert any("CRF" in sentence for sentence in conversion.changed)
     config = read_config(tmp_path / "onnx")
@@ -291,14 +280,10 @@ def test_a_tagger_keeps_its_labels_and_loses_its_crf(source: Path, tmp_path: Pat
     outputs = _run(tmp_path / "onnx", input_ids=[[2, 3]], attention_mask=[[1, 1]], token_type_ids=[[0, 0]])
     assert outputs["logits"].shape == (1, 2, 3)
     assert mlxbert.verify(tagger, tmp_path / "onnx")
-    change_config(tmp_path / "onnx", id2label={"0": "I-X", "1": "B-X", "2": "O"}, label2id=None)
-    assert [difference.name for difference in mlxbert.verify(tagger, tmp_path / "onnx").differences] == ["labels"]
-
-
-def test_an_export_of_another_model_is_an_error_about_it(source: Path, tmp_path: Path) -> None:
-    mlxbert.convert(_tagger(source, tmp_path / "tagger"), tmp_path / "onnx", to="onnx")
     with pytest.raises(CheckpointError, match="was not made from"):
         mlxbert.verify(source, tmp_path / "onnx")
+    change_config(tmp_path / "onnx", id2label={"0": "I-X", "1": "B-X", "2": "O"}, label2id=None)
+    assert [difference.name for difference in mlxbert.verify(tagger, tmp_path / "onnx").differences] == ["labels"]
 
 
 def _trained(source: Path, output: Path, **options: Any) -> None:

@@ -50,7 +50,6 @@ def quiet() -> Iterator[None]:
 
 
 def save(model: Any, folder: Path) -> Path:
-    """A model as transformers saves it, with a small vocabulary."""
     model.save_pretrained(folder)
     return add_vocabulary(folder)
 
@@ -68,7 +67,6 @@ def reload(model: Any, folder: Path, dtype: Any = None) -> Any:
 
 
 def assert_same_tensors(found: Any, wanted: Any, dtype: Any = None) -> None:
-    """Every tensor is that of the other model, bit for bit once stored as `dtype`."""
     ours, theirs = found.state_dict(), wanted.state_dict()
     assert ours.keys() == theirs.keys()
     for name, array in theirs.items():
@@ -77,7 +75,6 @@ def assert_same_tensors(found: Any, wanted: Any, dtype: Any = None) -> None:
 
 
 def assert_same_here(b: Path, a: Path, compared: Compared) -> None:
-    """Both folders hold the same parts, and give the same numbers here."""
     assert open_checkpoint(b).parts == open_checkpoint(a).parts
     here, there = load_network(b), load_network(a)
     for case in compared.cases.values():
@@ -124,9 +121,7 @@ def test_a_model_in_shards_is_the_model(family: str, head: str, tmp_path: Path) 
 
 @pytest.mark.parametrize("head", ["Model", "ForMaskedLM", "ForTokenClassification"])
 @pytest.mark.parametrize("factor", [None, 8.0])
-def test_gte_in_the_dialect_of_its_authors_is_written_in_that_of_transformers(
-    factor: float | None, head: str, tmp_path: Path
-) -> None:
+def test_gte_of_its_authors_is_written_as_transformers_has_it(factor: float | None, head: str, tmp_path: Path) -> None:
     model = make_model(FAMILIES["gte"], head)
     a, b = save(model, tmp_path / "a"), tmp_path / "b"
     values = read_config(a)
@@ -140,7 +135,7 @@ def test_gte_in_the_dialect_of_its_authors_is_written_in_that_of_transformers(
 
 
 @pytest.mark.parametrize("head", ["Model", "ForSequenceClassification"])
-def test_nomic_in_the_dialect_of_its_authors_is_written_in_that_of_transformers(head: str, tmp_path: Path) -> None:
+def test_nomic_of_its_authors_is_written_as_transformers_has_it(head: str, tmp_path: Path) -> None:
     model = make_model(FAMILIES["nomic"], head)
     a = save(model, tmp_path / "a")
     write_config(a, nomic_of_its_authors(read_config(a)) | {"auto_map": {"AutoModel": "modeling.NomicBertModel"}})
@@ -162,13 +157,11 @@ def assert_rewritten(a: Path, model: Any, head: str) -> None:
 
 
 def vectors(folder: Path) -> Any:
-    """What sentence-transformers gives."""
     model = st.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
     return model.encode(modules.TEXTS, batch_size=5, show_progress_bar=False)
 
 
 def check(a: Path, b: Path) -> None:
-    """Both give the same vectors there, and the same here; every file that matters is there."""
     check_manifest(mlxbert.convert(a, b))
     theirs = vectors(b)
     assert np.array_equal(theirs, vectors(a))

@@ -75,7 +75,7 @@ def test_names_shapes_and_numbers_are_those_of_the_model(tmp_path: Path, network
     assert said.tensors.keys().isdisjoint(said.skipped) and "global_step" in said.skipped
 
 
-def test_what_the_optimizer_needs_is_skipped(tmp_path: Path) -> None:
+def test_what_the_optimizer_needs_and_the_network_that_is_not_asked_for_are_skipped(tmp_path: Path) -> None:
     copy_checkpoint("bert-classifier", tmp_path)
     said = header(tmp_path)
     names = [info.stored_as for info in said.tensors.values()]
@@ -86,9 +86,6 @@ def test_what_the_optimizer_needs_is_skipped(tmp_path: Path) -> None:
     )
     write_index(tmp_path / "other", {name: entry(offset=8 * at) for at, name in enumerate(others)}, b"\0" * 8 * 7)
     assert header(tmp_path / "other").skipped == tuple(sorted(others))
-
-
-def test_of_electra_the_network_that_is_not_asked_for_is_skipped(tmp_path: Path) -> None:
     copy_checkpoint("electra-pretraining", tmp_path)
     for classes, other in (((), "generator"), (("ElectraForMaskedLM",), "discriminator_predictions")):
         said = header(tmp_path, *classes)
@@ -154,7 +151,7 @@ def test_a_changed_number_is_found_when_it_is_read(tmp_path: Path) -> None:
     assert whole.shape == (12, 20) and found["bert.encoder.layer.0.output.dense.bias"].shape == (12,)
 
 
-def test_a_changed_bit_anywhere_in_the_index_is_found_or_changes_nothing(tmp_path: Path) -> None:
+def test_an_index_that_is_cut_or_changed_anywhere_is_refused_or_the_same(tmp_path: Path) -> None:
     path = copy_checkpoint(SQUAD, tmp_path)
     whole, content = header(tmp_path), path.read_bytes()
     harmless = []
@@ -168,9 +165,6 @@ def test_a_changed_bit_anywhere_in_the_index_is_found_or_changes_nothing(tmp_pat
         path.unlink()
         path.write_bytes(content)
     assert all(len(content) - 48 < at < len(content) - 8 for at in harmless)  # what fills the footer up
-
-
-def test_an_index_cut_anywhere_is_refused(tmp_path: Path) -> None:
     path = copy_checkpoint(SQUAD, tmp_path)
     content = path.read_bytes()
     for size in range(len(content)):
@@ -222,7 +216,7 @@ def test_a_file_that_changes_behind_our_back_is_refused(tmp_path: Path) -> None:
     ({"_CHECKPOINTABLE_OBJECT_GRAPH": entry(dtype=7)}, "TensorFlow 2"),
     ({"bert/encoder/layer_shared/output/dense/bias": entry()}, "first ALBERT of albert_zh"),
 ])  # fmt: skip
-def test_tensors_that_cannot_be_are_refused(
+def test_impossible_tensors_fail(
     entries: dict[str, bytes], message: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("made")
@@ -248,16 +242,14 @@ def test_tensors_that_cannot_be_are_refused(
     (table(varint(4) + b"\xf0", kind=1), "extends past its declared"),
     (b"\xff" * 40 + MAGIC, "the varint at byte"), (b"\0" * 48, "does not end"),
 ])  # fmt: skip
-def test_files_that_are_no_indexes_are_refused(
-    content: bytes, message: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_other_files_are_refused(content: bytes, message: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("made")
     write_table(folder, content)
     with pytest.raises(CheckpointError, match=rf"model\.ckpt-7\.index: .*{message}"):
         header(folder)
 
 
-def test_blocks_that_are_read_twice_are_refused(tmp_path: Path) -> None:
+def test_blocks_that_are_read_twice_and_an_index_of_no_possible_size_are_refused(tmp_path: Path) -> None:
     data = block([])
     whole = data + b"\0" + struct.pack("<I", checksum(data + b"\0"))
     handle = b"\0" + varint(len(data))
@@ -266,9 +258,6 @@ def test_blocks_that_are_read_twice_are_refused(tmp_path: Path) -> None:
     write_table(tmp_path, whole + index + struct.pack("<I", checksum(index)) + footer.ljust(40, b"\0") + MAGIC)
     with pytest.raises(CheckpointError, match="overlaps the previous"):
         header(tmp_path)
-
-
-def test_an_index_of_a_size_that_none_has_is_not_read(tmp_path: Path) -> None:
     path = write_index(tmp_path, {"a": entry()})
     os.truncate(path, 2**40)
     with pytest.raises(CheckpointError, match="1099511627776 bytes, expected at most"):

@@ -26,7 +26,6 @@ Plan = Callable[..., Upload]
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """The folder of a model with a card."""
     folder = tiny_model(tmp_path / "tiny")
     (folder / "README.md").write_text(CARD, encoding="utf-8")
     return folder
@@ -34,7 +33,6 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The model of a folder that `convert` wrote in ONNX, and its manifest."""
     pytest.importorskip("onnxruntime")
     folder = tmp_path_factory.mktemp("onnx") / "model"
     mlxbert.convert(tiny_model(folder.parent / "tiny"), folder, to="onnx")
@@ -43,7 +41,6 @@ def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def exported(converted: Path, tmp_path: Path) -> Path:
-    """A copy of the folder, for changes."""
     return Path(shutil.copytree(converted, tmp_path / "exported"))
 
 

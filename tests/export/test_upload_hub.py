@@ -88,7 +88,6 @@ def facts(outcome: Outcome) -> dict[str, Any]:
 
 
 def local(model: Path) -> dict[str, bytes]:
-    """The files that should arrive."""
     return {name: data for name, data in files_of(model).items() if name in SENT}
 
 
@@ -174,7 +173,7 @@ def test_public_needs_a_yes(hub: UploadHub, upload: Sent) -> None:
 
 
 @pytest.mark.parametrize("answer", ["y", "n"])
-def test_a_terminal_asks_before_something_becomes_public(
+def test_a_terminal_asks_before_it_is_public(
     hub: UploadHub, variables: dict[str, str], model: Path, answer: str
 ) -> None:
     with Screen() as screen:
@@ -206,12 +205,10 @@ def status(number: int, **headers: str) -> Fault:
 
 
 def page(handler: BaseHTTPRequestHandler, sent: bytes) -> bool:
-    """Answers with the login page of a network."""
     return send(handler, PAGE, Content_Type="text/html")
 
 
 def broken(handler: BaseHTTPRequestHandler, sent: bytes) -> bool:
-    """Resets the connection."""
     handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     handler.connection.close()
     handler.close_connection = True
@@ -325,16 +322,13 @@ def test_a_file_that_cannot_be_read_after_the_plan_is_named(
     assert "HF_HOME" not in outcome.err and hub.messages == []
 
 
-def test_tokens_are_checked_first(hub: UploadHub, upload: Sent) -> None:
+def test_tokens_are_checked_first_and_remarks_on_the_card_are_shown(hub: UploadHub, upload: Sent) -> None:
     for token, said in (("", "needs a token"), (READ_TOKEN, "can only read"), ("hf_wrong", "refuses the token")):
         outcome = upload(NAME, HF_TOKEN=token)
         outcome.fails(1, said, "HF_TOKEN", "hf auth login")
         assert hub.changes() == []
     upload("other/tiny").fails(1, "may not write")
     upload(NAME, HF_HUB_OFFLINE="1").fails(1, "offline", "HF_HUB_OFFLINE")
-
-
-def test_remarks_of_the_hub_on_the_card_are_shown(hub: UploadHub, upload: Sent) -> None:
     hub.remarks = ["empty or missing yaml metadata in repo card"]
     assert hub.remarks[0] in upload(NAME).err
 

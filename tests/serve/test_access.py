@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given, strategies as st
@@ -144,7 +145,7 @@ def test_pages_from_elsewhere_are_refused_and_no_header_lets_them_in(server: Ser
     assert own.status == 200 and "access-control-allow-origin" not in own.headers
 
 
-def test_pages_of_an_allowed_origin_may_ask(engine: Engine, facts: Any) -> None:
+def test_pages_of_allowed_origins_may_ask(engine: Engine, facts: Any) -> None:
     server = Server(engine, facts, key=KEY, allow_origin=["http://localhost:3000"])
     names = [("host", "localhost"), ("origin", "http://localhost:3000"), ("access-control-request-method", "POST")]
     asked = ask(server.app, "OPTIONS", EMBED, headers=[*names, ("access-control-request-headers", "content-type, x-a")])
@@ -154,9 +155,6 @@ def test_pages_of_an_allowed_origin_may_ask(engine: Engine, facts: Any) -> None:
     found = server.get(origin="http://localhost:3000", authorization=f"Bearer {KEY}")
     assert found.status == 200 and found.headers["access-control-allow-origin"] == "http://localhost:3000"
     assert server.get(origin="http://localhost:3000").status == 401
-
-
-def test_origins_of_programs_and_files_may_ask_if_they_are_given(engine: Engine, facts: Any) -> None:
     server = Server(engine, facts, allow_origin=["http://localhost:*", "vscode-webview://*", "null"])
     for origin in ("http://localhost:5173", "vscode-webview://0jd1lpqmnv", "null"):
         found = server.get(origin=origin)
@@ -208,16 +206,13 @@ def test_the_address_of_a_server_for_all_can_be_opened_here_and_elsewhere() -> N
     )
 
 
-def test_large_bodies_are_refused_before_and_while_they_are_read(engine: Engine, facts: Any) -> None:
+def test_bodies_are_limited_each_all_together_and_in_time(engine: Engine, facts: Any) -> None:
     server = Server(engine, facts, max_body=0.01)
     said = [("host", "localhost"), JSON, ("content-length", "10001")]
     assert server.post(headers=said, parts=[], forever=True).status == 413  # nothing is read
     assert server.post(parts=[b"x" * 4000] * 9, forever=True).json["error"]["code"] == "too_large"
     assert server.post(headers=[("host", "localhost"), JSON, ("content-length", "9" * 50)]).status == 413
     assert server.post({"input": "x" * 9000}).status != 413
-
-
-def test_all_bodies_together_are_limited_and_room_comes_back(engine: Engine, facts: Any) -> None:
     server = Server(engine, facts, max_body=0.001)
     guard: Any = server.app._app
     guard.hold(15_990)
@@ -225,9 +220,6 @@ def test_all_bodies_together_are_limited_and_room_comes_back(engine: Engine, fac
     assert guard._held == 15_990
     guard.hold(-15_990)
     assert server.post().status == 200 and guard._held == 0
-
-
-def test_slow_bodies_are_refused(engine: Engine, facts: Any) -> None:
     server = Server(engine, facts, read_seconds=0.05)
     found = server.post(parts=[b'{"input": '], forever=True)
     assert found.status == 408 and found.json["error"]["code"] == "timeout"
@@ -258,13 +250,10 @@ def test_hostile_bodies_are_answered(server: Server, name: str) -> None:
     assert not [line for line in server.lines if "trace" in line]
 
 
-def test_what_a_form_of_a_page_can_send_is_refused(server: Server) -> None:
+def test_errors_have_the_shape_of_their_path_name_its_methods_and_make_browsers_careful(server: Server) -> None:
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
         refused = server.post(headers=[("host", "localhost"), ("content-type", kind)])
         assert refused.status == 415 and b"application/json" in refused.body
-
-
-def test_errors_have_the_shape_of_the_protocol_of_their_path(server: Server) -> None:
     assert server.get(EMBED).json["error"]["code"] == "method" and server.get(EMBED).headers["allow"] == "POST"
     for path in ("/nothing", "/v1/models/../../etc/passwd", "/%2e%2e", "/" + "a" * 10_000, "/\x00", "//evil.example/"):
         found = server.get(path)
@@ -272,16 +261,10 @@ def test_errors_have_the_shape_of_the_protocol_of_their_path(server: Server) -> 
     assert server.get("/nothing").json == {"error": "no route has this path", "hint": None, "kind": "not_found"}
     assert server.get("/v1/nothing").json["error"]["code"] == "not_found"
     assert "detail" in server.get("/v2/nothing").json and "detail" in server.get("/v1/rerank").json
-
-
-def test_a_wrong_method_is_told_which_methods_the_path_takes(server: Server) -> None:
     expected = {"/": "GET, HEAD, POST", EMBED: "POST", "/v1/models": "GET, HEAD", "/page.js": "GET, HEAD"}
     for path, methods in expected.items():
         found = ask(server.app, "DELETE", path)
         assert (found.status, found.headers["allow"]) == (405, methods)
-
-
-def test_every_answer_has_headers_that_make_browsers_careful(server: Server) -> None:
     for found in (server.get(), server.get("/nothing"), server.get(host="x"), server.post(), server.post(b"{")):
         assert found.headers["x-content-type-options"] == "nosniff" and found.headers["cache-control"] == "no-store"
         assert "default-src 'none'" in found.headers["content-security-policy"] and "server" not in found.headers
@@ -350,11 +333,17 @@ def test_the_log_has_a_line_for_each_request_and_no_texts(server: Server) -> Non
     assert "the cat" not in server.stream.getvalue() and "\x1b" not in server.stream.getvalue()
 
 
-def test_texts_are_logged_if_that_is_wanted_with_control_characters_escaped(engine: Engine, facts: Any) -> None:
+def test_texts_are_logged_if_wanted_and_a_log_that_fails_costs_no_request(engine: Engine, facts: Any) -> None:
     server = Server(engine, facts, log_texts=True)
     server.post({"input": "the\n\x1b[31mcat\u202e"})
     (line,) = server.stream.getvalue().splitlines()
     assert json.loads(line)["items"] == [["the\n\x1b[31mcat\u202e"]] and line.isascii() and "\x1b" not in line
+    full, quiet = Server(engine, facts), Server(engine, facts)
+    full.app._log._stream = file = mock.Mock(isatty=lambda: False)
+    file.write.side_effect = OSError(errno.ENOSPC, "No space left on device")
+    assert (full.post().status, full.post().status) == (200, 200) and file.write.call_count >= 2
+    quiet.app._log.requests = False
+    assert quiet.post().status == 200 and quiet.lines == []
 
 
 class Terminal(io.StringIO):
@@ -384,26 +373,7 @@ def test_a_terminal_gets_lines_to_read(engine: Engine, facts: Any) -> None:
     assert "\x1b" not in server.stream.getvalue()
 
 
-class Full(io.StringIO):
-    """A file on a disk without space."""
-
-    tried = 0
-
-    def write(self, text: str) -> int:
-        """Fails."""
-        self.tried += 1
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-
-def test_a_log_that_cannot_be_written_or_is_not_wanted_costs_no_request(engine: Engine, facts: Any) -> None:
-    full, quiet = Server(engine, facts), Server(engine, facts)
-    full.app._log._stream = Full()
-    assert (full.post().status, full.post().status) == (200, 200) and full.app._log._stream.tried >= 2
-    quiet.app._log.requests = False
-    assert quiet.post().status == 200 and quiet.lines == []
-
-
-def test_metrics_count_what_was_asked_for(server: Server) -> None:
+def test_metrics_count_what_was_asked_for_and_batches_above_all_bounds(server: Server) -> None:
     server.post({"input": ["the cat", "a dog"]})
     server.post(b"{")
     server.get("/nothing")
@@ -422,8 +392,6 @@ def test_metrics_count_what_was_asked_for(server: Server) -> None:
     assert all(re.sub(r"_(bucket|sum|count)$", "", name.partition("{")[0]) in kinds for name in values)
     assert all(re.fullmatch(r"[-+0-9.e]+|inf", value) for value in values.values())
 
-
-def test_large_batches_are_counted_above_all_bounds(server: Server) -> None:
     def buckets() -> dict[str, int]:
         found = re.findall(r'^mlxbert_batch_texts_bucket{le="(.*)"} (\d+)$', server.get("/metrics").body.decode(), re.M)
         return {bound: int(number) for bound, number in found}
@@ -454,9 +422,19 @@ ELSEWHERE = (
     "http://localhost.evil.example", "http://localhost:3000.evil", "http://xlocalhost:3000", "null", "", "http://",
 )  # fmt: skip
 OF_MANY = ["vscode-webview://*", "https://*.example.org", "http://[::1]:*", "tauri://localhost"]
-MEANT = ("vscode-webview://0jd1lpqmnv", "https://a.example.org", "https://a.b.example.org", "http://[::1]:80")
+MEANT: tuple[str, ...] = (
+    "vscode-webview://0jd1lpqmnv",
+    "https://a.example.org",
+    "https://a.b.example.org",
+    "http://[::1]:80",
+)
 MEANT += ("tauri://localhost", "http://[::1]")
-NOT_MEANT = ("vscode-webview://", "vscode-webviewx://a", "https://example.org", "https://a.example.org.evil")
+NOT_MEANT: tuple[str, ...] = (
+    "vscode-webview://",
+    "vscode-webviewx://a",
+    "https://example.org",
+    "https://a.example.org.evil",
+)
 NOT_MEANT += (
     "http://a.example.org",
     "https://a.example.org:8080",

@@ -123,7 +123,7 @@ def test_estimates_are_no_less_than_what_results_take(folders: dict[str, Path]) 
         assert estimate <= task.most_bytes(item)
 
 
-def test_a_result_that_is_too_large_for_memory_is_an_error_of_its_text(
+def test_a_result_too_large_for_memory_is_an_error_of_its_text(
     folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mlxbert.tasks.task.MOST_BYTES", 50_000)
@@ -136,9 +136,7 @@ def test_a_result_that_is_too_large_for_memory_is_an_error_of_its_text(
     assert isinstance(found[1], Failure) and not isinstance(found[0], Failure) and len(found[0].masks[0].fills) == 30
 
 
-def test_masks_of_a_batch_are_computed_a_part_at_a_time(
-    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_masks_of_a_batch_are_computed_in_parts(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     model = mlxbert.load(folders["fill-mask"], dtype="float32")
     texts = ["the [MASK] sat [MASK] the [MASK] .", "a [MASK]", "[MASK] " * 9]
     whole = [*mlxbert.fill_mask(model, texts)]
@@ -182,7 +180,7 @@ def test_json_in_pieces_is_that_of_the_whole() -> None:
     assert len([*pieces(each(range(50_000), lambda one: "text"))]) > 3  # of 64 kB
 
 
-def test_a_large_answer_is_sent_in_pieces_and_a_small_one_at_once(
+def test_large_answers_are_sent_in_pieces_small_at_once(
     folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mlxbert.serve.json_bodies._MIN_SIZE", 1024)
@@ -195,38 +193,32 @@ def test_a_large_answer_is_sent_in_pieces_and_a_small_one_at_once(
         assert service.room.claim(10 * service.room.max_bytes, print).granted  # all of it is free again
 
 
-class TestRoom:
-    """Memory that requests share."""
-
-    def test_requests_wait_in_line_and_small_ones_do_not_wait_for_large_ones(self) -> None:
-        room, order = ResultMemory(1600), list[str]()
-        first = room.claim(2400, lambda: order.append("never"))
-        second = room.claim(1500, lambda: order.append("second"))
-        third = room.claim(150, lambda: order.append("third"))
-        small = room.claim(100, lambda: order.append("never"))
-        assert [one.granted for one in (first, second, third, small)] == [True, False, False, True]
-        room.shrink(first, 1800)
-        assert order == []
-        room.shrink(first, 1700)
-        assert order == ["second"] and second.granted and not third.granted
-        room.leave(first)
-        assert order == ["second", "third"]
-        for claim in (first, second, third, small, first):
-            room.leave(claim)
-        assert room.claim(10**9, print).size == 2400
-
-    def test_one_that_leaves_the_line_lets_the_next_pass(self) -> None:
-        room, order = ResultMemory(100), list[int]()
-        held = room.claim(150, print)
-        waiting = [room.claim(150, partial(order.append, number)) for number in range(3)]
-        room.leave(waiting[0])
-        room.leave(held)
-        assert order == [1]
-        room.leave(waiting[1])
-        assert order == [1, 2]
+def test_requests_wait_in_line_and_small_ones_do_not_wait_for_large_ones() -> None:
+    room, order = ResultMemory(1600), list[str]()
+    first = room.claim(2400, lambda: order.append("never"))
+    second = room.claim(1500, lambda: order.append("second"))
+    third = room.claim(150, lambda: order.append("third"))
+    small = room.claim(100, lambda: order.append("never"))
+    assert [one.granted for one in (first, second, third, small)] == [True, False, False, True]
+    room.shrink(first, 1800)
+    assert order == []
+    room.shrink(first, 1700)
+    assert order == ["second"] and second.granted and not third.granted
+    room.leave(first)
+    assert order == ["second", "third"]
+    for claim in (first, second, third, small, first):
+        room.leave(claim)
+    held = room.claim(10**9, print)
+    assert held.size == 2400
+    waiting = [room.claim(2400, partial(order.append, name)) for name in ("left", "next", "last")]
+    room.leave(waiting[0])  # the next one passes
+    room.leave(held)
+    assert order[2:] == ["next"]
+    room.leave(waiting[1])
+    assert order[2:] == ["next", "last"]
 
 
-def test_requests_wait_for_room_and_one_that_is_given_up_does_not_keep_it(folders: dict[str, Path]) -> None:
+def test_requests_wait_for_room_until_given_up_or_the_engine_closes(folders: dict[str, Path]) -> None:
     with serving({"embed": folders["embed"]}, options=ServeOptions(max_answer=1.0)) as service:
         engine, room = service.engine, service.room
         budgets = [Budget(room) for _ in range(4)]
@@ -243,7 +235,16 @@ def test_requests_wait_for_room_and_one_that_is_given_up_does_not_keep_it(folder
         assert engine.waiting == 0
         for budget in budgets:
             budget.leave()
-        assert room.claim(10 * room.max_bytes, print).granted
+        held = room.claim(10 * room.max_bytes, print)
+        assert held.granted
+        last = engine.submit("embed", "embed", large, budget=Budget(room))
+        closing = threading.Thread(target=engine.close)
+        closing.start()
+        closing.join(0.2)
+        assert closing.is_alive()
+        room.leave(held)
+        closing.join(60)
+        assert len(last.result(0).results) == 200
 
 
 def test_a_client_that_leaves_while_its_request_waits_gives_up_its_place(folders: dict[str, Path]) -> None:
@@ -255,7 +256,7 @@ def test_a_client_that_leaves_while_its_request_waits_gives_up_its_place(folders
         async def receive() -> dict[str, Any]:
             return {"type": "http.request", "body": body, "more_body": False}
 
-        async def send(message: dict[str, Any]) -> None:
+        async def send(message: Any) -> None:
             raise AssertionError(message)
 
         async def leave() -> None:
@@ -278,20 +279,7 @@ def test_a_client_that_leaves_while_its_request_waits_gives_up_its_place(folders
         assert service.room.claim(10 * service.room.max_bytes, print).granted
 
 
-def test_an_engine_that_closes_answers_what_waits_for_room(folders: dict[str, Path]) -> None:
-    with serving({"embed": folders["embed"]}, options=ServeOptions(max_answer=1.0)) as service:
-        held = service.room.claim(10 * service.room.max_bytes, print)
-        asked = service.engine.submit("embed", "embed", ["the cat " * 10] * 200, budget=Budget(service.room))
-        closing = threading.Thread(target=service.engine.close)
-        closing.start()
-        closing.join(0.2)
-        assert closing.is_alive()
-        service.room.leave(held)
-        closing.join(60)
-        assert len(asked.result(0).results) == 200
-
-
-def test_a_large_result_lets_small_requests_pass_and_ends_when_it_is_given_up(
+def test_a_large_result_lets_small_ones_pass_and_can_be_given_up(
     folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mlxbert.serve.engine.model_thread._LARGE", 10_000)

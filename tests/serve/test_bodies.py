@@ -75,6 +75,10 @@ def test_a_thousand_fields_are_compared_with_those_of_the_route_and_no_more() ->
     assert read(body(999)).texts == ["a"]
     found = problem(body(1000))
     assert (found.kind, "1,001" in found.message, "1,000" in found.message) == ("invalid", True, True)
+    assert problem(b'{"texts": ["a"], "user": "\\ud800"}', Strict).kind == "invalid"
+    for padding in (b"", b" " * 100_000):
+        found = problem(b'{"texts": ["a"], "dimension": 3}' + padding)
+        assert found.param == "dimension" and found.hint is not None and "dimensions" in found.hint
 
 
 def test_as_many_values_as_texts_may_need_are_read() -> None:
@@ -129,13 +133,3 @@ def test_what_else_is_wrong_with_a_body_with_half_of_a_pair_is_said(body: bytes)
         assert found.kind in ("invalid", "bad_text")
         json.dumps([found.text, found.param]).encode("ascii")  # an answer can be made of it
         msgspec.json.encode([found.text, found.param])
-
-
-def test_unknown_fields_of_our_own_routes_are_refused_with_half_of_a_pair_or_without() -> None:
-    assert problem(b'{"texts": ["a"], "user": "\\ud800"}', Strict).kind == "invalid"
-
-
-def test_a_misspelled_field_is_told_also_in_a_large_body() -> None:
-    for padding in (b"", b" " * 100_000):
-        found = problem(b'{"texts": ["a"], "dimension": 3}' + padding)
-        assert found.param == "dimension" and found.hint is not None and "dimensions" in found.hint

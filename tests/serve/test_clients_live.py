@@ -232,7 +232,6 @@ def test_ollama(url: str, expected: dict[str, Any], service: Service) -> None:
 
 
 def served(answer: str, vector: Any) -> None:
-    """Checks that an answer of `/api/embed` has the vector of the first text."""
     np.testing.assert_allclose(json.loads(answer)["results"][0]["embedding"], vector, atol=1e-6)
 
 

@@ -47,7 +47,6 @@ Make = Callable[..., Engine]
 
 @pytest.fixture
 def make(tiny_folder: Path) -> Make:
-    """Makes an engine with a model of its own."""
     return lambda **options: Engine({"one": str(tiny_folder)}, EngineOptions(**options))
 
 
@@ -106,17 +105,14 @@ def test_coroutines_share_batches(engine: Engine, model: mlxbert.Model) -> None:
     assert engine.counts.batches - before < 16
 
 
-def test_a_bad_item_fails_alone(engine: Engine) -> None:
-    answered = engine.submit("one", "embed", ["fine", 3, "\ud800"]).result()
-    assert not isinstance(answered.results[0], Failure)
-    assert [one.index for one in answered.results if isinstance(one, Failure)] == [1, 2]
-
-
-def test_windows_of_a_long_text_are_all_computed(engine: Engine, model: mlxbert.Model) -> None:
+def test_all_windows_of_a_text_are_computed_and_a_bad_item_fails_alone(engine: Engine, model: mlxbert.Model) -> None:
     long = "word and " * 150
     expected = mlxbert.embed(model, long, overflow="window")
     found = vectors(engine.submit("one", "embed", [long], overflow="window").result())[0]
     np.testing.assert_allclose(found, expected, atol=1e-6)
+    answered = engine.submit("one", "embed", ["fine", 3, "\ud800"]).result()
+    assert not isinstance(answered.results[0], Failure)
+    assert [one.index for one in answered.results if isinstance(one, Failure)] == [1, 2]
 
 
 class Same:
@@ -241,16 +237,13 @@ def test_an_error_costs_only_the_request_that_causes_it(engine: Engine, monkeypa
     assert engine.waiting == 0
 
 
-def test_models_make_room_for_each_other(tiny_folder: Path) -> None:
+def test_models_make_room_for_each_other_and_never_take_more_memory_than_said(tiny_folder: Path) -> None:
     names = {str(number): str(tiny_folder) for number in range(3)}
     with Engine(names, EngineOptions(max_models=2)) as engine:
         asked = [engine.submit(str(number % 3), "embed", [f"text {number}"]) for number in range(6)]
         for one in asked:
             assert len(one.result().results) == 1
         assert len(engine.loaded) == 2
-
-
-def test_memory_is_never_more_than_said(tiny_folder: Path) -> None:
     size, folder = mlxbert.inspect(tiny_folder).memory["float32"], str(tiny_folder)
     with Engine({"a": folder, "b": folder}, EngineOptions(max_memory=1.5 * size / 1e9)) as engine:
         for name in ("a", "b", "a"):
@@ -266,7 +259,6 @@ def changing(tmp_path: Path) -> Path:
 
 
 def other_files(folder: Path) -> None:
-    """Puts a narrower model in the place of another."""
     sizes = {"hidden_size": 12, "num_attention_heads": 2}
     network = random_network(tiny_config(**sizes, embedding_size=12))
     shutil.rmtree(folder)
@@ -287,9 +279,7 @@ def test_a_model_with_other_files_is_not_taken_for_the_one_that_was_loaded(chang
         assert [*engine.loaded] == ["two"]  # nothing was unloaded for it
 
 
-def test_a_model_with_other_files_is_taken_with_its_facts_where_that_is_wanted(
-    changing: Path, tiny_folder: Path
-) -> None:
+def test_a_model_with_other_files_is_taken_with_its_facts_if_wanted(changing: Path, tiny_folder: Path) -> None:
     options = EngineOptions(max_models=1, reload_changed=True)
     with Engine({"one": str(changing), "two": str(tiny_folder)}, options) as engine:
         service = Service(engine)
@@ -303,7 +293,7 @@ def test_a_model_with_other_files_is_taken_with_its_facts_where_that_is_wanted(
         assert after.fingerprint != before.fingerprint and after.parameters != before.parameters
 
 
-def test_a_closed_engine_has_no_threads_and_no_models(make: Make) -> None:
+def test_closing_computes_what_was_taken_and_leaves_no_threads_and_no_models(make: Make) -> None:
     engine = make()
     model = weakref.ref(engine.call("one", lambda model: model.network).result())
     engine.submit("one", "embed", ["a"]).result()
@@ -312,15 +302,15 @@ def test_a_closed_engine_has_no_threads_and_no_models(make: Make) -> None:
     assert len(threads) >= 2 and sum(not thread.is_alive() for thread in threads) >= 2
     gc.collect()
     assert not engine.loaded and model() is None
-
-
-def test_closing_computes_what_was_taken(make: Make) -> None:
     engine = make()
     asked = [engine.submit("one", "embed", [f"text {number}"]) for number in range(40)]
     engine.close()
     assert all(len(one.result().results) == 1 for one in asked)
     with pytest.raises(MlxbertError):
         engine.submit("one", "embed", ["x"])
+    engine = make()
+    engine.call(None, engine.close).result(timeout=20)
+    assert engine.closed
 
 
 @together("pause", [0.0, 0.005, 0.05])
@@ -382,12 +372,6 @@ def test_callbacks_may_wait_for_another_thread_that_asks(engine: Engine) -> None
         assert len(asked[0].result().results) == 1
 
 
-def test_an_engine_can_be_closed_by_its_own_thread(make: Make) -> None:
-    engine = make()
-    engine.call(None, engine.close).result(timeout=20)
-    assert engine.closed
-
-
 def _key(model: str, task: str) -> Key:
     entry = find_task(task)
     return Key(model, entry, entry.options())
@@ -447,9 +431,7 @@ def test_short_ones_come_first_unless_others_have_waited_too_long() -> None:
 
 
 @pytest.mark.parametrize("started", [0, 1, 2])
-def test_a_signal_while_an_engine_starts_leaves_no_error_and_no_thread(
-    started: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_while_an_engine_starts_leaves_no_thread(started: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal raises `KeyboardInterrupt` at any place, also between the starts of two threads."""
     begin, begun, failed = threading.Thread.start, list[threading.Thread](), list[Any]()
 

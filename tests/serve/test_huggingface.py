@@ -31,13 +31,21 @@ def post(client: TestClient, path: str | None, inputs: Any, status: int = 200, *
     return reply.json()
 
 
-def test_vectors_of_texts(client: TestClient, folders: dict[str, Path]) -> None:
+def test_an_embedding_model_gives_vectors_and_scores_labels(client: TestClient, folders: dict[str, Path]) -> None:
     expected = mlxbert.embed(mlxbert.load(folders["embed"]), TEXTS)
     np.testing.assert_allclose(post(client, None, TEXTS), expected, atol=1e-6)
     np.testing.assert_allclose(post(client, None, TEXTS[0]), expected[:1], atol=1e-6)
     coded = post(client, "embed", TEXTS, encoding_format="base64")
     found = np.stack([np.frombuffer(base64.b64decode(one), np.float32) for one in coded])
     np.testing.assert_allclose(found, expected, atol=1e-6)
+    classes: Any = mlxbert.classify(mlxbert.load(folders["embed"]), TEXTS[0], labels=LABELS["candidate_labels"])
+    wanted = [label.score for label in classes.labels]
+    reply = post(client, "embed", TEXTS[0], parameters=LABELS)
+    assert [one["score"] for one in reply] == pytest.approx(wanted, abs=1e-5)
+    body = {"texts": TEXTS[:1], "labels": LABELS["candidate_labels"], "model": "embed"}
+    (result,) = client.post("/api/classify", json=body).json()["results"]
+    assert [label["score"] for label in result["labels"]] == pytest.approx(wanted, abs=1e-5)
+    assert client.post("/api/classify", json=body | {"labels": None}).status_code == 400
 
 
 @together("model,one,given", [
@@ -59,33 +67,20 @@ def _rounded(reply: Any) -> Any:
     return pytest.approx(reply, abs=1e-6) if isinstance(reply, float) else reply
 
 
-def test_classes_are_always_a_list_for_each_text(client: TestClient) -> None:
+def test_a_request_says_what_it_wants_and_classes_are_always_lists(
+    client: TestClient, folders: dict[str, Path]
+) -> None:
     (alone,) = post(client, "sentiment", TEXTS[0])
     pair = {"text": TEXTS[0], "text_pair": TEXTS[1]}
     assert len(post(client, "sentiment", [TEXTS[0], pair])) == 2
     assert post(client, "sentiment", pair) != [alone]
     assert post(client, "sentiment", TEXTS[0], parameters={"top_k": 1}) == [alone[:1]]
-
-
-def test_a_request_says_itself_what_it_wants(client: TestClient, folders: dict[str, Path]) -> None:
     assert post(client, None, QUESTION) == post(client, "answer", QUESTION)
     wanted = {"source_sentence": TEXTS[0], "sentences": TEXTS}
     vectors = mlxbert.embed(mlxbert.load(folders["embed"]), TEXTS, normalize=True)
     assert post(client, None, wanted) == pytest.approx((vectors @ vectors[0]).tolist(), abs=1e-6)
     assert post(client, None, wanted) == pytest.approx(post(client, "embed", wanted))
     assert post(client, None, "the [MASK] sat", model="fill-mask") == post(client, "fill-mask", "the [MASK] sat")
-
-
-def test_an_embedding_model_scores_candidate_labels(client: TestClient, folders: dict[str, Path]) -> None:
-    expected = mlxbert.classify(mlxbert.load(folders["embed"]), TEXTS[0], labels=LABELS["candidate_labels"])
-    assert isinstance(expected, mlxbert.Classification)
-    wanted = [label.score for label in expected.labels]
-    reply = post(client, "embed", TEXTS[0], parameters=LABELS)
-    assert [one["score"] for one in reply] == pytest.approx(wanted, abs=1e-5)
-    body = {"texts": TEXTS[:1], "labels": LABELS["candidate_labels"], "model": "embed"}
-    (result,) = client.post("/api/classify", json=body).json()["results"]
-    assert [label["score"] for label in result["labels"]] == pytest.approx(wanted, abs=1e-5)
-    assert client.post("/api/classify", json=body | {"labels": None}).status_code == 400
 
 
 @together("model,inputs,given", [

@@ -27,7 +27,6 @@ def url(folders: dict[str, Path]) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def ask(url: str) -> Callable[[str], Any]:
-    """The client of one of the models."""
     return lambda name: hub.InferenceClient(f"{url}/models/{name}")
 
 
@@ -38,7 +37,6 @@ def model(folders: dict[str, Path]) -> Callable[[str], mlxbert.Model]:
 
 @pytest.fixture(scope="module")
 def pipeline(folders: dict[str, Path]) -> Callable[..., Any]:
-    """The pipeline of transformers of one of the models."""
     transformers = pytest.importorskip("transformers")
 
     def make(task: str, name: str, **options: Any) -> Any:
@@ -142,10 +140,14 @@ def test_question_answering(url: str, ask: Any, model: Any) -> None:
         client.question_answering("the cat ?", CONTEXT, max_question_len=3)
 
 
-def test_sentence_similarity(url: str, model: Any) -> None:
+def test_sentence_similarity_and_errors(url: str, model: Any) -> None:
     vectors = mlxbert.embed(model("embed"), TEXTS, normalize=True)
     found = hub.InferenceClient(url).sentence_similarity(TEXTS[0], TEXTS)
     assert found == near((vectors @ vectors[0]).tolist(), abs=1e-6)
+    with pytest.raises(hub.errors.HfHubHTTPError, match="expected one of embed"):
+        hub.InferenceClient(f"{url}/models/none").fill_mask(MASKED)
+    with pytest.raises(hub.errors.HfHubHTTPError):
+        hub.InferenceClient(f"{url}/models/fill-mask").text_classification("cat", function_to_apply="softmax")
 
 
 @pytest.mark.parametrize("given", [{}, {"multi_label": True}, {"hypothesis_template": "a {} ."}])
@@ -162,10 +164,3 @@ def test_zero_shot_classification(ask: Any, model: Any, pipeline: Any, given: di
     theirs = pipeline("zero-shot-classification", "nli")(TEXTS[0], labels, **given)
     assert theirs["labels"] == [one.label for one in found]
     assert theirs["scores"] == near([one.score for one in found], abs=1e-4)
-
-
-def test_errors_are_those_of_the_client(url: str) -> None:
-    with pytest.raises(hub.errors.HfHubHTTPError, match="expected one of embed"):
-        hub.InferenceClient(f"{url}/models/none").fill_mask(MASKED)
-    with pytest.raises(hub.errors.HfHubHTTPError):
-        hub.InferenceClient(f"{url}/models/fill-mask").text_classification("cat", function_to_apply="softmax")

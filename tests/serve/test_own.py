@@ -1,4 +1,4 @@
-"""Our own routes: the results of the library as the command line prints them, whatever the task."""
+"""Our own routes; what tasks give is in `test_catalogue.py`, and with options in `commands/test_server.py`."""
 
 import os
 import shutil
@@ -15,7 +15,6 @@ import mlxbert
 from mlxbert.serve.engine.serving_options import ServeOptions
 from mlxbert.serve.http.app import make_app
 from mlxbert.serve.service import Service
-from mlxbert.tasks.catalogue import CATALOGUE, SIMILARITY
 from tests.helpers.cases import together
 from tests.helpers.indexes import build, write_files
 from tests.helpers.serving import serving
@@ -68,28 +67,6 @@ QUESTIONS = ["the cat ?", "a city ?"]
 CONTEXT = "the cat sat on the mat in paris , a city . a dog went to the store ."
 
 
-# What tasks give without options is in `test_catalogue.py`.
-@together("task,model,items,given", [
-    ("embed", "embed", TEXTS, {"dimensions": 8, "normalize": True, "pooling": "cls"}),
-    ("fill-mask", "fill-mask", MASKED, {"targets": ["cat", "city"], "text": False}),
-    ("classify", "stars", [LONG], {"overflow": "window"}),
-    ("classify", "nli", TEXTS, {"labels": ["cat", "city"], "multi": True, "hypothesis": "a {} ."}),
-    ("answer", "answer", [(one, CONTEXT) for one in QUESTIONS], {"top_k": 3, "max_words": 4}),
-    ("similarity", "embed", [("a dog", text) for text in (*TEXTS, TEXTS[0])], {"top_k": 2, "prompt": "the "}),
-])  # fmt: skip
-def test_options_of_a_request_are_those_of_the_library(
-    client: TestClient, folders: dict[str, Path], task: str, model: str, items: list[Any], given: dict[str, Any]
-) -> None:
-    entry = SIMILARITY if task == "similarity" else CATALOGUE[task]
-    found = post(client, task, model=model, **entry.items.to_body(items), **given)
-    ask = mlxbert.embed_stream if task == "embed" else getattr(mlxbert, task.replace("-", "_"))
-    asked = (items[0][0], [text for _, text in items]) if entry.items.ranked else (items,)
-    assert_same(found["results"], [one.to_dict() for one in ask(mlxbert.load(folders[model]), *asked, **given)])
-    assert found["model"] == model
-    if task == "embed":
-        assert found["tokens"] == sum(one["tokens"] for one in found["results"])
-
-
 def test_questions_share_a_context(client: TestClient) -> None:
     pairs = post(client, "answer", pairs=[[one, CONTEXT] for one in QUESTIONS])
     assert post(client, "answer", questions=QUESTIONS, context=CONTEXT) == pairs
@@ -137,7 +114,9 @@ def test_a_bad_text_is_an_error_or_stands_in_its_place(client: TestClient) -> No
 def test_truncated_texts_are_named(client: TestClient) -> None:
     reply = client.post("/api/embed", json={"texts": ["cat", LONG, "\u4e00\u4e01"]})
     assert reply.headers["X-Truncated-Texts"] == "1"
-    assert (reply.json()["truncated"], reply.json()["only_unknown"]) == ([1], [2])
+    found = reply.json()
+    assert (found["model"], found["truncated"], found["only_unknown"]) == ("embed", [1], [2])
+    assert found["tokens"] == sum(one["tokens"] for one in found["results"])
     error = post(client, "embed", 400, texts=["cat", LONG], overflow="error")
     assert error["kind"] == "too_long" and "text 1" in error["error"]
     reply = client.post("/api/similarity", json={"query": LONG, "texts": ["cat", LONG]})
@@ -175,14 +154,11 @@ def test_the_work_of_a_request_is_limited_and_the_limit_is_told(
     assert error["kind"] == "too_large" and f"expected at most {limit}" in error["error"]
 
 
-def test_no_texts_give_no_results(client: TestClient) -> None:
+def test_what_is_served_is_told_and_no_texts_give_no_results(client: TestClient, folders: dict[str, Path]) -> None:
     assert post(client, "embed", texts=[])["results"] == []
     for task in ("similarity", "rerank"):
         assert post(client, task, query="cat", texts=[])["results"] == []
         assert "query" in post(client, task, 400, query=" ", texts=TEXTS)["error"]
-
-
-def test_what_is_served_is_told(client: TestClient, folders: dict[str, Path]) -> None:
     known = client.get("/api/models").json()
     assert [one["name"] for one in known["models"]] == [*folders] and known["indexes"] == ["notes"]
     assert next(one for one in known["models"] if one["name"] == "sentiment")["labels"]
@@ -190,9 +166,7 @@ def test_what_is_served_is_told(client: TestClient, folders: dict[str, Path]) ->
     assert status["ready"] and status["waiting"] == 0 and status["texts"] > 0 and set(status["loaded"]) == {*folders}
 
 
-def test_an_index_that_was_replaced_is_opened_again_and_one_that_is_gone_is_not_searched(
-    folders: dict[str, Path], tmp_path: Path
-) -> None:
+def test_an_index_that_was_replaced_is_opened_again_unless_it_is_gone(folders: dict[str, Path], tmp_path: Path) -> None:
     made = {}
     for name, text in (("old", "the cat sat on the mat"), ("new", "paris is a city"), ("copied", "a dog went home")):
         (tmp_path / name).mkdir()

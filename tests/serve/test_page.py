@@ -264,12 +264,10 @@ def test_a_passage_is_plain_text_with_the_words_of_the_query_marked_and_opens(pa
 
 
 def allow(page: Browser, *permissions: str) -> None:
-    """Grants the page these permissions, and no others."""
     page.driver.execute_cdp_cmd("Browser.grantPermissions", {"permissions": permissions})
 
 
 def copied(page: Browser, button: str) -> str:
-    """What a button puts into the clipboard."""
     allow(page, "clipboardReadWrite", "clipboardSanitizedWrite")
     buttons = [one for one in page.all("button.copy") if one.text == button]
     buttons[-1].click()

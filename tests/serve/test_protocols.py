@@ -104,15 +104,12 @@ def test_a_request_of_tei_may_name_a_model(client: TestClient) -> None:
         assert "other" in post(client, path, {**body, "model": "other"}, 424)["error"]
 
 
-def test_tei_embeds_tokens(client: TestClient, models: dict[str, mlxbert.Model]) -> None:
+def test_tei_embeds_tokens_and_compares(client: TestClient, models: dict[str, mlxbert.Model]) -> None:
     found = post(client, "/embed_all", {"inputs": TEXTS})
     for text, vectors in zip(TEXTS, found, strict=True):
         ids = models["unit"].embed_tokenizer.encode(text).ids
         hidden = models["unit"].network.encoder(mlxbert.machine.device.mx.array([ids])).last_hidden_state[0]
         same(vectors, hidden.tolist())
-
-
-def test_tei_compares(client: TestClient, models: dict[str, mlxbert.Model]) -> None:
     inputs = {"source_sentence": QUERY, "sentences": TEXTS}
     expected = {one.index: one.score for one in mlxbert.similarity(models["unit"], QUERY, TEXTS)}
     same(post(client, "/similarity", {"inputs": inputs}), [expected[number] for number in range(len(TEXTS))])
@@ -222,9 +219,7 @@ def test_tei_names_each_error(kind: Kind, expected: tuple[int, str]) -> None:
     assert error["error"] == "wrong (do this)"
 
 
-def test_numbers_that_are_not_finite_are_the_fault_of_the_model(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_numbers_that_are_not_finite_are_faults_of_the_model(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with serving({"unit": with_nan(save(tmp_path / "model"))}) as service, TestClient(make_app(service)) as client:
         assert post(client, "/embed", {"inputs": TEXTS}, 424)["error_type"] == "Backend"
         assert post(client, "/v1/embeddings", {"input": TEXTS}, 500)["error"]
@@ -349,9 +344,7 @@ def test_openai_refuses(client: TestClient, body: Any, status: int, param: str |
     assert (refused["param"], refused["code"]) == (param, code)
 
 
-def test_large_replies_are_not_made_on_the_thread_that_answers(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_replies_are_made_on_another_thread(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     found = {}
 
     def noted(value: Any) -> Iterator[bytes]:
@@ -364,14 +357,11 @@ def test_large_replies_are_not_made_on_the_thread_that_answers(
     assert found == {1: True, 50: False}
 
 
-def test_fields_of_other_servers_are_ignored(client: TestClient) -> None:
+def test_every_route_requires_its_texts_and_ignores_other_fields(client: TestClient, service: Service) -> None:
     more = {"user": "me", "priority": 1, "add_special_tokens": True, "prompt": "", "tags": [], "extra": {"input": "b"}}
     post(client, "/v1/embeddings", {"input": "a", **more})
     post(client, "/v2/rerank", {"query": "a", "documents": ["a"], "max_chunks_per_doc": 10, "api_version": 2, **more})
     post(client, "/embed", {"inputs": "a", **more})
-
-
-def test_every_route_requires_its_texts(client: TestClient, service: Service) -> None:
     """No default stands for a text that a client has sent in a field of another route."""
     routes = [route for protocol in PROTOCOLS for route in protocol.routes if route.body is not None]
     paths = [route.path for route in routes if route.path != "/api/show"]  # which needs a model alone
@@ -414,7 +404,7 @@ def test_a_value_that_is_not_among_those_of_a_field_is_refused_with_these(
     ("/v1/rerank", {"query": "a", "documents": [LONG], "truncation": False}, {"truncation": True}),
     ("/models/unit", {"inputs": LONG}, {"truncate": True}),
 ])  # fmt: skip
-def test_the_error_of_a_text_that_is_too_long_says_what_helps(
+def test_the_error_of_a_long_text_says_what_helps(
     client: TestClient, path: str, body: Any, remedy: dict[str, Any]
 ) -> None:
     refused = client.post(path, json=body)
@@ -451,38 +441,36 @@ def test_a_server_truncates_for_clients_that_cannot_ask_for_it(
         assert client.post(path, json=body | {"truncate": False}).status_code in (400, 413)
 
 
-class TestOllama:
-    """What ollama's clients ask for."""
+def test_ollama_embeds(client: TestClient, models: dict[str, mlxbert.Model]) -> None:
+    body = {"model": "unit", "input": [TEXTS[0], LONG], "options": {"num_ctx": 9}, "keep_alive": "5m"}
+    response = client.post("/api/embed", json=body)
+    found = response.json()
+    same(found["embeddings"], embedded(models, [TEXTS[0], LONG], normalize=True))
+    assert response.headers["X-Truncated-Texts"] == "1" and found["model"] == "unit"
+    assert found["prompt_eval_count"] > 0 and found["total_duration"] > 0
+    for name in ("unit:latest", "unit"):
+        one = post(client, "/api/embed", {"model": name, "input": TEXTS[0], "dimensions": 8})
+        same(one["embeddings"], embedded(models, TEXTS[:1], dimensions=8, normalize=True))
+    assert post(client, "/api/embed", {"model": "unit", "input": []})["embeddings"] == []
+    old = post(client, "/api/embeddings", {"model": "unit", "prompt": TEXTS[0]})
+    same(old["embedding"], embedded(models, TEXTS[:1])[0])
 
-    def test_embeds(self, client: TestClient, models: dict[str, mlxbert.Model]) -> None:
-        body = {"model": "unit", "input": [TEXTS[0], LONG], "options": {"num_ctx": 9}, "keep_alive": "5m"}
-        response = client.post("/api/embed", json=body)
-        found = response.json()
-        same(found["embeddings"], embedded(models, [TEXTS[0], LONG], normalize=True))
-        assert response.headers["X-Truncated-Texts"] == "1" and found["model"] == "unit"
-        assert found["prompt_eval_count"] > 0 and found["total_duration"] > 0
-        for name in ("unit:latest", "unit"):
-            one = post(client, "/api/embed", {"model": name, "input": TEXTS[0], "dimensions": 8})
-            same(one["embeddings"], embedded(models, TEXTS[:1], dimensions=8, normalize=True))
-        assert post(client, "/api/embed", {"model": "unit", "input": []})["embeddings"] == []
-        old = post(client, "/api/embeddings", {"model": "unit", "prompt": TEXTS[0]})
-        same(old["embedding"], embedded(models, TEXTS[:1])[0])
 
-    @pytest.mark.parametrize(("body", "status"), [
-        ({"input": LONG, "truncate": False}, 400), ({"input": "a", "model": "other"}, 404),
-        ({"input": "a", "texts": ["a"]}, 400), ({"input": "a", "normalize": False}, 400),
-        ({"texts": ["a"], "truncate": True}, 400), ({"texts": ["a"], "keep_alive": 5}, 400), ({"input": [1, 2]}, 400),
-    ])  # fmt: skip
-    def test_refuses(self, client: TestClient, body: dict[str, Any], status: int) -> None:
-        assert isinstance(post(client, "/api/embed", body, status)["error"], str)
+@together("body,status", [
+    ({"input": LONG, "truncate": False}, 400), ({"input": "a", "model": "other"}, 404),
+    ({"input": "a", "texts": ["a"]}, 400), ({"input": "a", "normalize": False}, 400),
+    ({"texts": ["a"], "truncate": True}, 400), ({"texts": ["a"], "keep_alive": 5}, 400), ({"input": [1, 2]}, 400),
+])  # fmt: skip
+def test_ollama_refuses(client: TestClient, body: dict[str, Any], status: int) -> None:
+    assert isinstance(post(client, "/api/embed", body, status)["error"], str)
 
-    def test_lists_and_shows_models(self, client: TestClient, service: Service) -> None:
-        known = client.get("/api/tags").json()["models"]
-        assert [one["name"] for one in known] == [*service.facts] == [one["model"] for one in known]
-        assert {one["name"] for one in client.get("/api/ps").json()["models"]} == {*service.engine.loaded}
-        shown = post(client, "/api/show", {"model": "unit:latest"})
-        facts = service.facts["unit"]
-        assert shown["capabilities"] == ["embedding"]
-        assert shown["model_info"][f"{facts.type}.embedding_length"] == facts.size
-        assert client.get("/api/version").json()["version"] == mlxbert.__version__
-        post(client, "/api/show", {"model": "other"}, 404)
+
+def test_ollama_lists_and_shows_models(client: TestClient, service: Service) -> None:
+    known = client.get("/api/tags").json()["models"]
+    assert [one["name"] for one in known] == [*service.facts] == [one["model"] for one in known]
+    assert {one["name"] for one in client.get("/api/ps").json()["models"]} == {*service.engine.loaded}
+    shown, facts = post(client, "/api/show", {"model": "unit:latest"}), service.facts["unit"]
+    assert shown["capabilities"] == ["embedding"]
+    assert shown["model_info"][f"{facts.type}.embedding_length"] == facts.size
+    assert client.get("/api/version").json()["version"] == mlxbert.__version__
+    post(client, "/api/show", {"model": "other"}, 404)

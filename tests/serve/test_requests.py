@@ -122,7 +122,6 @@ def exchange(packets: Sequence[Any], app: Any = echo, *, guarded: bool = False) 
 
 
 def answers(transport: Transport) -> list[tuple[int, dict[bytes, bytes], bytes]]:
-    """The answers, each with its status, headers and body."""
     found, rest = [], transport.written
     while rest:
         head, _, rest = rest.partition(b"\r\n\r\n")
@@ -251,7 +250,7 @@ def test_a_header_with_a_line_break_is_not_sent(value: bytes, caplog: pytest.Log
     assert status == 500 and {b"set-cookie", b"x"}.isdisjoint(headers)
 
 
-def test_an_answer_that_breaks_off_ends_the_connection_without_an_end() -> None:
+def test_an_answer_that_breaks_off_and_a_client_that_ends_close_the_connection() -> None:
     async def fail(scope: Any, receive: Any, send: Any) -> None:
         await reply(send, 200)
         await send({"type": "http.response.body", "body": b"hello", "more_body": True})
@@ -260,6 +259,8 @@ def test_an_answer_that_breaks_off_ends_the_connection_without_an_end() -> None:
     found = exchange([post(b"a"), post(b"b")], fail)
     assert found.written.count(b"HTTP/1.1") == 1
     assert found.written.endswith(b"transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n")
+    found = exchange([post(b"a"), END])
+    assert [status for status, *_ in answers(found)] == [200] and found.closed
 
 
 def test_an_answer_without_a_length_comes_in_chunks_and_one_to_head_has_no_body() -> None:
@@ -314,11 +315,6 @@ def test_requests_before_a_damaged_one_are_answered_first() -> None:
     found = exchange([sent, b"", b"", b""], slow)
     assert [(status, answer[:1]) for status, _, answer in answers(found)] == [(200, b"a"), (200, b"b"), (400, b"{")]
     assert found.ended
-
-
-def test_a_client_that_ends_between_requests_has_left() -> None:
-    found = exchange([post(b"a"), END])
-    assert [status for status, *_ in answers(found)] == [200] and found.closed
 
 
 @pytest.mark.parametrize("length", [60_000, *range(65_000, 78_000, 500), 100_000])

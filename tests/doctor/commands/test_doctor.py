@@ -105,9 +105,7 @@ def test_a_variable_that_is_no_whole_number_is_a_problem(monkeypatch: pytest.Mon
             assert len(found) == len(said) and all(map(str.startswith, found, said))
 
 
-def test_a_cpu_neither_rounds_to_tf32_nor_has_a_kernel_for_the_gradient_of_attention(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_cpu_neither_rounds_to_tf32_nor_has_a_kernel_of_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLX_ENABLE_TF32", "1")
     monkeypatch.setenv("MLX_SDPA_VJP_FALLBACK", "0")
     monkeypatch.setattr(device, "on_gpu", lambda: False)

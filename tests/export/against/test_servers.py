@@ -27,10 +27,13 @@ def faulty(model: Model, fault: str = "same") -> Embedder:
     return Embedder(lambda texts: [rows.get(text, [1] * 24) for text in texts])
 
 
-def test_a_fault_of_a_server_is_named(model: Model) -> None:
+def test_a_fault_of_a_server_is_named_and_the_usual_texts_show_all_causes(model: Model) -> None:
     with embedding_server(faulty(model, "limit and prompt")) as url:
         result = mlxbert.verify_vectors(model, url, TEXTS)
     assert [cause.kind for cause in result.causes] == ["limit", "prompt"] and not result.agrees
+    with embedding_server(Embedder(lambda texts: vectors(model, texts).tolist())) as url:
+        result = mlxbert.verify_vectors(model, url)
+    assert result.agrees and result.texts > 50 and result.notes == ()
 
 
 @pytest.mark.parametrize(
@@ -46,12 +49,6 @@ def test_an_address_or_one_of_its_routes(path: str, routes: tuple[str, ...], mod
     with embedding_server(embedder) as url:
         result = mlxbert.verify_vectors(model, url + path, TEXTS)
     assert result.agrees and result.against == url + routes[0]
-
-
-def test_the_usual_texts_show_all_causes_of_a_limit_and_of_lowercasing(model: Model) -> None:
-    with embedding_server(Embedder(lambda texts: vectors(model, texts).tolist())) as url:
-        result = mlxbert.verify_vectors(model, url)
-    assert result.agrees and result.texts > 50 and result.notes == ()
 
 
 def test_a_text_that_a_server_refuses_is_counted(model: Model) -> None:
@@ -73,16 +70,6 @@ def test_a_password_in_an_address_is_refused_and_not_shown(url: str, model: Mode
     assert "secret" not in caught.value.message + str(caught.value.hint)
 
 
-def test_a_model_that_the_server_does_not_have_is_not_replaced(model: Model) -> None:
-    embedder = faulty(model)
-    embedder.routes, embedder.refused_model = ("/v1/embeddings", "/v1/models", "/embed"), "nope"
-    with embedding_server(embedder) as url:
-        with pytest.raises(MlxbertError, match="no such model"):
-            mlxbert.verify_vectors(model, url, TEXTS, server_model="nope")
-        with pytest.raises(ArgumentError, match="server_model"):
-            mlxbert.verify_vectors(model, f"{url}/embed", TEXTS, server_model="nope")
-
-
 def test_a_key_is_sent_and_never_shown(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     embedder = faulty(model)
     embedder.key = "secret"
@@ -100,7 +87,6 @@ def test_a_key_is_sent_and_never_shown(model: Model, monkeypatch: pytest.MonkeyP
 
 
 def fails(model: Model, embedder: Embedder, *parts: str, path: str = "") -> None:
-    """Asserts that the check fails with an error that has a hint."""
     with embedding_server(embedder) as url, pytest.raises(MlxbertError) as caught:
         mlxbert.verify_vectors(model, url + path, TEXTS)
     assert all(part in caught.value.message for part in parts), caught.value.message
@@ -147,7 +133,7 @@ def test_an_address_where_nothing_listens_and_impossible_ones(url: str, part: st
     assert caught.value.hint
 
 
-def test_a_server_with_several_models_needs_a_name(model: Model) -> None:
+def test_a_server_with_several_models_needs_a_name_that_it_has(model: Model) -> None:
     class Several(Embedder):
         def answer(self, path: str, sent: Any, key: str | None) -> tuple[int, bytes]:
             if path == "/v1/models":
@@ -162,6 +148,13 @@ def test_a_server_with_several_models_needs_a_name(model: Model) -> None:
             mlxbert.verify_vectors(model, url, TEXTS)
         assert "server_model='a'" in str(caught.value.hint)
         assert mlxbert.verify_vectors(model, url, TEXTS, server_model="b")
+    other = faulty(model)
+    other.routes, other.refused_model = ("/v1/embeddings", "/v1/models", "/embed"), "nope"
+    with embedding_server(other) as url:
+        with pytest.raises(MlxbertError, match="no such model"):
+            mlxbert.verify_vectors(model, url, TEXTS, server_model="nope")
+        with pytest.raises(ArgumentError, match="server_model"):
+            mlxbert.verify_vectors(model, f"{url}/embed", TEXTS, server_model="nope")
 
 
 def test_base64_and_vectors_without_an_index(model: Model) -> None:

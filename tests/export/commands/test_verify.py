@@ -26,7 +26,7 @@ def drawn(*arguments: object, show: Terminal = terminal) -> tuple[int, list[str]
     return outcome.status, [line.rstrip() for line in re.sub(r"\x1b\[[\d;]*m", "", shown).split("\n")]
 
 
-def test_models_that_agree(a: Path, b: Path) -> None:
+def test_models_that_agree_or_differ(a: Path, b: Path) -> None:
     outcome = call("verify", str(a), str(b))
     assert (outcome.status, outcome.err) == (0, "")
     (found,) = outcome.lines
@@ -34,9 +34,6 @@ def test_models_that_agree(a: Path, b: Path) -> None:
     assert (found["a"], found["b"]) == (str(a), str(b))
     assert found["tensors"]["compared"] == found["tensors"]["equal"] > 30
     assert found["outputs"]["tolerance"] == 1e-4
-
-
-def test_models_that_differ(a: Path, b: Path) -> None:
     change_config(b, layer_norm_eps=1e-5)
     outcome = call("verify", str(a), str(b))
     assert (outcome.status, outcome.err) == (1, "") and outcome.lines[0]["agree"] is False
@@ -59,11 +56,8 @@ def test_at_a_terminal(show: Terminal, a: Path, b: Path) -> None:
     count = found["tensors"]["compared"]
     assert sum(one["kind"] == "tensor" for one in found["differences"]) == count  # whole in JSON
     _, lines = drawn(a, b)
-    assert (
-        f"{count} of {count} tensors differ" in "\n".join(lines) and sum("numbers differ" in one for one in lines) == 3
-    )
-    outcome, shown = terminal("verify", str(a), str(b), "--json")
-    assert outcome.status == 1 and shown.startswith('{"agree": false')
+    assert sum("numbers differ" in line for line in lines) == 3
+    assert f"{count} of {count} tensors differ" in "\n".join(lines)
 
 
 @pytest.mark.slow

@@ -66,8 +66,6 @@ def parsed(out: str) -> list[Any]:
 
 @pytest.fixture
 def same(folders: dict[str, Path]) -> Callable[..., Outcome]:
-    """Runs a command with a model and with a server that has it, and compares; returns what the server gave."""
-
     def run(model: str, *arguments: str, stdin: bytes = b"") -> Outcome:
         here = call(*arguments, "--model", str(folders[model]), stdin=stdin)
         there = call(*arguments, "--model", model, "--server", URL, stdin=stdin)
@@ -79,7 +77,7 @@ def same(folders: dict[str, Path]) -> Callable[..., Outcome]:
     return run
 
 
-# What tasks and their options give on a server is in `test_catalogue.py` and `test_own.py`.
+# What tasks give without options is in `test_catalogue.py`.
 @together("model,arguments", [
     ("embed", ["embed", *TEXTS, LONG, "\u4e00", "--kind", "query", "--dimensions", "8"]),
     ("embed", ["embed", *TEXTS, "--output-dtype", "int8"]),
@@ -89,6 +87,8 @@ def same(folders: dict[str, Path]) -> Callable[..., Outcome]:
     ("answer", ["answer", "the cat ?", "a dog ?", "--context", CONTEXT, "--top-k", "3"]),
     ("rerank", ["rerank", "a dog", *TEXTS, TEXTS[0], "--top-k", "2"]),
     ("embed", ["similarity", "a dog", *TEXTS, TEXTS[0], LONG, "--prompt", "the "]),
+    ("nli", ["classify", *TEXTS, "--labels", "cat,city", "--multi", "--hypothesis", "a {} ."]),
+    ("stars", ["classify", LONG, "--overflow", "window"]),
 ])  # fmt: skip
 def test_the_output_is_the_same(same: Callable[..., Outcome], model: str, arguments: Sequence[str]) -> None:
     same(model, *arguments)
@@ -109,9 +109,7 @@ def write_texts(path: Path, count: int) -> Path:
     return path
 
 
-def test_files_and_bad_records(
-    same: Callable[..., Outcome], folders: dict[str, Path], tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_bad_records(same: Callable[..., Outcome], folders: dict[str, Path], tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(server_models, "_WINDOW", 16)
     file = write_texts(tmp_path / "texts.jsonl", 40)
     there = call("embed", "--input", str(file), "--server", URL)
@@ -197,7 +195,7 @@ def test_a_busy_server_is_asked_again(client: TestClient, monkeypatch: Any) -> N
     (404, b'{"error": "no such route", "hint": null, "kind": "not_found"}', "no list of models"),
     (500, b"", "status 500"),
 ])  # fmt: skip
-def test_what_is_no_server_of_ours_is_told(
+def test_other_servers_are_told_apart(
     monkeypatch: Any, client: TestClient, status: int, body: bytes, told: str
 ) -> None:
     connect(monkeypatch, client, lambda: (status, "", body))
@@ -224,22 +222,6 @@ def test_the_model_is_a_name_of_the_server(client: TestClient) -> None:
     assert "fill-mask" not in refused.err  # only those that can
 
 
-@together(
-    "option",
-    [["--dtype", "float16"], ["--batch-tokens", "64"], ["--offline"], ["--revision", "main"], ["--adapter", "a"]],
-)
-def test_options_of_a_model_here_are_refused(option: Sequence[str]) -> None:
-    call("embed", "cat", "--server", URL, *option).fails(2, option[0], "--server")
-
-
-@together(
-    "url",
-    ["server", "ftp://server", "file:///etc/passwd", "http://", "http://a:b", "http://u:p@server", "http://s/?q=1"],
-)
-def test_only_addresses_of_servers_are_taken(url: str) -> None:
-    call("embed", "cat", "--server", url).fails(2, "--server")
-
-
 @together("command,query", [(command, query) for command in ("rerank", "similarity") for query in ("\udc80", LONG)])
 def test_a_query_is_to_blame_once(same: Callable[..., Outcome], command: str, query: str) -> None:
     model = "embed" if command == "similarity" else command
@@ -254,6 +236,14 @@ def test_texts_that_cannot_be_sent_fail_alone(same: Callable[..., Outcome]) -> N
     call("embed", "cat", "--prompt", "\udc80", "--server", URL).fails(2, "surrogate")
 
 
-@together("arguments", [["--pairs", "a", "b"], ["a", "--vectors", "v.npy"]])
-def test_what_needs_the_model_itself_is_refused(arguments: Sequence[str]) -> None:
-    call("similarity", *arguments, "--server", URL).fails(2, "--server")
+@together("words", [
+    "cat --dtype float16", "cat --batch-tokens 64", "cat --offline", "cat --revision main", "cat --adapter a",
+    "--pairs a b", "a --vectors v.npy",
+])  # fmt: skip
+def test_options_of_a_model_here_are_refused(words: str) -> None:
+    call("similarity", *words.split(), "--server", URL).fails(2, words[words.index("--") :].split()[0], "--server")
+
+
+@together("url", ["server", "ftp://server", "file:///etc", "http://", "http://a:b", "http://u:p@s", "http://s/?q=1"])
+def test_only_addresses_of_servers_are_taken(url: str) -> None:
+    call("embed", "cat", "--server", url).fails(2, "--server")

@@ -82,15 +82,12 @@ def test_a_connection_that_was_closed_while_idle_is_opened_again(url: str) -> No
     assert server.ask("/api/status")["ready"]
 
 
-def test_nobody_listens() -> None:
+def test_nobody_listens_or_the_other_side_does_not_speak_http(url: str) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     call("embed", "cat", "--server", f"http://127.0.0.1:{port}").fails(1, "cannot be reached", "hint: ")
     call("embed", "cat", "--server", "http://no-such-host.invalid").fails(1, "cannot be reached", "hint: ")
-
-
-def test_the_other_side_does_not_speak_http(url: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def answer() -> None:
@@ -146,7 +143,7 @@ def test_a_certificate_that_is_not_trusted_is_no_other_fault(secure: tuple[str, 
     failed.fails(1, "certificate is not trusted (self-signed certificate)", "SSL_CERT_FILE=FILE")
 
 
-def test_a_certificate_that_the_user_trusts_is_trusted_for_its_own_name_alone(
+def test_a_certificate_is_trusted_for_its_own_name_alone(
     secure: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, certificate = secure
