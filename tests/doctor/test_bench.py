@@ -1,6 +1,7 @@
 """`mlxbert bench`: what is measured, of torch as of mlxbert, and what is shown of it; GPUs are imitated."""
 
 import dataclasses
+import importlib
 import io
 import itertools
 import json
@@ -36,9 +37,6 @@ from mlxbert.weights.model_source import ModelRef
 from tests.helpers.measured import measured
 from tests.helpers.program import call, terminal
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-import thresholds
-
 
 def test_what_cannot_be_measured_is_refused() -> None:
     with pytest.raises(ArgumentError, match=r"jax.*torch"):
@@ -50,15 +48,18 @@ def test_what_cannot_be_measured_is_refused() -> None:
 
 
 @pytest.fixture
-def _metal(monkeypatch: pytest.MonkeyPatch) -> None:
+def thresholds(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The benchmark of where padding and blocks pay on a GPU, with few sizes."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
+    module = importlib.import_module("thresholds")
     monkeypatch.setattr("mlxbert.nn.ops.on_gpu", lambda: True)
     monkeypatch.setattr(gpu_attention, "on_metal", lambda: True)
     for name, value in {"KEYS": (64, 256), "BLOCKS": (4, 5), "_HEADS": 1, "_CALLS": 1}.items():
-        monkeypatch.setattr(thresholds, name, value)
+        monkeypatch.setattr(module, name, value)
+    return module
 
 
-@pytest.mark.usefixtures("_metal")
-def test_where_padding_and_blocks_pay_is_measured() -> None:
+def test_where_padding_and_blocks_pay_is_measured(thresholds: Any) -> None:
     found = thresholds.thresholds(mx.float32, tokens=64, runs=1)
     used_from = {"padding": gpu_attention.PADDED_FROM, "blocks": gpu_attention.BLOCKS_FROM}
     for name, sizes in (("padding", [64, 256]), ("blocks", [4, 5])):
@@ -67,16 +68,12 @@ def test_where_padding_and_blocks_pay_is_measured() -> None:
         assert one["used_from"] == used_from[name] and one["pays_from"] == thresholds.pays_from(one["speedup"])
     pays = [thresholds.pays_from({4: four, 8: eight, 16: 1.2}) for four, eight in ((0.5, 1.1), (1.1, 0.9))]
     assert pays == [8, 16] and thresholds.pays_from({4: 2.0, 8: 1.0}) is None
-
-
-@pytest.mark.usefixtures("_metal")
-@pytest.mark.parametrize(("make", "size"), [(thresholds._padding, 64), (thresholds._blocks, 5)])
-def test_both_ways_that_are_compared_compute_the_same(make: Any, size: int) -> None:
-    q, (one, other) = make(mx.float32, 64, size)
-    assert np.array(other(q)) == pytest.approx(np.array(one(q)), abs=1e-4)
-    mx.export_to_dot(sink := io.StringIO(), one(q))
-    mx.export_to_dot(changed := io.StringIO(), other(q))
-    assert sink.getvalue() != changed.getvalue()
+    for make, size in ((thresholds._padding, 64), (thresholds._blocks, 5)):  # both ways compute the same
+        q, (first, other) = make(mx.float32, 64, size)
+        assert np.array(other(q)) == pytest.approx(np.array(first(q)), abs=1e-4)
+        mx.export_to_dot(sink := io.StringIO(), first(q))
+        mx.export_to_dot(changed := io.StringIO(), other(q))
+        assert sink.getvalue() != changed.getvalue()
 
 
 class Fake:
@@ -226,18 +223,13 @@ def test_torch_is_measured_without_the_blas_of_mlxbert_and_the_peak_is_that_of_t
     assert 2**20 < int(now) <= int(peak) < 2**28 and loaded == "set()"
 
 
-@pytest.fixture
-def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "PASSES", ((3, 8), (2, 30)))
-    monkeypatch.setattr(measure, "UPDATE", (4, 16))
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("_short")
 @pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_a_model_is_measured_beside_torch(dtype: str, tiny_folder: Path) -> None:
+def test_a_model_is_measured_beside_torch(dtype: str, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
+    monkeypatch.setattr(measure, "PASSES", ((3, 8), (2, 30)))
+    monkeypatch.setattr(measure, "UPDATE", (4, 16))
     found = bench(tiny_folder, against="torch", rounds=1, dtype=dtype, device="cpu")
     assert found["machine"]["device"] == found["peer"]["device"] == "cpu"
     encoding, training = found["encoding"], found["training"]
@@ -337,10 +329,7 @@ def test_a_gpu_has_nothing_left_to_compute_when_a_clock_is_read(make: Prepare, d
     assert len(computed) == 1 and first < computed[0] < last - 1
     assert not [name for name in names[last:] if name != "clock"]
     assert isinstance(found, dict) and {*found} == {"seconds"}  # a GPU would have to be waited for between its parts
-
-
-@pytest.mark.parametrize("make", [_trained, _encoded])
-def test_a_cpu_is_not_waited_for(make: Prepare, log: Log) -> None:
+    log.calls.reset_mock()
     make(log, "cpu")()
     assert not [name for name in log.names() if "synchronize" in name]
 

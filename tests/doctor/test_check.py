@@ -389,8 +389,9 @@ def test_planted_faults_of_an_operation_and_of_a_family_are_both_named(monkeypat
     assert all(one["hint"] and one["published_models"] for one in found["faults"])
 
 
-def result(**changes: Any) -> dict[str, Any]:
-    """What a check finds: a fault of attention and a family that follows from it."""
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What any check finds: a fault of attention and a family that follows from it."""
     group = {"checks": 3, "faults": 1, "consequences": 0, "worst": 12.5}
     fault: dict[str, Any] = {
         "group": "attention", "operation": "attention", "name": "attention, head size 32", "dtype": "float16",
@@ -398,14 +399,9 @@ def result(**changes: Any) -> dict[str, Any]:
     }  # fmt: skip
     follows = {**fault, "group": "families", "operation": "bert, Model", "follows_from": ["attention"]}
     speed = {"dtype": "float32", "gflops": 1.0, "copy_gb_per_s": 1.0, "first_pass_seconds": 1, "second_pass_seconds": 1}
-    groups = dict.fromkeys(("attention", "families", "training", "built-in model"), group)
-    found = {"groups": groups, "faults": [fault], "consequences": [follows], "quick": False, "speed": speed}
-    return {**found, "memory": 10**9, "process_memory": {"resident": 33_000_000}, "seconds": 20.0, **changes}
-
-
-@pytest.fixture
-def found(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    found = result()
+    found = {"faults": [fault], "consequences": [follows], "quick": False, "speed": speed, "memory": 10**9}
+    found["groups"] = dict.fromkeys(("attention", "families", "training", "built-in model"), group)
+    found |= {"process_memory": {"resident": 33_000_000}, "seconds": 20.0}
     monkeypatch.setattr(module, "check", lambda device, *, quick, on_step: {**found, "quick": quick})
     monkeypatch.setattr("mlxbert.doctor.device_speed.measure_gflops", lambda: 100.0)
     monkeypatch.setattr("mlxbert.doctor.mac_state.power_state", lambda: {"thermal_pressure": "moderate"})

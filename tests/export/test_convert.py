@@ -233,27 +233,6 @@ def test_files_put_into_a_folder_meanwhile_stay(a: Path, tmp_path: Path, monkeyp
     assert snapshot(b) == before | {"notes.txt": b"mine"} and names(tmp_path) == ["a", "b"]
 
 
-def test_what_was_edited_since_is_not_replaced(a: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    b = tmp_path / "b"
-    mlxbert.convert(a, b)
-    (b / ".DS_Store").write_bytes(b"a Mac's")
-    mlxbert.convert(a, b, overwrite=True)
-    (b / "README.md").write_text("my card")
-    monkeypatch.setattr(save, "write_weights", None)  # it is told before anything is done
-    with pytest.raises(ArgumentError, match=r"'README\.md'.*changed"):
-        mlxbert.convert(a, b, overwrite=True)
-    assert (b / "README.md").read_text() == "my card" and names(tmp_path) == ["a", "b"]
-
-
-def test_a_folder_that_the_source_links_into_is_not_replaced(a: Path, tmp_path: Path) -> None:
-    mlxbert.convert(a, tmp_path / "b")
-    (a / "model.safetensors").unlink()
-    (a / "model.safetensors").symlink_to(tmp_path / "b" / "model.safetensors")
-    with pytest.raises(ArgumentError, match=r"model\.safetensors.*link"):
-        mlxbert.convert(a, tmp_path / "b", overwrite=True, dtype="float16")
-    assert mlxbert.load(a, task="fill-mask")
-
-
 def test_a_lock_that_another_run_let_go_of_is_none(a: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     partial, flock = tmp_path / "b.partial", fcntl.flock
 
@@ -271,13 +250,28 @@ def test_a_lock_that_another_run_let_go_of_is_none(a: Path, tmp_path: Path, monk
     assert names(partial) == [".unfinished", "theirs"]
 
 
-def test_what_a_killed_run_left_is_taken_or_replaced(a: Path, tmp_path: Path) -> None:
+def test_what_was_edited_or_is_linked_to_is_not_replaced_and_what_a_killed_run_left_is(
+    a: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    b = tmp_path / "b"
     (tmp_path / "b.partial").mkdir()
-    mlxbert.convert(a, tmp_path / "b")
+    mlxbert.convert(a, b)
     assert names(tmp_path) == ["a", "b"]
-    (tmp_path / "b" / ".unfinished").touch()
-    mlxbert.convert(a, tmp_path / "b", overwrite=True)
-    assert ".unfinished" not in names(tmp_path / "b")
+    (b / ".unfinished").touch()
+    (b / ".DS_Store").write_bytes(b"a Mac's")
+    mlxbert.convert(a, b, overwrite=True)
+    assert ".unfinished" not in names(b)
+    mlxbert.convert(a, tmp_path / "c")
+    (a / "model.safetensors").unlink()
+    (a / "model.safetensors").symlink_to(b / "model.safetensors")
+    with pytest.raises(ArgumentError, match=r"model\.safetensors.*link"):
+        mlxbert.convert(a, b, overwrite=True, dtype="float16")
+    assert mlxbert.load(a, task="fill-mask")
+    (tmp_path / "c" / "README.md").write_text("my card")
+    monkeypatch.setattr(save, "write_weights", None)  # it is told before anything is done
+    with pytest.raises(ArgumentError, match=r"'README\.md'.*changed"):
+        mlxbert.convert(a, tmp_path / "c", overwrite=True)
+    assert (tmp_path / "c" / "README.md").read_text() == "my card" and names(tmp_path) == ["a", "b", "c"]
 
 
 def test_a_module_without_a_folder_of_its_own_and_a_transformer_in_one(tmp_path: Path) -> None:

@@ -32,10 +32,9 @@ LAYERS = {
     "nomic-bert": "attn_q attn_k attn_v attn_output attn_output_norm! ffn_gate ffn_up ffn_down layer_output_norm!",
     "jina-bert-v2": _POST.replace("ffn_up!", "ffn_up ffn_gate"),
     **dict.fromkeys(("modern-bert", "neo-bert"), "attn_norm attn_qkv attn_output ffn_norm ffn_up ffn_down"),
-    "eurobert": _PLAIN,
-    "qwen3": _PLAIN + " attn_q_norm attn_k_norm",
+    "eurobert": _PLAIN, "qwen3": _PLAIN + " attn_q_norm attn_k_norm",
     "gemma-embedding": _PLAIN + " attn_q_norm attn_k_norm post_attention_norm post_ffw_norm",
-}
+}  # fmt: skip
 TABLES = {
     "bert": "position_embd token_types token_embd_norm!", "modern-bert": "token_embd_norm output_norm",
     "neo-bert": "enc.output_norm",
@@ -338,12 +337,13 @@ def steps(*before: normalizers.Normalizer, prefix: str = "always", words: bool =
 
 
 RUNS, TRIM = normalizers.Replace(Regex(" {2,}"), " "), normalizers.Strip(left=False, right=True)
+ENDS = normalizers.Replace(Regex("^ | $"), "")
 
 
 @pytest.mark.parametrize(("change", "prefix", "merged", "notes"), [
     (steps(words=True), True, True, 0),
     (steps(RUNS, TRIM), True, True, 0),
-    (steps(RUNS, normalizers.Replace(Regex("^ | $"), "")), True, True, 0),
+    (steps(RUNS, ENDS), True, True, 0),
     (steps(RUNS), True, True, 1),
     (steps(), True, False, 1),
     (steps(prefix="never"), False, False, 0),
@@ -500,8 +500,6 @@ def test_layers_with_a_window_in_no_pattern_are_listed_one_by_one(tmp_path: Path
     assert pattern == [False, False, True, False, True]
 
 
-pytest.importorskip("gguf", reason="the package gguf is not installed")
-
 IDS = [2, 5, 6, 8, 20, 24, 11, 30, 31, 32, 15, 17, 3]
 PAIR = [2, 5, 6, 3, 8, 20, 24, 3]
 TEXTS = [
@@ -588,10 +586,7 @@ def test_ids(tmp_path: Path, opened: Any, kind: str, settings: dict[str, Any], f
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "change",
-    [steps(words=True), steps(RUNS, TRIM), steps(RUNS, normalizers.Replace(Regex("^ | $"), "")), steps(prefix="never")],
-)
+@pytest.mark.parametrize("change", [steps(words=True), steps(RUNS, TRIM), steps(RUNS, ENDS), steps(prefix="never")])
 def test_ids_of_unigram_vocabularies_with_other_spaces(tmp_path: Path, opened: Any, change: Any) -> None:
     folder = unigram(tmp_path / "model", change)
     report = mlxbert.convert_to_gguf(folder, tmp_path / "a.gguf")

@@ -340,10 +340,6 @@ def test_weights_that_other_programs_quantized_are_refused(theirs: object, nearb
         network(folder)
 
 
-def layer_error(one: mx.array, other: mx.array, inputs: mx.array) -> float:
-    return float(np.square(np.array(inputs @ (one - other).T)).mean())
-
-
 def drawn(rows: int, columns: int, scale: float = 1.0) -> tuple[mx.array, mx.array]:
     """A matrix, and correlated inputs (4 columns, columns) for it."""
     mx.random.seed(3)
@@ -362,10 +358,9 @@ def test_4_bits_are_rounded_for_the_inputs(dtype: mx.Dtype) -> None:
         unpacked[name] = how.expand(packed, "x.weight", mx.float32)
     plain = mx.dequantize(*mx.quantize(matrix, group_size=32, bits=4), group_size=32, bits=4).astype(mx.float32)
     wide = matrix.astype(mx.float32)
-    numbers = {
-        name: float(np.square(np.array(one - wide)).mean()) for name, one in (unpacked | {"plain": plain}).items()
-    }
-    layers = {name: layer_error(one, wide, inputs) for name, one in (unpacked | {"plain": plain}).items()}
+    errors = {name: np.array(one - wide) for name, one in (unpacked | {"plain": plain}).items()}
+    numbers = {name: np.square(error).mean() for name, error in errors.items()}
+    layers = {name: np.square(np.array(inputs) @ error.T).mean() for name, error in errors.items()}
     assert numbers["fitted"] < 0.9 * numbers["plain"]
     assert layers["rounded"] < 0.2 * layers["fitted"] < 0.2 * layers["plain"]
     assert is_near(unpacked["rounded"], wide, how)
@@ -398,21 +393,16 @@ def test_a_nan_stays_in_its_group_and_no_row_goes_further_than_a_step(monkeypatc
     assert is_near(found, matrix, how)
 
 
-def mixed(folder: Path, bits: int = 8, group: int = 32) -> Path:
-    """A model in 4 bits, of which one matrix has other bits and groups, as mlx-lm writes it."""
-    tensors, config = tensors_in(folder), read_config(folder)
-    whole = tensors_in(folder.parent / "a")[f"{QUERY}.weight"]
+def test_layers_may_have_other_bits(a: Path, b: Path) -> None:
+    """As mlx-lm writes them."""
+    before, whole = parameters(network(b)), parameters(network(a))
+    tensors = tensors_in(b)
     for part in PARTS:
         del tensors[f"{QUERY}.{part}"]
-    write_tensors(folder, tensors | Quantization(bits, group).pack(f"{QUERY}.weight", whole))
-    own = {QUERY: {"group_size": group, "bits": bits}, "bert.embeddings.position_embeddings": False}
-    change_config(folder, quantization=config["quantization"] | own)
-    return folder
-
-
-def test_layers_may_have_other_bits(a: Path, b: Path) -> None:
-    before, found = parameters(network(b)), parameters(network(mixed(b)))
-    whole = parameters(network(a))
+    write_tensors(b, tensors | Quantization(8, 32).pack(f"{QUERY}.weight", tensors_in(a)[f"{QUERY}.weight"]))
+    own = {QUERY: {"group_size": 32, "bits": 8}, "bert.embeddings.position_embeddings": False}
+    change_config(b, quantization=read_config(b)["quantization"] | own)
+    found = parameters(network(b))
     name = "encoder.layers.0.attention.query.weight"
     assert is_near(found[name], whole[name], Quantization(8, 32))
     assert not mx.array_equal(found[name], before[name]).item()

@@ -161,20 +161,6 @@ def vectors(folder: Path) -> Any:
     return model.encode(modules.TEXTS, batch_size=5, show_progress_bar=False)
 
 
-def check(a: Path, b: Path) -> None:
-    check_manifest(mlxbert.convert(a, b))
-    theirs = vectors(b)
-    assert np.array_equal(theirs, vectors(a))
-    ours = [mlxbert.embed(mlxbert.load(folder, task="embed", dtype="float32"), modules.TEXTS) for folder in (a, b)]
-    assert np.array_equal(ours[0], ours[1]) and np.abs(ours[1] - theirs).max() <= modules.BOUND * max(
-        1.0, np.abs(theirs).max()
-    )
-    files = [{path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} for folder in (a, b)]
-    weights = {name for name in files[0] if name.endswith(".bin")}
-    assert files[0] - weights <= files[1]
-    assert not any(name.endswith(".bin") for name in files[1])
-
-
 @pytest.mark.parametrize("dialect", modules.DIALECTS)
 def test_modules_that_torch_saved_become_safetensors(dialect: str, bert: Path, tmp_path: Path) -> None:
     a, b = (
@@ -187,7 +173,17 @@ def test_modules_that_torch_saved_become_safetensors(dialect: str, bert: Path, t
     for path in paths:
         torch.save(read(path), path.with_name("pytorch_model.bin"))
         path.unlink()
-    check(a, b)
+    check_manifest(mlxbert.convert(a, b))
+    theirs = vectors(b)
+    assert np.array_equal(theirs, vectors(a))
+    ours = [mlxbert.embed(mlxbert.load(folder, task="embed", dtype="float32"), modules.TEXTS) for folder in (a, b)]
+    assert np.array_equal(ours[0], ours[1]) and np.abs(ours[1] - theirs).max() <= modules.BOUND * max(
+        1.0, np.abs(theirs).max()
+    )
+    files = [{path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} for folder in (a, b)]
+    weights = {name for name in files[0] if name.endswith(".bin")}
+    assert files[0] - weights <= files[1]
+    assert not any(name.endswith(".bin") for name in files[1])
     assert all((b / path.relative_to(a)).is_file() for path in paths)
 
 

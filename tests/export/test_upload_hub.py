@@ -91,8 +91,8 @@ def local(model: Path) -> dict[str, bytes]:
     return {name: data for name, data in files_of(model).items() if name in SENT}
 
 
-def arrived(hub: UploadHub, name: str = NAME, revision: str = "main") -> dict[str, bytes]:
-    return {file: data for file, data in hub.content(name, revision).items() if file != ".gitattributes"}
+def arrived(hub: UploadHub, revision: str = "main") -> dict[str, bytes]:
+    return {file: data for file, data in hub.content(NAME, revision).items() if file != ".gitattributes"}
 
 
 @pytest.mark.parametrize("chunk", [None, 7_000])

@@ -84,18 +84,12 @@ OTHERS = (
 )
 
 
-@together(
-    "options,let_in,refused",
-    [
-        ({}, OURS, OTHERS),
-        ({"allow_host": ["proxy.lan", "other:99"]}, ("proxy.lan", "PROXY.lan:1", "other:99"), ("other:98",)),
-        (
-            {"host": "0.0.0.0"},  # any address, and no other name
-            ("192.168.1.7:8484", "[fe80::1]:8484", "localhost"),
-            ("192.168.1.7:80", "evil.example:8484"),
-        ),
-    ],
-)
+@together("options,let_in,refused", [
+    ({}, OURS, OTHERS),
+    ({"allow_host": ["proxy.lan", "other:99"]}, ("proxy.lan", "PROXY.lan:1", "other:99"), ("other:98",)),
+    ({"host": "0.0.0.0"}, ("192.168.1.7:8484", "[fe80::1]:8484", "localhost"),  # any address, and no other name
+     ("192.168.1.7:80", "evil.example:8484")),
+])  # fmt: skip
 def test_hosts_of_this_server_are_let_in_and_others_refused(
     engine: Engine, facts: Any, options: dict[str, Any], let_in: tuple[str, ...], refused: tuple[str, ...]
 ) -> None:
@@ -423,18 +417,12 @@ ELSEWHERE = (
 )  # fmt: skip
 OF_MANY = ["vscode-webview://*", "https://*.example.org", "http://[::1]:*", "tauri://localhost"]
 MEANT: tuple[str, ...] = (
-    "vscode-webview://0jd1lpqmnv",
-    "https://a.example.org",
-    "https://a.b.example.org",
-    "http://[::1]:80",
-)
+    "vscode-webview://0jd1lpqmnv", "https://a.example.org", "https://a.b.example.org", "http://[::1]:80",
+)  # fmt: skip
 MEANT += ("tauri://localhost", "http://[::1]")
 NOT_MEANT: tuple[str, ...] = (
-    "vscode-webview://",
-    "vscode-webviewx://a",
-    "https://example.org",
-    "https://a.example.org.evil",
-)
+    "vscode-webview://", "vscode-webviewx://a", "https://example.org", "https://a.example.org.evil",
+)  # fmt: skip
 NOT_MEANT += (
     "http://a.example.org",
     "https://a.example.org:8080",

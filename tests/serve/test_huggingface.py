@@ -13,6 +13,7 @@ import mlxbert
 from mlxbert.serve.http.app import make_app
 from tests.helpers.cases import together
 from tests.helpers.serving import serving
+from tests.serve.test_own import assert_same
 
 TEXTS = ["the cat sat on the mat", "paris is a city"]
 LABELS = {"candidate_labels": ["cat", "city"]}
@@ -55,16 +56,8 @@ def test_an_embedding_model_gives_vectors_and_scores_labels(client: TestClient, 
 def test_several_inputs_have_a_list_of_what_each_has(client: TestClient, model: str, one: Any, given: Any) -> None:
     alone = post(client, model, one, parameters=given)
     both = post(client, model, [one, one], parameters=given)
-    assert _rounded(both) == _rounded([alone, alone])  # in a larger batch the last digits of scores may differ
+    assert_same(both, [alone, alone])  # in a larger batch the last digits of scores may differ
     assert post(client, model, [], parameters=given) == []
-
-
-def _rounded(reply: Any) -> Any:
-    if isinstance(reply, list):
-        return [_rounded(one) for one in reply]
-    if isinstance(reply, dict):
-        return {name: _rounded(one) for name, one in reply.items()}
-    return pytest.approx(reply, abs=1e-6) if isinstance(reply, float) else reply
 
 
 def test_a_request_says_what_it_wants_and_classes_are_always_lists(

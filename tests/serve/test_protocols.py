@@ -372,27 +372,18 @@ def test_every_route_requires_its_texts_and_ignores_other_fields(client: TestCli
         assert reply.status_code in (400, 422), place
 
 
-@together(
-    "path,body,known",
-    [
-        ("/v1/embeddings", {"input": "a", "encoding_format": "x"}, ("float", "base64")),
-        ("/v1/embeddings", {"input": "a", "truncate": "x"}, ("NONE", "END", "START")),
-        ("/v2/embed", {"texts": ["a"], "embedding_types": ["x"]}, ("float", "base64", "int8", "binary")),
-        (
-            "/similarity",
-            {"inputs": {"source_sentence": "a", "sentences": ["a"]}, "parameters": {"truncation_direction": "x"}},
-            ("right", "left"),
-        ),
-        ("/api/search", {"query": "a", "mode": "x"}, ("hybrid", "vectors", "words")),
-        ("/models/emotions", {"inputs": "a", "parameters": {"function_to_apply": "x"}}, ("sigmoid", "softmax", "none")),
-    ],
-)
-def test_a_value_that_is_not_among_those_of_a_field_is_refused_with_these(
-    client: TestClient, path: str, body: Any, known: tuple[str, ...]
-) -> None:
+@together("path,body,known", [
+    ("/v1/embeddings", {"input": "a", "encoding_format": "x"}, "float base64"),
+    ("/v1/embeddings", {"input": "a", "truncate": "x"}, "NONE END START"),
+    ("/v2/embed", {"texts": ["a"], "embedding_types": ["x"]}, "float base64 int8 binary"),
+    ("/similarity", {"inputs": {"source_sentence": "a", "sentences": ["a"]},
+                     "parameters": {"truncation_direction": "x"}}, "right left"),
+    ("/api/search", {"query": "a", "mode": "x"}, "hybrid vectors words"),
+    ("/models/emotions", {"inputs": "a", "parameters": {"function_to_apply": "x"}}, "sigmoid softmax none"),
+])  # fmt: skip
+def test_a_value_that_a_field_does_not_take_is_refused(client: TestClient, path: str, body: Any, known: str) -> None:
     refused = client.post(path, json=body)
-    assert refused.status_code in (400, 422)
-    assert all(one in refused.text for one in ("'x'", *known))
+    assert refused.status_code in (400, 422) and all(one in refused.text for one in ("'x'", *known.split()))
 
 
 @together("path,body,remedy", [

@@ -87,13 +87,6 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def deliver(packet: Any, served: Connection, transport: Transport) -> None:
-    if packet is not END:
-        served.data_received(packet)
-    elif not served.eof_received():
-        transport.close()
-
-
 def exchange(packets: Sequence[Any], app: Any = echo, *, guarded: bool = False) -> Transport:
     """What the server makes of packets that come one after the other; functions among them are called in their turn."""
 
@@ -112,8 +105,10 @@ def exchange(packets: Sequence[Any], app: Any = echo, *, guarded: bool = False) 
         for packet in packets:
             if callable(packet):
                 packet()
-            elif not transport.closed:
-                deliver(packet, served, transport)
+            elif not transport.closed and packet is not END:
+                served.data_received(packet)
+            elif not transport.closed and not served.eof_received():
+                transport.close()
             for _ in range(10):
                 await asyncio.sleep(0)
         return transport

@@ -36,19 +36,16 @@ def test_a_fault_of_a_server_is_named_and_the_usual_texts_show_all_causes(model:
     assert result.agrees and result.texts > 50 and result.notes == ()
 
 
-@pytest.mark.parametrize(
-    ("path", "routes"),
-    [
-        ("", ("/v1/embeddings",)), ("/", ("/embed",)), ("/v1", ("/v1/embeddings",)), ("/embed", ("/embed",)),
-        ("/v1/embeddings", ("/v1/embeddings",)), ("/base", ("/base/v1/embeddings",)),
-    ],
-)  # fmt: skip
-def test_an_address_or_one_of_its_routes(path: str, routes: tuple[str, ...], model: Model) -> None:
+@pytest.mark.parametrize(("path", "route"), [
+    ("", "/v1/embeddings"), ("/", "/embed"), ("/v1", "/v1/embeddings"), ("/embed", "/embed"),
+    ("/v1/embeddings", "/v1/embeddings"), ("/base", "/base/v1/embeddings"),
+])  # fmt: skip
+def test_an_address_or_one_of_its_routes(path: str, route: str, model: Model) -> None:
     embedder = faulty(model)
-    embedder.routes = routes
+    embedder.routes = (route,)
     with embedding_server(embedder) as url:
         result = mlxbert.verify_vectors(model, url + path, TEXTS)
-    assert result.agrees and result.against == url + routes[0]
+    assert result.agrees and result.against == url + route
 
 
 def test_a_text_that_a_server_refuses_is_counted(model: Model) -> None:
@@ -61,9 +58,7 @@ def test_a_text_that_a_server_refuses_is_counted(model: Model) -> None:
     assert f"{refused} texts" in result.notes[0] and "the text is too long" in result.notes[0]
 
 
-@pytest.mark.parametrize(
-    "url", ["http://me:secret@host:99999/", "http://me:secret@host/?a=1", "http://host/?key=secret"]
-)
+@pytest.mark.parametrize("url", ["http://me:secret@host:99999/", "http://me:secret@a/?a=1", "http://host/?key=secret"])
 def test_a_password_in_an_address_is_refused_and_not_shown(url: str, model: Model) -> None:
     with pytest.raises(ArgumentError) as caught:
         mlxbert.verify_vectors(model, url, TEXTS)
@@ -86,11 +81,10 @@ def test_a_key_is_sent_and_never_shown(model: Model, monkeypatch: pytest.MonkeyP
     assert embedder.keys[-1] == "Bearer secret"
 
 
-def fails(model: Model, embedder: Embedder, *parts: str, path: str = "") -> None:
+def fails(model: Model, embedder: Embedder, part: str) -> None:
     with embedding_server(embedder) as url, pytest.raises(MlxbertError) as caught:
-        mlxbert.verify_vectors(model, url + path, TEXTS)
-    assert all(part in caught.value.message for part in parts), caught.value.message
-    assert caught.value.hint
+        mlxbert.verify_vectors(model, url, TEXTS)
+    assert part in caught.value.message and caught.value.hint
 
 
 COUNT = f"{len(TEXTS) - 1} vectors for {len(TEXTS)} texts"
