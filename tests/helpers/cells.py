@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from hypothesis import settings
 
-from tests.helpers.cases import ALL
+from tests.helpers.cases import ALL as ALL
 
 
 def cells(rows: Iterable[str], columns: Iterable[str]) -> list[tuple[str, str]]:

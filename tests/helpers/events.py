@@ -47,12 +47,12 @@ def started(**changes: object) -> Started:
     return replace(first, **changes)  # type: ignore[arg-type]
 
 
-def step(number: int, *, of: int = 462, epochs: int = 3, run: int = 0) -> Step:
+def step(number: int, *, of: int = 462) -> Step:
     """Returns a step of a run whose loss falls, with some noise that is always the same."""
     share = number / of
     noise = 1 + 0.35 * math.sin(number * 12.9898) * math.cos(number * 4.1)
     return Step(
-        run=run, step=number, epoch=share * epochs, loss=(1.75 * math.exp(-5 * share) + 0.06) * noise,
+        step=number, epoch=share * 3, loss=(1.75 * math.exp(-5 * share) + 0.06) * noise,
         lr=5e-5 * (1 - share), gradient_norm=2.5 * noise, tokens_per_second=8412.3, memory=1_240_000_000,
         seconds_left=232 * (1 - share),
     )  # fmt: skip

@@ -109,12 +109,22 @@ def _once(make: Callable[..., Any]) -> Callable[..., Any]:
     return functools.cache(make)
 
 
-def _run(arguments: Sequence[str | bytes], streams: dict[str, Any], variables: dict[str, str]) -> int:
+def _run(
+    arguments: Sequence[str | bytes], variables: dict[str, str], stdin: bytes = b"", on: Iterable[str] = ()
+) -> tuple[Outcome, str]:
+    """Returns the outcome, with what went to pipes, and what went to a simulated terminal."""
     handler = signal.getsignal(signal.SIGINT)
     from mlxbert.cli import app
 
     signal.signal(signal.SIGINT, handler)  # the program sets its own on import
     use()  # a hint about a slow BLAS is given once, and not to a test
+    screen, pipes = io.BytesIO(), {"stdin": io.BytesIO(stdin), "stdout": io.BytesIO(), "stderr": io.BytesIO()}
+    streams: dict[str, Any] = {
+        name: _TerminalStream(screen, encoding="utf-8", newline="", write_through=True)
+        if name in on
+        else io.TextIOWrapper(pipe, encoding="utf-8", newline="")
+        for name, pipe in pipes.items()
+    }
     with (
         mock.patch.dict(os.environ, environment(**variables), clear=True),
         mock.patch.multiple(sys, **streams),
@@ -125,29 +135,18 @@ def _run(arguments: Sequence[str | bytes], streams: dict[str, Any], variables: d
         status = app.run([os.fsdecode(argument) for argument in arguments])
         for stream in streams.values():
             stream.flush()
-    return status
+    outcome = Outcome(status, pipes["stdout"].getvalue().decode(), pipes["stderr"].getvalue().decode())
+    return outcome, screen.getvalue().decode()
 
 
 def call(*arguments: str | bytes, stdin: bytes = b"", **variables: str) -> Outcome:
-    pipes = {"stdin": io.BytesIO(stdin), "stdout": io.BytesIO(), "stderr": io.BytesIO()}
-    streams = {name: io.TextIOWrapper(pipe, encoding="utf-8", newline="") for name, pipe in pipes.items()}
-    status = _run(arguments, streams, variables)
-    return Outcome(status, pipes["stdout"].getvalue().decode(), pipes["stderr"].getvalue().decode())
+    """Runs the program in this process, with pipes instead of a terminal."""
+    return _run(arguments, variables, stdin)[0]
 
 
 def terminal(*arguments: str, on: Iterable[str] = ("stdout",), **variables: str) -> tuple[Outcome, str]:
-    """Returns the output to pipes, and to a simulated terminal of 100 columns, of a run in this process."""
-    screen = io.BytesIO()
-    pipes = {name: io.BytesIO() for name in ("stdin", "stdout", "stderr")}
-    streams = {
-        name: _TerminalStream(screen, encoding="utf-8", newline="", write_through=True)
-        if name in on
-        else io.TextIOWrapper(pipe, encoding="utf-8", newline="")
-        for name, pipe in pipes.items()
-    }
-    status = _run(arguments, streams, {"TERM": "xterm-256color", "COLUMNS": "100"} | variables)
-    outcome = Outcome(status, pipes["stdout"].getvalue().decode(), pipes["stderr"].getvalue().decode())
-    return outcome, screen.getvalue().decode()
+    """Runs the program in this process, with some of its streams on a simulated terminal of 100 columns."""
+    return _run(arguments, {"TERM": "xterm-256color", "COLUMNS": "100"} | variables, on=on)
 
 
 def command(*arguments: str | bytes, prelude: str = "") -> list[str | bytes]:

@@ -46,7 +46,7 @@ def _trained_pairs(split: str, size: int) -> str:
     return tokenizer.to_str()
 
 
-def ends(before: Sequence[str], after: Sequence[str], ids: Mapping[str, int], segment: int = 1) -> Any:
+def ends(before: Sequence[str], after: Sequence[str], ids: Mapping[str, int]) -> Any:
     """Returns a post-processor that adds tokens before and after each text."""
 
     def around(text: str, number: int) -> list[str]:
@@ -57,7 +57,7 @@ def ends(before: Sequence[str], after: Sequence[str], ids: Mapping[str, int], se
         ]
 
     used = [(token, ids[token]) for token in dict.fromkeys([*before, *after])]
-    pair = [*around("A", 0), *around("B", segment)]
+    pair = [*around("A", 0), *around("B", 1)]
     return processors.TemplateProcessing(single=around("A", 0), pair=pair, special_tokens=used)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mlxbert.goldens.golden_outputs import GOLDENS, Array, Case, arrays
-from tests.helpers.vocabularies import field, varint
+from tests.helpers.vocabularies import field, varint as varint
 
 FROZEN = GOLDENS / "tf1"
 STEM = "model.ckpt-7"
@@ -81,9 +81,6 @@ def table(*blocks: bytes, kind: int = 0) -> bytes:
     return out + (handles[-1] + handle).ljust(40, b"\0") + MAGIC
 
 
-HEADER = field(1, 1) + field(3, field(1, 1))  # one file of data, as version 1 writes it
-
-
 def entry(shape: tuple[int, ...] = (2,), data: bytes = b"\0" * 8, **facts: int) -> bytes:
     """Returns the index entry of a tensor; `facts` replaces some of its values, by name."""
     from mlxbert.export.tensorflow.table import checksum
@@ -95,8 +92,11 @@ def entry(shape: tuple[int, ...] = (2,), data: bytes = b"\0" * 8, **facts: int) 
     return written + bytes([6 << 3 | 5]) + struct.pack("<I", values["crc"])
 
 
-def write_index(folder: Path, entries: Mapping[str, bytes], data: bytes = b"\0" * 8, header: bytes = HEADER) -> Path:
-    pairs: list[tuple[Any, bytes]] = [(b"", header), *((name.encode(), entries[name]) for name in sorted(entries))]
+HEADER = field(1, 1) + field(3, field(1, 1))  # one file of data, as version 1 writes it
+
+
+def write_index(folder: Path, entries: Mapping[str, bytes], data: bytes = b"\0" * 8) -> Path:
+    pairs: list[tuple[Any, bytes]] = [(b"", HEADER), *((name.encode(), entries[name]) for name in sorted(entries))]
     return write_table(folder, table(block(pairs)), data)
 
 

@@ -92,6 +92,6 @@ def stream(
     return start + facts + (state() if pickle is None else pickle) + listed + (data or struct.pack("<q", 6) + DATA)
 
 
-def edited(content: bytes, old: bytes, new: bytes, count: int = -1) -> bytes:
+def edited(content: bytes, old: bytes, new: bytes) -> bytes:
     assert old in content and len(old) == len(new)
-    return content.replace(old, new, count)
+    return content.replace(old, new)

@@ -61,17 +61,12 @@ class _UploadHandler(HubHandler):
             return self._faulty("complete", body, self._complete)
         if (token := self.headers["authorization"]) != f"Bearer {TOKEN}":
             return self._error(403 if token else 401, "You don't have the rights to write here")
-        if path == "/api/repos/create":
-            self._faulty("create", body, self._create)
-        elif path == "/api/validate-yaml":
-            self._faulty("validate", body, self._validate)
-        elif path.endswith("/info/lfs/objects/batch"):
-            self._faulty("batch", body, self._batch)
-        elif parts[0] == "verify":
-            self._faulty("verify", body, self._verify)
-        else:
-            self._in_repository("/".join(parts[2:4]), parts[4], "/".join(parts[5:]), body)
-        return None
+        usual = {
+            "create": self._create, "validate-yaml": self._validate, "batch": self._batch, "verify": self._verify,
+        }  # fmt: skip
+        for name in {parts[0], parts[-1]} & {*usual}:
+            return self._faulty(name.removesuffix("-yaml"), body, usual[name])
+        return self._in_repository("/".join(parts[2:4]), parts[4], "/".join(parts[5:]), body)
 
     def _in_repository(self, name: str, kind: str, revision: str, body: bytes) -> None:
         repository = self.hub.repositories.get(name)

@@ -148,7 +148,7 @@ class Encoder(nn.Module):  # type: ignore[misc]
         if not self.config.theta:
             counted = ids != self.config.pad_token_id
             x = x + self.embeddings.position_embeddings(counted.cumsum(-1) * counted + self.config.pad_token_id)
-        wanted = {"hidden": output_hidden_states, "attentions": output_attentions}
+        wanted: dict[str, Any] = {"hidden": output_hidden_states, "attentions": output_attentions}
         return SimpleNamespace(**run(self.encoder.layers, self.emb_ln(x), attention_mask, **wanted))
 
 

@@ -123,7 +123,8 @@ class JinaBertModel(BertModel):  # type: ignore[misc]
         output_hidden_states: bool = False, output_attentions: bool = False, **options: Any,
     ) -> Any:  # fmt: skip
         segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
-        embeddings, wanted = self.embeddings, {"hidden": output_hidden_states, "attentions": output_attentions}
+        embeddings = self.embeddings
+        wanted: dict[str, Any] = {"hidden": output_hidden_states, "attentions": output_attentions}
         x = embeddings.LayerNorm(embeddings.word_embeddings(input_ids) + embeddings.token_type_embeddings(segments))
         bias = lowered(self.config.num_attention_heads, x.shape[1]).to(x)
         found = run(self.encoder.layer, embeddings.dropout(x), attention_mask, bias, **wanted)

@@ -91,7 +91,7 @@ class NeoBERT(_NeoBERT):
         self, input_ids: Any, attention_mask: Any = None, output_hidden_states: bool = False,
         output_attentions: bool = False, **options: Any,
     ) -> Any:  # fmt: skip
-        wanted = {"hidden": output_hidden_states, "attentions": output_attentions}
+        wanted: dict[str, Any] = {"hidden": output_hidden_states, "attentions": output_attentions}
         x = self.encoder(input_ids)
         return BaseModelOutput(**run(self.transformer_encoder, x, attention_mask, last=self.layer_norm, **wanted))
 
