@@ -162,7 +162,7 @@ def test_where_nothing_can_be_written_or_others_can_write_nothing_is_kept(
         assert VARIABLE not in os.environ
 
 
-def test_that_kernels_are_built_is_said_once_for_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_that_kernels_are_built_is_said_once_for_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     monkeypatch.setattr(device, "on_cuda", lambda: True)
     monkeypatch.setattr(device, "hint_once", said.append)
@@ -172,12 +172,9 @@ def test_that_kernels_are_built_is_said_once_for_what_is_new(monkeypatch: pytest
             device.say_what_is_built(what)
         end()
     assert ["inference" in text for text in said] == [True, False] and "training" in said[1]
-
-
-def test_a_folder_that_disappears_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begin(monkeypatch)
     shutil.rmtree(tmp_path / "mlxbert")
-    end()
+    end()  # a folder that disappears is no error
     assert not builds_first("training")
 
 

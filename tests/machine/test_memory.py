@@ -76,6 +76,14 @@ def become(monkeypatch: pytest.MonkeyPatch, limits: Limits) -> Become:
     return made
 
 
+@pytest.fixture
+def warnings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The warnings that are logged."""
+    found: list[str] = []
+    monkeypatch.setattr(device, "hint_once", found.append)
+    return found
+
+
 def compute_on(monkeypatch: pytest.MonkeyPatch, kind: mx.DeviceType) -> None:
     monkeypatch.setattr(mx, "set_default_device", lambda chosen: None)
     monkeypatch.setattr(mx, "default_device", lambda: SimpleNamespace(type=kind))
@@ -279,7 +287,9 @@ def test_a_large_model_runs_on_a_small_mac_and_is_trained_on_a_larger_one(become
     assert _large(1001).finetuning - _large(1).finetuning == 18 * 1000
 
 
-def test_inspect_says_what_fits_and_what_takes_less(become: Become) -> None:
+def test_inspect_says_what_fits_and_what_takes_less_and_what_other_programs_hold(
+    become: Become, warnings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     become("Apple M1", 8 * GIB, GIB)
     found = call("inspect", "builtin").lines[0]
     about = found["fit"]
@@ -287,14 +297,16 @@ def test_inspect_says_what_fits_and_what_takes_less(become: Become) -> None:
     assert (about["fits"], about["finetuning_fits"]) == (True, False)
     _, shown = terminal("inspect", "builtin", COLUMNS="200")
     assert "--lora" in shown and "--checkpointing" in shown
-
-
-@pytest.fixture
-def warnings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The warnings that are logged."""
-    found: list[str] = []
-    monkeypatch.setattr(device, "hint_once", found.append)
-    return found
+    become(*MACS["M4, 16 GB"][:3])
+    monkeypatch.setattr(mac, "unused_memory", lambda: 300_000_000)
+    fit = call("inspect", "builtin").lines[0]["fit"]
+    assert (fit["free"], fit["fits"], fit["finetuning_fits"]) == (300_000_000, True, True)
+    _, shown = terminal("inspect", "builtin", COLUMNS="200")
+    assert "11.5 GB" in shown and "300.0 MB free" in shown and "other programs" in shown
+    memory_estimate.warn_unless_it_fits("model: needs", 300_000_000)
+    assert not warnings
+    memory_estimate.warn_unless_it_fits("model: needs", 310_000_000)
+    assert "0.3 GB" in warnings[0] and "11.5 GB" in warnings[0]
 
 
 def test_what_does_not_fit_is_said_before_weights_are_read_and_loaded_all_the_same(
@@ -353,21 +365,6 @@ def test_free_is_what_neither_other_programs_nor_this_one_hold(
     monkeypatch.setattr(mx, "get_active_memory", lambda: held * GIB)
     monkeypatch.setattr(mx, "get_cache_memory", lambda: kept * GIB)
     assert device.unused_memory() == expected * GIB
-
-
-def test_memory_that_other_programs_hold_is_said(
-    become: Become, warnings: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    become(*MACS["M4, 16 GB"][:3])
-    monkeypatch.setattr(mac, "unused_memory", lambda: 300_000_000)
-    fit = call("inspect", "builtin").lines[0]["fit"]
-    assert (fit["free"], fit["fits"], fit["finetuning_fits"]) == (300_000_000, True, True)
-    _, shown = terminal("inspect", "builtin", COLUMNS="200")
-    assert "11.5 GB" in shown and "300.0 MB free" in shown and "other programs" in shown
-    memory_estimate.warn_unless_it_fits("model: needs", 300_000_000)
-    assert not warnings
-    memory_estimate.warn_unless_it_fits("model: needs", 310_000_000)
-    assert "0.3 GB" in warnings[0] and "11.5 GB" in warnings[0]
 
 
 def test_a_container_has_a_part_of_the_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
