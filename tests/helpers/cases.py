@@ -33,10 +33,7 @@ def together(
 
     Every test costs some milliseconds, even if it does next to nothing. All cases run with the same fixtures. A failure
     names all cases that failed, whether by an assertion, another exception, or a `pytest.raises` without an exception.
-
-    Args:
-        names: The parameters of the test.
-        cases: The values of the parameters for each case, or a function that returns them when the test runs.
+    A function in place of the cases is called when the test runs.
     """
     parameters = names.split(",") if isinstance(names, str) else names
     make = cases if callable(cases) else [*cases].copy

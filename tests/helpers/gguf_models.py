@@ -1,7 +1,6 @@
 """Small random models, one for each architecture of llama.cpp, and their GGUF files read back."""
 
 import functools
-import json
 import shutil
 import tempfile
 from pathlib import Path
@@ -12,6 +11,7 @@ from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx, nn
 from mlxbert.weights.build import parameters
 from tests.helpers import tiny
+from tests.helpers.st_folder import list_modules
 from tests.helpers.vocabularies import put
 
 _SIZES = {
@@ -65,10 +65,6 @@ CONFIGS: dict[str, dict[str, Any]] = {
     | {"model_type": "gemma3_text"}
     | _GEMMA,
 }  # fmt: skip
-MODULES = [
-    {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
-    {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
-]
 
 
 @functools.cache
@@ -101,5 +97,5 @@ def write_model(folder: Path, name: str, heads: dict[str, Labels | None] | None 
 
 
 def write_pooling(folder: Path, **settings: Any) -> None:
-    (folder / "modules.json").write_text(json.dumps(MODULES))
+    list_modules(folder, ("", "Transformer"), ("1_Pooling", "Pooling"))
     put(folder / "1_Pooling", {"config.json": {"word_embedding_dimension": 64} | settings})

@@ -37,10 +37,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def make(folder: Path, kind: str, *, safe: bool = True, scale: float = 2.0, seed: int = 0) -> Any:
-    """Saves a model of a kind with random weights into a folder; returns the model of gliner.
-
-    `scale` is the factor of the weights of the head, so that scores are not all near a half.
-    """
+    """Saves a random model of gliner; weights of its head are larger, so that scores are not all near a half."""
     import torch
     from gliner import GLiNER
     from gliner.config import GLiNERConfig

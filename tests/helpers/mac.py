@@ -75,7 +75,7 @@ class MacDisk:
         self._flags: dict[str, int] = {}
         self._real = {name: getattr(os, name) for name in _TAKE_PATHS}
         for name in _TAKE_PATHS:
-            monkeypatch.setattr(os, name, getattr(self, f"_{name}", None) or self._call(name))
+            monkeypatch.setattr(os, name, self._call(name))
         real = fcntl.fcntl
 
         def get_path(descriptor: Any, command: int, argument: Any = 0) -> Any:
@@ -118,18 +118,10 @@ class MacDisk:
             for number, paths in ((errno.EPERM, self.denied), (errno.EACCES, self.closed)):
                 if name in ("scandir", "listdir", "open") and str(path) in paths:
                     raise PermissionError(number, os.strerror(number), path)
-            return self._real[name](path, *rest, **more)
+            found = self._real[name](path, *rest, **more)
+            if name not in ("stat", "lstat") or isinstance(path, int) or str(path) not in self._flags:
+                return found
+            values = {field: getattr(found, field) for field in dir(found) if field.startswith("st_")}
+            return SimpleNamespace(**values, st_flags=self._flags[str(path)])
 
         return call
-
-    def _stat(self, path: Any, *rest: Any, **more: Any) -> Any:
-        return self._flagged(path, self._real["stat"](self.stored(path), *rest, **more))
-
-    def _lstat(self, path: Any, *rest: Any, **more: Any) -> Any:
-        return self._flagged(path, self._real["lstat"](self.stored(path), *rest, **more))
-
-    def _flagged(self, path: Any, state: os.stat_result) -> Any:
-        if isinstance(path, int) or (flags := self._flags.get(str(self.stored(path)))) is None:
-            return state
-        values = {name: getattr(state, name) for name in dir(state) if name.startswith("st_")}
-        return SimpleNamespace(**values, st_flags=flags)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.machine.device import mx
-from tests.helpers.st_folder import write_json
+from tests.helpers.st_folder import list_modules, write_json
 from tests.helpers.tiny import CONFIG, save
 
 TEXTS = ("the cat sat on the mat .", "a man went to the store , he bought milk", "Paris is a city", "", "play " * 40)
@@ -26,15 +26,10 @@ TASK = {
 def save_splade(folder: Path, *, old: bool = False, settings: Mapping[str, Any] | None = None, **pooling: Any) -> Path:
     """Writes a SPLADE model; `old` is the older dialect, `pooling` the settings of the pooling."""
     save(folder)
-    modules = [(OLD, OLD_POOLING), (NEW, NEW_POOLING)][not old]
-    paths = ("", "1_SpladePooling")
-    entries = [
-        {"idx": number, "name": str(number), "path": path, "type": kind}
-        for number, (path, kind) in enumerate(zip(paths, modules, strict=True))
-    ]
-    write_json(folder / "modules.json", entries)
+    name = "1_SpladePooling"
+    list_modules(folder, ("", OLD if old else NEW), (name, OLD_POOLING if old else NEW_POOLING))
     width = {"word_embedding_dimension" if old else "embedding_dimension": CONFIG["vocab_size"]}
-    write_json(folder / paths[1] / "config.json", {"pooling_strategy": "max", **width, **pooling})
+    write_json(folder / name / "config.json", {"pooling_strategy": "max", **width, **pooling})
     write_json(folder / "sentence_bert_config.json", {"max_seq_length": 32} if old else TASK)
     write_json(folder / "config_sentence_transformers.json", {"model_type": "SparseEncoder", **(settings or {})})
     return folder
@@ -60,11 +55,8 @@ def save_routed(folder: Path, *, json_weights: bool = False, root: bool = False,
     structure = {"query": [query], "document": [document, "document_1_SpladePooling"]}
     router = {"types": types, "structure": structure, "parameters": {"default_route": "document", **parameters}}
     write_json(folder / "router_config.json", router)
-    write_json(
-        folder / "modules.json", [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Router"}]
-    )
     write_json(folder / "config_sentence_transformers.json", {"model_type": "SparseEncoder"})
-    return folder
+    return list_modules(folder, ("", "Router"))
 
 
 def change_json(path: Path, **changes: Any) -> None:

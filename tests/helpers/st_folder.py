@@ -53,18 +53,28 @@ NORMALIZE: Spec = ("Normalize", None, None)
 TRANSFORMER: Spec = ("Transformer", None, None)
 
 
+def list_modules(folder: Path, *entries: tuple[str, str]) -> Path:
+    """Writes `modules.json`: the subfolder and the class of each module."""
+    modules = [{"idx": n, "name": str(n), "path": path, "type": _named(kind)} for n, (path, kind) in enumerate(entries)]
+    write_json(folder / "modules.json", modules)
+    return folder
+
+
+def _named(kind: str) -> str:
+    return kind if "." in kind else f"sentence_transformers.models.{kind}"
+
+
 def write_modules(folder: Path, specs: Sequence[Spec], namespace: str = "sentence_transformers.models") -> Path:
     """Writes `modules.json` and the folder of each module. The first module is a Transformer in `folder` itself."""
-    entries = []
+    entries = list[tuple[str, str]]()
     for number, (kind, config, tensors) in enumerate([TRANSFORMER, *specs]):
         subfolder = f"{number}_{kind}" if number else ""
-        entries.append({"idx": number, "name": str(number), "path": subfolder, "type": f"{namespace}.{kind}"})
+        entries.append((subfolder, f"{namespace}.{kind}"))
         if config is not None:
             write_json(folder / subfolder / "config.json", config)
         if tensors is not None:
             mx.save_safetensors(str(folder / subfolder / "model.safetensors"), dict(tensors))
-    write_json(folder / "modules.json", entries)
-    return folder
+    return list_modules(folder, *entries)
 
 
 def save_st(folder: Path, *specs: Spec, transformer: object = None, settings: object = None) -> Path:

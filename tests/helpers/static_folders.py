@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
+from tests.helpers.st_folder import list_modules, write_json
+
 WORDS = ("[PAD]", "[UNK]", "the", "cat", "sat", "on", "mat", "rain", "##s", "a", "man", "eat", ".", "dog", "##ing")
 WIDTH = 6
 TEXTS = ("The cat sat on the mat.", "", "a zebra eats", "Zebra!", "It rains, it rains", "dog " * 700, "x" * 5000)
@@ -44,9 +46,8 @@ def write_tensors(path: Path, tensors: Mapping[str, np.ndarray[Any, Any]]) -> No
 def model2vec(
     folder: Path, tensors: Mapping[str, np.ndarray[Any, Any]] | None = None, *, normalize: bool = True, **config: Any
 ) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
     values = {"model_type": "model2vec", "normalize": normalize, "hidden_dim": WIDTH} | config
-    (folder / "config.json").write_text(json.dumps(values))
+    write_json(folder / "config.json", values)
     tokenizer(512).save(str(folder / "tokenizer.json"))
     write_tensors(folder / "model.safetensors", {"embeddings": table()} if tensors is None else tensors)
     return folder
@@ -58,10 +59,5 @@ def module(folder: Path, inner: str = "0_StaticEmbedding", *, limit: int | None 
     tokenizer(limit, ends=True).save(str(folder / inner / "tokenizer.json"))
     write_tensors(folder / inner / "model.safetensors", {"embedding.weight": table()})
     kinds = [(inner, "StaticEmbedding"), *([("1_Normalize", "Normalize")] if normalize else [])]
-    modules = [
-        {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for number, (path, kind) in enumerate(kinds)
-    ]
-    (folder / "modules.json").write_text(json.dumps(modules))
-    (folder / "config_sentence_transformers.json").write_text(json.dumps({"similarity_fn_name": "cosine"}))
-    return folder
+    write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "cosine"})
+    return list_modules(folder, *kinds)

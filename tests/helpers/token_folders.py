@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizer
 
 from mlxbert.machine.device import mx
 from tests.helpers import torch_files
-from tests.helpers.st_folder import write_json
+from tests.helpers.st_folder import list_modules, write_json
 from tests.helpers.tiny import CONFIG, VOCAB, random_network, save, tensors_of, tiny_config
 
 QUERIES = ("the cat sat on a mat ?", "the dog of paris went to a store in tokyo , " * 4, "", "milk !")
@@ -29,6 +29,7 @@ WORDS = [*VOCAB, "[unused0]", "[unused1]", "query", ":", "?"]
 WIDTH, SIZE = CONFIG["hidden_size"], 8
 _GOLDENS = Path(__file__).parents[1] / "weights" / "goldens"
 _PYLATE_DENSE = "pylate.models.Dense.Dense"
+_FIRST = ("", "Transformer")
 _ST = "sentence_transformers.base.modules"
 
 
@@ -83,19 +84,13 @@ def _dense(folder: Path, width: int, out: int, seed: int, **settings: Any) -> No
     mx.save_safetensors(str(folder / "model.safetensors"), _arrays(shapes, seed))
 
 
-def _modules(folder: Path, *entries: tuple[str, str]) -> None:
-    listed = [("", "sentence_transformers.models.Transformer"), *entries]
-    modules = [{"idx": n, "name": str(n), "path": path, "type": kind} for n, (path, kind) in enumerate(listed)]
-    write_json(folder / "modules.json", modules)
-
-
 def _pylate(folder: Path, *, chained: bool = False, added: tuple[str, ...] = (), **settings: Any) -> Path:
     encoder(folder, added=added)
     layers = [(WIDTH, WIDTH), (WIDTH, SIZE)] if chained else [(WIDTH, SIZE)]
     for number, (width, out) in enumerate(layers, 1):
         first = {"bias": True, "activation_function": "torch.nn.modules.activation.GELU"} if width == out else {}
         _dense(folder / f"{number}_Dense", width, out, number, use_residual=chained, **first)
-    _modules(folder, *((f"{number}_Dense", _PYLATE_DENSE) for number in range(1, len(layers) + 1)))
+    list_modules(folder, _FIRST, *((f"{number}_Dense", _PYLATE_DENSE) for number in range(1, len(layers) + 1)))
     marks = {"query_prefix": "[unused0]", "document_prefix": "[unused1]"}
     defaults = {"query_length": 16, "document_length": 24, "prompts": {}, "similarity_fn_name": "MaxSim"}
     write_json(folder / "config_sentence_transformers.json", {"model_type": "ColBERT", **marks, **defaults, **settings})
@@ -113,7 +108,7 @@ def _multi_vector(
     write_json(folder / "3_Normalize" / "config.json", of_tokens)
     masked = "sentence_transformers.multi_vector_encoder.modules.multi_vector_mask.MultiVectorMask"
     others = ("1_Dense", f"{_ST}.dense.Dense"), ("3_Normalize", f"{_ST}.normalize.Normalize")
-    _modules(folder, *others, ("2_MultiVectorMask", masked))
+    list_modules(folder, _FIRST, *others, ("2_MultiVectorMask", masked))
     write_json(folder / "config_sentence_transformers.json", {"model_type": "MultiVectorEncoder", **settings})
     write_json(folder / "sentence_bert_config.json", {"transformer_task": "feature-extraction", **transformer})
     return folder
@@ -138,8 +133,7 @@ def bge_m3(folder: Path, *, size: int = 8) -> Path:
     layer = np.random.default_rng(2).normal(size=(size, WIDTH)).astype(np.float32)
     arrays = {"weight": mx.array(layer), "bias": mx.zeros(size)}
     (folder / "colbert_linear.pt").write_bytes(torch_files.saved(arrays))
-    kinds = ("Pooling", "Normalize")
-    _modules(folder, *((f"{n}_{kind}", f"sentence_transformers.models.{kind}") for n, kind in enumerate(kinds, 1)))
+    list_modules(folder, _FIRST, ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize"))
     pooling = {"word_embedding_dimension": WIDTH, "pooling_mode_cls_token": True}
     write_json(folder / "1_Pooling" / "config.json", pooling)
     return folder

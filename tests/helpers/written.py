@@ -35,18 +35,17 @@ def _records(task: str) -> list[dict[str, Any]]:
     }
     if task in labels:
         return [{"text": text, "label": label} for text, label in zip(TEXTS, labels[task], strict=True)]
-    if task == "tag":
-        return [
-            {"words": text.split(), "tags": ["O" if word < "m" else "B-PER" for word in text.split()]} for text in TEXTS
-        ]
-    if task == "answer":
-        return [
-            {"question": "is it ?", "context": text, "answers": {"text": [text.split()[0]], "answer_start": [0]}}
-            for text in TEXTS
-        ]
-    if task == "embed":
-        return [{"anchor": text, "positive": text.split()[-1]} for text in TEXTS]
-    return [{"query": text, "text": text.split()[-1], "label": number % 2} for number, text in enumerate(TEXTS)]
+    records: list[dict[str, Any]] = []
+    for number, text in enumerate(TEXTS):
+        words = text.split()
+        tags = ["O" if word < "m" else "B-PER" for word in words]
+        examples: dict[str, dict[str, Any]] = {
+            "tag": {"words": words, "tags": tags}, "embed": {"anchor": text, "positive": words[-1]},
+            "answer": {"question": "is it ?", "context": text, "answers": {"text": words[:1], "answer_start": [0]}},
+            "rerank": {"query": text, "text": words[-1], "label": number % 2},
+        }  # fmt: skip
+        records.append(examples[task])
+    return records
 
 
 def start(folder: Path) -> Path:
