@@ -1,12 +1,11 @@
 """Small PDF and Word files, generated without a library for these formats."""
 
-import io
-import zipfile
 from collections.abc import Sequence
+
+from tests.helpers.office import references, zipped
 
 _WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 _PACKAGE = "http://schemas.openxmlformats.org/package/2006"
-_OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 DOCUMENT = "word/document.xml"
 
 
@@ -50,14 +49,9 @@ def docx(*paragraphs: str, title: str = "", before: str = "", more: dict[str, by
     parts: dict[str, str | bytes] = {
         "[Content_Types].xml": f'<Types xmlns="{_PACKAGE}/content-types">'
         '<Default Extension="xml" ContentType="application/xml"/></Types>',
-        "_rels/.rels": f'<Relationships xmlns="{_PACKAGE}/relationships">'
-        f'<Relationship Id="r1" Type="{_OFFICE}/officeDocument" Target="{DOCUMENT}"/></Relationships>',
+        "_rels/.rels": references(officeDocument_1=DOCUMENT),
         DOCUMENT: f'{before}<w:document xmlns:w="{_WORD}"><w:body>{"".join(paragraphs)}</w:body></w:document>',
         "docProps/core.xml": f'<c xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>{title}</dc:title></c>',
         **(more or {}),
     }
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in parts.items():
-            archive.writestr(name, content)
-    return packed.getvalue()
+    return zipped(parts)

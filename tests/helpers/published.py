@@ -50,11 +50,7 @@ def ends(before: Sequence[str], after: Sequence[str], ids: Mapping[str, int]) ->
     """Returns a post-processor that adds tokens before and after each text."""
 
     def around(text: str, number: int) -> list[str]:
-        return [
-            *(f"{token}:{number}" for token in before),
-            f"${text}:{number}",
-            *(f"{token}:{number}" for token in after),
-        ]
+        return [f"{token}:{number}" for token in (*before, f"${text}", *after)]
 
     used = [(token, ids[token]) for token in dict.fromkeys([*before, *after])]
     pair = [*around("A", 0), *around("B", 1)]
@@ -112,21 +108,25 @@ def _settings(saved: Mapping[str, Any], **settings: Any) -> dict[str, Any]:
     return {"added_tokens_decoder": decoder, "clean_up_tokenization_spaces": False, **settings}
 
 
+def _write(folder: Path, saved: dict[str, Any], settings: Mapping[str, Any], **config: Any) -> Path:
+    files = {"tokenizer.json": saved, "tokenizer_config.json": _settings(saved, **settings), "config.json": config}
+    return put(folder, files)
+
+
+_FAST: dict[str, Any] = {
+    "tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 8192,
+    "model_input_names": ["input_ids", "attention_mask"],
+}  # fmt: skip
+
+
 def eurobert(folder: Path, after: Sequence[str] = LLAMA_TOKENS[1:2], **settings: Any) -> Path:
     saved = _byte_pairs(LLAMA_SPLIT, LLAMA_TOKENS, [], LLAMA_TOKENS[:1], after)
     saved["model"]["ignore_merges"] = True
     roles = dict(zip(("bos_token", "eos_token", "mask_token", "", "pad_token"), LLAMA_TOKENS, strict=True))
-    named = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 8192} | roles
-    named["model_input_names"] = ["input_ids", "attention_mask"]
-    del named[""]
-    return put(
-        folder,
-        {
-            "tokenizer.json": saved,
-            "tokenizer_config.json": _settings(saved, **named | settings),
-            "special_tokens_map.json": {key: value for key, value in roles.items() if key},
-            "config.json": {"model_type": "eurobert", "pad_token_id": saved["added_tokens"][1]["id"]},
-        },
+    del roles[""]
+    put(folder, {"special_tokens_map.json": roles})
+    return _write(
+        folder, saved, _FAST | roles | settings, model_type="eurobert", pad_token_id=saved["added_tokens"][1]["id"]
     )
 
 
@@ -139,8 +139,7 @@ def qwen3(folder: Path, after: Sequence[str] = QWEN_TOKENS[:1], **settings: Any)
         "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "unk_token": None, "split_special_tokens": False,
         "additional_special_tokens": QWEN_TOKENS[1:], "errors": "replace", "add_bos_token": False,
     }  # fmt: skip
-    files: dict[str, Any] = {"tokenizer.json": saved, "tokenizer_config.json": _settings(saved, **named | settings)}
-    return put(folder, {**files, "config.json": {"model_type": "qwen3"}})
+    return _write(folder, saved, named | settings, model_type="qwen3")
 
 
 @functools.cache
@@ -173,15 +172,7 @@ GEMMA_SETTINGS: dict[str, Any] = {
 
 
 def gemma(folder: Path, **settings: Any) -> Path:
-    saved = json.loads(_gemma())
-    return put(
-        folder,
-        {
-            "tokenizer.json": saved,
-            "tokenizer_config.json": _settings(saved, **GEMMA_SETTINGS | settings),
-            "config.json": {"model_type": "gemma3_text"},
-        },
-    )
+    return _write(folder, json.loads(_gemma()), GEMMA_SETTINGS | settings, model_type="gemma3_text")
 
 
 @functools.cache
@@ -206,13 +197,10 @@ def gemma_model(folder: Path, **settings: Any) -> Path:
 def bert(folder: Path, model_type: str = "bert", *, lower: bool = True, **settings: Any) -> Path:
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer, tokenizer.pre_tokenizer = (
-        normalizers.BertNormalizer(lowercase=lower),
-        pre_tokenizers.BertPreTokenizer(),
-    )
-    tokenizer.train_from_iterator(
-        SENTENCES * 3, trainers.WordPieceTrainer(vocab_size=150, special_tokens=special, show_progress=False)
-    )
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lower)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(vocab_size=150, special_tokens=special, show_progress=False)
+    tokenizer.train_from_iterator(SENTENCES * 3, trainer)
     tokenizer.decoder = decoders.WordPiece()
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
@@ -220,9 +208,7 @@ def bert(folder: Path, model_type: str = "bert", *, lower: bool = True, **settin
     )  # fmt: skip
     named = {f"{token.strip('[]').lower()}_token": token for token in special}
     declared = {"tokenizer_class": "BertTokenizer", "do_lower_case": lower, **named, **settings}
-    saved = json.loads(tokenizer.to_str())
-    files: dict[str, Any] = {"tokenizer.json": saved, "tokenizer_config.json": _settings(saved, **declared)}
-    return put(folder, {**files, "config.json": {"model_type": model_type}})
+    return _write(folder, json.loads(tokenizer.to_str()), declared, model_type=model_type)
 
 
 def neobert(folder: Path, **settings: Any) -> Path:
@@ -235,11 +221,8 @@ def modernbert(folder: Path, **settings: Any) -> Path:
     saved["normalizer"] = {"type": "NFC"}
     saved["pre_tokenizer"] = json.loads(pre_tokenizers.ByteLevel(add_prefix_space=False).__getstate__())
     saved["added_tokens"][-1]["lstrip"] = True
-    named: dict[str, Any] = {f"{token.strip('[]').lower()}_token": token for token in special}
-    named |= {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 8192}
-    named["model_input_names"] = ["input_ids", "attention_mask"]
-    files: dict[str, Any] = {"tokenizer.json": saved, "tokenizer_config.json": _settings(saved, **named | settings)}
-    return put(folder, {**files, "config.json": {"model_type": "modernbert"}})
+    named = _FAST | {f"{token.strip('[]').lower()}_token": token for token in special}
+    return _write(folder, saved, named | settings, model_type="modernbert")
 
 
 def xlm_roberta(folder: Path, model_type: str | None, **settings: Any) -> Path:
@@ -248,8 +231,7 @@ def xlm_roberta(folder: Path, model_type: str | None, **settings: Any) -> Path:
     saved = json.loads(read_tokenizer(source).tokenizer.to_str())
     roles = {"bos": "<s>", "eos": "</s>", "sep": "</s>", "cls": "<s>", "unk": "<unk>", "pad": "<pad>", "mask": "<mask>"}
     named = {f"{role}_token": token for role, token in roles.items()} | {"tokenizer_class": "XLMRobertaTokenizer"}
-    files: dict[str, Any] = {"tokenizer.json": saved, "tokenizer_config.json": _settings(saved, **named | settings)}
-    return put(folder, {**files, "config.json": {"model_type": model_type} if model_type else {}})
+    return _write(folder, saved, named | settings, **{"model_type": model_type} if model_type else {})
 
 
 def jina_code(folder: Path, **settings: Any) -> Path:
@@ -267,5 +249,4 @@ def jina_code(folder: Path, **settings: Any) -> Path:
         key: value for key, value in saved["added_tokens"][-1].items() if key != "id"
     }
     named["tokenizer_class"] = "RobertaTokenizer"
-    files: dict[str, Any] = {"tokenizer.json": saved, "tokenizer_config.json": _settings(saved, **named | settings)}
-    return put(folder, {**files, "config.json": {"model_type": "bert"}})
+    return _write(folder, saved, named | settings, model_type="bert")
