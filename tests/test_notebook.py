@@ -95,7 +95,7 @@ def test_training_in_a_notebook_has_a_bar(
 ) -> None:
     from tests.train.test_finetune import rows
 
-    records = [{"text": text, "label": label} for text, label in rows(20)]
+    records = [{"text": text, "label": label} for text, label in rows(12)]
     options: dict[str, Any] = {"train": records, "model": tiny_folder, "epochs": 1, "batch_size": 4}
     seen: list[mlxbert.Event] = []
     mlxbert.finetune("classify", output=tmp_path / "a", **options).run(seen.append)
