@@ -194,10 +194,10 @@ def test_updates_that_are_not_waited_for_are_those_of_a_cpu(
 
     # Too large for the first updates in float16.
     monkeypatch.setattr("mlxbert.train.loop.training_run.FIRST_SCALE", 2.0**24)
-    cpu = make_run(rate=0.0, data=30, evaluate=None, epochs=3, **options)
+    cpu = make_run(rate=0.0, data=50, evaluate=None, epochs=3, **options)
     expected = steps(cpu.events())
     with counted(monkeypatch):
-        gpu = make_run(rate=0.0, data=30, evaluate=None, epochs=3, **options)
+        gpu = make_run(rate=0.0, data=50, evaluate=None, epochs=3, **options)
         found = steps(gpu.events())
     assert [one.loss for one in found] == pytest.approx(
         [one.loss for one in expected], rel=2e-2 if "dtype" in options else 1e-4

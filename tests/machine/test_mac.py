@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -107,10 +108,9 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str]
         (folder / "conda-meta").mkdir(parents=True)
         files = {
             "pipx": ("pipx_metadata.json", "{}"), "uv": ("pyvenv.cfg", "home = /\nuv = 0.9.1\n"),
-            "brew": ("pyvenv.cfg", "home = /\n"), "pip": ("pyvenv.cfg", "home = /\n"),
             "conda": ("conda-meta/mlx-0.32.0-py313.json", "{}"),
         }  # fmt: skip
-        name, text = files[by]
+        name, text = files.get(by, ("pyvenv.cfg", "home = /\n"))
         (folder / name).write_text(text)
         monkeypatch.setattr(sys, "prefix", str(folder))
         monkeypatch.setattr(sys, "base_prefix", str(folder) if by == "conda" else "/usr")
@@ -248,10 +248,10 @@ def test_power_and_heat_are_what_the_system_says(
         ("/usr/bin/notifyutil", "-g", "com.apple.system.thermalpressurelevel"): HEAT.format(heat),
     }
 
-    def run(command: tuple[str, ...], **_: Any) -> SimpleNamespace:
+    def run(command: tuple[str, ...], **_: Any) -> Any:
         if not battery:
             raise FileNotFoundError(command[0])
-        return SimpleNamespace(stdout=said[command].encode())
+        return Mock(stdout=said[command].encode())
 
     monkeypatch.setattr(subprocess, "run", run)
     keys = ("power_source", "energy_mode", "thermal_pressure")
@@ -275,7 +275,6 @@ def test_the_footprint_has_the_memory_of_the_gpu(make: Make, monkeypatch: pytest
     make(M2)
     monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace(proc_pid_rusage=proc_pid_rusage))
     assert worker.process_memory() == {"resident": 106, "footprint": 107}
-    monkeypatch.setattr(os, "getpid", lambda: 0)
     monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace(proc_pid_rusage=lambda *_: -1))
     assert worker.process_memory() == {}
 
@@ -411,18 +410,14 @@ def test_other_systems_are_not_asked_and_reports_are_of_apple_chips(
 def test_other_programs_go_first(monkeypatch: pytest.MonkeyPatch, system: str, before: int, expected: int) -> None:
     from mlxbert.search import power
 
-    added, classes = list[int](), list[tuple[int, int]]()
-
-    def nice(more: int) -> int:
-        added.append(more)
-        return before
-
-    library = SimpleNamespace(pthread_set_qos_class_self_np=lambda *given: classes.append(given))
+    nice, library = Mock(return_value=before), Mock()
     monkeypatch.setattr(sys, "platform", system)
     monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
     monkeypatch.setattr(os, "nice", nice)
     power.lower_priority()
-    assert added == [0, expected] and classes == [(0x11, 0)] * (system == "darwin")
+    assert [one.args for one in nice.call_args_list] == [(0,), (expected,)]
+    classes = library.pthread_set_qos_class_self_np.call_args_list
+    assert [one.args for one in classes] == [(0x11, 0)] * (system == "darwin")
 
 
 @needs("search")
@@ -438,12 +433,8 @@ def test_where_a_mac_draws_its_power_from(
 ) -> None:
     from mlxbert.search import power
 
-    def run(command: tuple[str, ...], **options: object) -> SimpleNamespace:
-        assert command == ("/usr/bin/pmset", "-g", "batt")
-        if isinstance(output, Exception):
-            raise output
-        return SimpleNamespace(stdout=output.encode())
-
+    run = Mock(return_value=Mock(stdout=str(output).encode()))
+    run.side_effect = output if isinstance(output, Exception) else None
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.setattr(subprocess, "run", run)
     if expected is None:
@@ -451,22 +442,19 @@ def test_where_a_mac_draws_its_power_from(
             power.on_battery()
     else:
         assert power.on_battery() == expected
+    assert run.call_args.args == (("/usr/bin/pmset", "-g", "batt"),)
 
 
 @needs("search")
 @together(
     ("supplies", "expected"),
     [
-        ([], False),
-        (["Battery System Discharging", "Mains - - 0"], True),
-        (["Battery - Discharging", "Mains - - 0", "USB - - 1"], False),
-        (["Battery - Discharging", "Battery - Unknown"], True),
-        (["Battery - Charging", "Mains - - 1"], False),
-        (["Battery - Full", "Mains - - 0"], False),
-        (["Battery Device Discharging"], False),
+        ([], False), (["Battery Device Discharging"], False), (["Battery - Discharging", "Battery - Unknown"], True),
+        (["Battery System Discharging", "Mains - - 0"], True), (["Battery - Charging", "Mains - - 1"], False),
+        (["Battery - Discharging", "Mains - - 0", "USB - - 1"], False), (["Battery - Full", "Mains - - 0"], False),
         (["UPS - Discharging", "Mains - - 0"], True),
     ],
-)
+)  # fmt: skip
 def test_where_linux_draws_its_power_from(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, supplies: list[str], expected: bool
 ) -> None:
