@@ -190,10 +190,7 @@ def _seed() -> None:
 
 @pytest.fixture(autouse=True)
 def seeded() -> None:
-    """Seeds every generator that tests draw from, so that a test draws the same numbers in each run.
-
-    Fixtures of a module or a session run before this one; they pass a seed or a key of their own.
-    """
+    """Seeds every generator that tests draw from; fixtures of a module or a session pass a seed of their own."""
     _seed()
 
 
@@ -211,10 +208,7 @@ _all_cores = cores._cores
 
 @pytest.fixture(scope="session", autouse=True)
 def one_core(pytestconfig: pytest.Config) -> Iterator[None]:
-    """Uses one core per process if each core has a test process, because waiting threads slow down other processes.
-
-    Slow tests use all cores: they compare their results bit by bit with results of programs that they start.
-    """
+    """Uses one core per process in fast tests; slow ones compare bits with those of programs that use all cores."""
     fast = pytestconfig.option.markexpr == "not slow"
     with pytest.MonkeyPatch.context() as patch:
         if fast and "PYTEST_XDIST_WORKER" in os.environ and sys.platform == "linux":
@@ -271,10 +265,7 @@ def tiny(tiny_folder: Path) -> mlxbert.Model:
 
 @pytest.fixture(scope="session")
 def unit_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a sentence-transformers model with prompts.
-
-    Its vectors have length 1. The tokens of a prompt are not part of the mean.
-    """
+    """The folder of a sentence-transformers model with prompts, which are not part of the mean, and unit vectors."""
     return save_st(tmp_path_factory.mktemp("unit"), pooling("mean", include_prompt=False), NORMALIZE, settings=PROMPTS)
 
 
@@ -303,10 +294,7 @@ def agreement(folder: Path) -> object:
 
 @pytest.fixture(params=["unmeasured", pytest.param("measured", marks=pytest.mark.slow)])
 def measurement(request: pytest.FixtureRequest, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs a test with conversions that do not compare the result with the source; slow tests also compare.
-
-    The comparison takes nine tenths of a conversion's time.
-    """
+    """Runs a test without the comparison of a conversion with its source, nine tenths of its time; slow tests compare."""
     if "export" not in ROOMS:
         pytest.skip("there is no mlxbert/export")
     if request.param == "unmeasured":

@@ -19,10 +19,7 @@ def as_on_a_gpu(patch: pytest.MonkeyPatch, size: GpuSize = "large") -> None:
 def shapes_of(
     lengths: Sequence[int], window: int, batch_tokens: int = BATCH_TOKENS["large"]
 ) -> Iterator[tuple[int, int]]:
-    """Yields the rows and the length of each batch into which inputs of these lengths are divided, window by window.
-
-    A model takes at most 512 tokens.
-    """
+    """Yields the rows and the length of each batch of inputs for a model that takes 512 tokens, window by window."""
     for start in range(0, len(lengths), window):
         padded = [padded_length(tokens, 512) for tokens in lengths[start : start + window]]
         for group in plan(padded, batch_tokens):

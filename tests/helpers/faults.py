@@ -49,10 +49,7 @@ NO_FAULTS = (  # of MLX, too, but not errors of the device
 def small_memory(
     monkeypatch: pytest.MonkeyPatch, rows: int, sentence: str = MEMORY[0], times: int | None = None
 ) -> list[int]:
-    """Makes encoders fail for more than `rows` rows, at most `times` times.
-
-    Returns a list that collects the number of rows of each call.
-    """
+    """Makes encoders fail for more than `rows` rows, at most `times` times; returns the rows of all calls."""
     usual, tried, left = Encoder.__call__, list[int](), itertools.repeat(0) if times is None else iter(range(times))
 
     def limited(self: Encoder, ids: mx.array, *more: Any, **options: Any) -> Any:

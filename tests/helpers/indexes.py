@@ -137,12 +137,10 @@ def _place(passage: Hit | SimilarPassage) -> tuple[object, ...]:
 def check_same(now: Contents, before: Contents) -> None:
     """Checks that two indexes of the same files have the same content, and return the same hits in the same order.
 
-    A kill changes which texts share a batch. This changes the last digits in float32, and thus whether a value is
-    rounded up or down to float16: vectors may differ by one step of float16. A query has length 1, so a cosine differs
-    by at most the distance between the two vectors (twice this distance, because vectors are scaled to length 1 again),
-    and by rounding in float32. Scores of word searches must be equal. Hits may change places if their scores are closer
-    than these differences, and thus which of several similar texts stands for the others. Scores of hybrid searches are
-    not compared, because they depend on the last score of a ranking.
+    A kill changes which texts share a batch, thus the last digits in float32, and whether a value is rounded up or
+    down: vectors may differ by one step of float16, and a cosine by twice the distance between the two vectors (they are
+    scaled to length 1 again) and by rounding. Scores of word searches must be equal. Hits whose scores are closer may
+    change places, and which text stands for similar ones. Hybrid scores depend on the last score of a ranking.
     """
     assert now.vectors.keys() == before.vectors.keys() and now.problems == before.problems
     apart = 0.0

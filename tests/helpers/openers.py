@@ -113,10 +113,7 @@ def _of_class(opened: Opened, name: str) -> str:
 
 
 def _of_pipeline(opened: Opened, task: str) -> str:
-    """Returns the outcome of opening a folder with a pipeline.
-
-    It is the outcome of the pipeline's class. If this is `same`, the results of the pipeline must be the same, too.
-    """
+    """Returns the outcome of the pipeline's class, if the results of the pipeline are the same where that is `same`."""
     with opening():
         run = pipeline(task, model=str(opened.folder), device="cpu")
     outcome = _of_class(opened, PIPELINES[task])

@@ -29,10 +29,7 @@ TEXTS = [
 
 
 def save_embedder(folder: Path, *, cased: bool = False) -> Path:
-    """Writes the tiny embedding model: mean pooling, unit vectors, two prompts, a limit of `LIMIT` tokens.
-
-    If it is cased, it has words with capitals in place of letters, and does not lowercase texts.
-    """
+    """Writes the tiny embedding model; if it is cased, some words of it have capitals, and texts keep theirs."""
     transformer = {"max_seq_length": LIMIT, "do_lower_case": False}
     save_st(folder, pooling("mean"), NORMALIZE, transformer=transformer, settings=PROMPTS)
     tensors = tensors_of(random_network(tiny_config()))
