@@ -294,7 +294,7 @@ def agreement(folder: Path) -> object:
 
 @pytest.fixture(params=["unmeasured", pytest.param("measured", marks=pytest.mark.slow)])
 def measurement(request: pytest.FixtureRequest, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs a test without the comparison of a conversion with its source, nine tenths of its time; slow tests compare."""
+    """Leaves out the comparison of a conversion with its source, nine tenths of its time; slow tests compare."""
     if "export" not in ROOMS:
         pytest.skip("there is no mlxbert/export")
     if request.param == "unmeasured":

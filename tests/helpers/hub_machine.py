@@ -26,7 +26,7 @@ class Machine:
     """A machine with an empty cache, and a hub with one model."""
 
     def __init__(self, hub: FakeHub, home: Path) -> None:
-        self.hub, self.home = hub, home
+        self.hub, self.home, self.folder = hub, home, home / "hub" / "models--org--tiny"
         self.variables = {"HF_HOME": str(home), "HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1"}
         self.variables |= {"HF_TOKEN": "", "HF_HUB_OFFLINE": "", "TRANSFORMERS_OFFLINE": ""}
 
@@ -37,10 +37,6 @@ class Machine:
     @property
     def commit(self) -> str:
         return self.repository.references["main"]
-
-    @property
-    def folder(self) -> Path:
-        return self.home / "hub" / "models--org--tiny"
 
     @property
     def snapshot(self) -> Path:

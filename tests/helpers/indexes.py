@@ -138,9 +138,9 @@ def check_same(now: Contents, before: Contents) -> None:
     """Checks that two indexes of the same files have the same content, and return the same hits in the same order.
 
     A kill changes which texts share a batch, thus the last digits in float32, and whether a value is rounded up or
-    down: vectors may differ by one step of float16, and a cosine by twice the distance between the two vectors (they are
-    scaled to length 1 again) and by rounding. Scores of word searches must be equal. Hits whose scores are closer may
-    change places, and which text stands for similar ones. Hybrid scores depend on the last score of a ranking.
+    down: vectors may differ by one step of float16, and a cosine by twice the distance between the two vectors (which
+    are scaled to length 1 again) and by rounding. Scores of word searches must be equal. Hits whose scores are closer
+    may change places, and which text stands for similar ones. Hybrid scores depend on the last score of a ranking.
     """
     assert now.vectors.keys() == before.vectors.keys() and now.problems == before.problems
     apart = 0.0
