@@ -250,7 +250,9 @@ _OF_OTHERS = re.compile(r"/root/|/home/\w|\bTODO\b|\bFIXME\b|NotImplementedError
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("pattern", "files"), [(_OF_OTHERS, "toml yml yaml py md"), (_ODD, "py md")])
+@pytest.mark.parametrize(
+    ("pattern", "files"), [(_OF_OTHERS, "toml yml yaml py md"), (_ODD, "py md")], ids=["of itself", "of the field"]
+)
 def test_words_are_those_of_the_field_and_the_project_speaks_of_itself_alone(
     pattern: re.Pattern[str], files: str
 ) -> None:

@@ -174,7 +174,7 @@ def test_that_kernels_are_built_is_said_once_for_what_is_new(tmp_path: Path, mon
     assert ["inference" in text for text in said] == [True, False] and "training" in said[1]
     begin(monkeypatch)
     shutil.rmtree(tmp_path / "mlxbert")
-    end()  # a folder that disappears is no error
+    end()  # without its folder
     assert not builds_first("training")
 
 
