@@ -17,10 +17,13 @@ from mlxbert.train.loop.events import Finished
 from tests.export import test_round_trip_live as live
 from tests.helpers.answering import save_answering
 from tests.helpers.cells import cells
+from tests.helpers.classifiers import save_classifier
 from tests.helpers.families import FAMILIES, class_of, make_model
 from tests.helpers.frozen import add_vocabulary, read_config
 from tests.helpers.written import TEXTS as WRITTEN_TEXTS, TRAINED, Write, start, trained
+from tests.tasks.test_rerank import SCORE
 from tests.train.test_answer_objective import records
+from tests.train.test_rerank import pairs
 
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
 transformers = pytest.importorskip("transformers", reason="live parity needs transformers")
@@ -113,10 +116,14 @@ def test_a_model_without_a_head_becomes_a_classifier(family: str, task: str, tmp
         assert mlxbert.load(tmp_path / "again", task="classify").labels == model.labels
 
 
-def test_a_model_that_answers_computes_the_same_in_transformers(tmp_path: Path) -> None:
-    how: dict[str, Any] = {"train": records(60), "model": save_answering(tmp_path / "model"), "epochs": 1, "lr": 1e-3}
-    *_, last = mlxbert.finetune("answer", output=tmp_path / "out", check=True, **how)
-    assert isinstance(last, Finished) and last.check is not None and last.check <= 1e-4
+def test_models_that_answer_and_rerank_compute_the_same_in_transformers(tmp_path: Path) -> None:
+    answering, reranker = save_answering(tmp_path / "a"), save_classifier(tmp_path / "r", SCORE)
+    cases: Any = ("answer", records(60), answering), ("rerank", pairs(20), reranker)
+    for task, data, model in cases:
+        *_, last = mlxbert.finetune(
+            task, train=data, model=model, output=tmp_path / task, epochs=1, lr=1e-3, check=True
+        )
+        assert isinstance(last, Finished) and last.check is not None and last.check <= 1e-4
 
 
 _BLOCK = re.compile(r"```python\n(.*?)\n```", re.DOTALL)

@@ -80,11 +80,13 @@ def test_the_norm_is_that_of_all_gradients(kind: Any) -> None:
     assert norm({str(number): mx.array([2.0]) for number in range(49)}, kind) == 14
 
 
-def test_the_weight_and_the_scale_divide_gradients() -> None:
+@pytest.mark.parametrize("kind", [optimizer_step, DeviceStep])
+def test_the_weight_and_the_scale_divide_gradients(kind: Any) -> None:
     parameters, gradients = {"a": mx.array([1.0, 2.0])}, {"a": mx.array([1.6, -3.2])}
-    step = optimizer_step({"a": 1.0}, {"a": 0.0}, 0, scaled=True)
-    counters = step.counters(Progress(scale=4.0))
-    _, _, halved, _ = step(parameters, AdamW.new(parameters), summed(gradients, 2.0), counters, 0.1)
+    step = kind({"a": 1.0}, {"a": 0.0}, 0, scaled=True)
+    found = Gradients(mx.array(6.0), mx.array(2.0), gradients, {"term": mx.array(5.0)})
+    numbers, _, halved, _ = step(parameters, AdamW.new(parameters), found, step.counters(Progress(scale=4.0)), 0.1)
+    np.testing.assert_allclose(np.array(numbers), [6, 2, math.hypot(0.2, 0.4), 5], rtol=1e-6)
     assert halved.means["a"].tolist() == pytest.approx([0.2, -0.4])
     assert halved.squares["a"].tolist() == pytest.approx([0.04, 0.16])
 

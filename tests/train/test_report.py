@@ -63,7 +63,7 @@ def test_a_report_counts_everything() -> None:
     assert second.labels == {"a": 2, "b": 1}
 
 
-def test_pairs_are_the_same_if_both_texts_are_and_sets_of_labels_whatever_their_order() -> None:
+def test_pairs_sets_of_labels_numbers_and_lengths_are_counted() -> None:
     train = [LabelledText("a", pair, 0.5, "") for pair in ("b", "c", "b")]
     valid = [LabelledText("a", "c", 1.5, ""), LabelledText("c", "a", 1.5, "")]
     found = report(train, valid, task="regress")
@@ -71,9 +71,6 @@ def test_pairs_are_the_same_if_both_texts_are_and_sets_of_labels_whatever_their_
     train = examples([("a", "b"), ("b", "a"), ("a",), ()], ["x", "x", "x", "y"])
     (sets,) = report(train, task="multilabel").splits
     assert (sets.labels, sets.duplicates, sets.conflicts) == ({"a": 3, "b": 2}, 2, 1)
-
-
-def test_numbers_have_a_range_and_inputs_a_median_and_a_95th_percentile_of_lengths() -> None:
     found = report(examples([1.0, 2.5, -0.5, 5.0]), task="regress")
     assert (found.splits[0].labels, found.splits[0].range) == ({}, (-0.5, 2.0, 5.0))
     assert found.only_in == {} and len(found.splits) == 1 and found.warnings == ()

@@ -103,6 +103,7 @@ def assert_same(one: list[Step], other: list[Step], bound: float = 1e-5) -> None
     assert [a.loss for a in one] == pytest.approx([b.loss for b in other], rel=bound)
     for a, b in zip(one, other, strict=True):
         assert math.isfinite(a.gradient_norm) == math.isfinite(b.gradient_norm)
+        assert a.terms == pytest.approx(b.terms, rel=bound)
         assert not math.isfinite(a.gradient_norm) or a.gradient_norm == pytest.approx(
             b.gradient_norm, rel=10 * bound, abs=1e-6
         )
