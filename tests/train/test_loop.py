@@ -405,7 +405,7 @@ def test_wherever_an_update_is_stopped_it_is_repeated_once(
     losses = [event.loss for event in whole.events() if isinstance(event, Step)]
     expected, resumed_at = saved(tmp_path / "whole"), set()
     count = calls_of(monkeypatch, make_run(**options).events)
-    of_update = {*range(first := count // 2, last := first + count // whole.steps, 13), last}
+    of_update = {*range(first := count // 2, last := first + count // whole.steps, 20), last}
     for number in (0, *of_update, count - 1):  # the last is of an evaluation
         caplog.clear()
         run = make_run(tmp_path / f"once {number}", **options)
