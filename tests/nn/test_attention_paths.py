@@ -72,6 +72,7 @@ def test_training_with_dropout_is_the_same_on_other_backends(
         if isinstance(module, SelfAttention):
             module.dropout.rate = 0.3
     case = FROZEN[family].cases["padding"]
+    assert case.mask is not None
     ids, mask = mx.array(case.input_ids), mx.array(case.mask)
 
     def loss(encoder: Encoder) -> mx.array:
@@ -161,6 +162,7 @@ def test_gradients_are_those_of_small_steps(family: str, tmp_path: Path) -> None
     """Along a random direction through all parameters, near enough in single precision to find a wrong rule."""
     encoder = load_network(write_model(family, "Model", tmp_path)).encoder
     case = FROZEN[family].cases["padding"]
+    assert case.mask is not None
     ids, mask = mx.array(case.input_ids), mx.array(case.mask)
     mx.random.seed(3)
     weight = mx.random.normal((*ids.shape, encoder.config.hidden_size)) * mask[:, :, None]

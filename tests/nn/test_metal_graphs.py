@@ -112,7 +112,7 @@ def gradient(network: Network, batch: Batch, dtype: str) -> "Callable[[Arrays], 
     terms: dict[loss_terms.Term, float] = {known_terms[name](): 1.0 for name in network.heads if name in known_terms}
     if isinstance(network, Electra):
         terms[GeneratedWords()] = 1.0
-    given: TrainBatch[Any]
+    given: TrainBatch
     objective: Any
     if terms:
         row, column, word = (mx.array([place % most for place in range(_HIDDEN)]) for most in (rows, length, _HIDDEN))

@@ -50,9 +50,9 @@ def test_weights_in_another_dtype_take_little_more_memory_while_they_are_read(
 ) -> None:
     monkeypatch.setattr(build, "_GROUP", 2**17, raising=False)
     sizes = {"hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 512}
-    facts = tiny_config(**sizes, embedding_size=128, layer_schedule=tuple(range(12)))
+    facts = tiny_config(**sizes, embedding_size=128, layer_schedule=tuple(range(8)))
     tensors = tensors_of(random_network(facts, ()))
-    save(tmp_path, tensors, {**CONFIG, **sizes, "num_hidden_layers": 12})
+    save(tmp_path, tensors, {**CONFIG, **sizes, "num_hidden_layers": 8})
     if kind == "torch":
         (tmp_path / "model.safetensors").unlink()
         (tmp_path / "pytorch_model.bin").write_bytes(saved(tensors))
@@ -60,7 +60,7 @@ def test_weights_in_another_dtype_take_little_more_memory_while_they_are_read(
     before = mx.get_active_memory()
     mx.reset_peak_memory()
     weights = sum(array.nbytes for array in arrays_of(load(tmp_path, mx.float16)).values())
-    assert weights > 4_500_000 and mx.get_peak_memory() - before < 1.3 * weights
+    assert weights > 3_000_000 and mx.get_peak_memory() - before < 1.3 * weights
 
 
 FIRST, SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"

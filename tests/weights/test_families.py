@@ -420,15 +420,11 @@ QWEN: dict[str, Any] = {
     "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 41, "max_position_embeddings": 64,
 }  # fmt: skip
 GEMMA = QWEN | {"model_type": "gemma3_text", "use_bidirectional_attention": True, "sliding_window": 8}
-JINA_V3: dict[str, Any] = {
-    "model_type": "jina_embeddings_v3", "vocab_size": 43, "hidden_size": 24, "num_hidden_layers": 2,
-    "num_attention_heads": 4, "intermediate_size": 41, "max_position_embeddings": 64,
-}  # fmt: skip
 
 
-def test_the_base_of_the_angles_is_read_where_transformers_reads_it() -> None:
-    positions: Any = parse(JINA_V3 | {"rope_theta": 500}).positions
-    assert {rotation.theta for rotation in positions.rotations} == {500}
+def test_the_base_of_the_angles_is_read_where_transformers_reads_it(tmp_path: Path) -> None:
+    own = without(config_of("jina-v3", tmp_path), "rope_parameters") | {"rope_theta": 500}
+    assert {rotation.theta for rotation in parse(own).positions.rotations} == {500}  # type: ignore[union-attr]
 
 
 def test_a_classifier_does_not_pool_the_token_that_pads_not_even_within_a_text(tmp_path: Path) -> None:
@@ -513,54 +509,52 @@ def test_families_that_look_like_ours_are_refused_with_the_difference(name: str)
     assert caught.value.hint is not None and all(family in caught.value.hint for family in FAMILIES)
 
 
-# Each family and a key that makes it another one, or several of them, each by itself.
+# Each family and keys of which each by itself makes it another one.
+_ALIKE: list[tuple[str, dict[str, Any]]] = [
+    ("bert", {"use_task_id": True, "is_decoder": True, "position_embedding_type": "rotary"}),
+    ("jina-v2", {"feed_forward_type": "original"}),
+    ("neobert", {
+        "ngpt": True, "rms_norm": False, "rope": False, "hidden_act": "gelu", "rope_theta": 160_000.0,
+        "encoder_init_range": 0.02, "expert_sizes": "0,1536,3072", "head_dim": 8, "num_attention_heads": 2,
+        "rope_scaling": {"factor": 2.0}, "num_key_value_heads": 1,
+    }),
+    *((name, {"position_embedding_type": "relative_key"}) for name in ("roberta", "electra", "camembert")),
+    ("albert", {"position_embedding_type": "relative_key"}),
+    *(("xlm-roberta", {"position_embedding_type": kind}) for kind in ("alibi", "rotary")),
+    ("distilbert", {"position_embedding_type": "relative_key_query"}),
+    ("albert", {"inner_group_num": 2}), ("mpnet", {"relative_attention_num_buckets": 64}),
+    ("modernbert", {"rope_scaling": {"rope_type": "yarn", "factor": 2.0}, "is_decoder": True}),
+    ("nomic", {
+        "num_experts": 8, "moe_every_n_layers": 2, "prenorm": True, "parallel_block": True, "use_rms_norm": True,
+        "causal": True, "qkv_proj_bias": True, "mlp_fc1_bias": True, "mlp_fc2_bias": True,
+        "rotary_emb_interleaved": True, "rotary_emb_fraction": 0.5, "rotary_emb_scale_base": 512,
+        "rotary_scaling_factor": 0.5, "rotary_head_dim": True, "register_tokens": 4, "head_dim": 8,
+        "rope_scaling": {"rope_type": "linear", "factor": 2.0},
+    }),
+    ("nomic's", {"num_heads_kv": 1, "rotary_other": 3, "mlp_other": 1, "hidden_size": 48}),
+    ("nomic moe", {
+        "moe_normalize_expert_weights": 1, "expert_choice_router": 1, "num_shared_experts": 1, "num_experts": 1,
+        "moe_top_k": 6, "moe_x": 1, "activation_function": "swiglu", "moe_resid_pdrop": 0.1,
+    }),
+    ("nomic moe", {"moe_top_k": None, "activation_function": "gelu_new"}),
+    ("gte", {"head_dim": 8}),
+    ("new", {
+        "rope_scaling": {"type": "ntk", "factor": 2.0, "mixed_b": 0.6}, "layer_norm_type": "rms_norm",
+        "position_embedding_type": "absolute", "pack_qkv": False, "logn_attention_scale": True,
+        "logn_attention_clip1": True,
+    }),
+    ("new", {"rope_scaling": {"rope_type": "yarn", "factor": 2.0}}),
+    ("deberta-v3", {
+        "relative_attention": False, "attention_head_size": 12, "pooler_hidden_size": 12,
+        "pos_att_type": "c2p|p2p", "norm_rel_ebd": "batch_norm",
+    }),
+    *((name, {"pruned_heads": {"0": [1]}}) for name in FROZEN),
+]  # fmt: skip
 LOOK_ALIKES: list[tuple[str, dict[str, Any]]] = [
-    (family, {key: value})
-    for family, changes in (
-        ("bert", {"use_task_id": True, "is_decoder": True, "position_embedding_type": "rotary"}),
-        ("jina-v2", {"feed_forward_type": "original"}),
-        ("neobert", {
-            "ngpt": True, "rms_norm": False, "rope": False, "hidden_act": "gelu", "rope_theta": 160_000.0,
-            "encoder_init_range": 0.02, "expert_sizes": "0,1536,3072", "head_dim": 8, "num_attention_heads": 2,
-            "rope_scaling": {"factor": 2.0}, "num_key_value_heads": 1,
-        }),
-        *((name, {"position_embedding_type": "relative_key"}) for name in ("roberta", "electra", "camembert")),
-        ("albert", {"position_embedding_type": "relative_key"}),
-        *(("xlm-roberta", {"position_embedding_type": kind}) for kind in ("alibi", "rotary")),
-        ("distilbert", {"position_embedding_type": "relative_key_query"}),
-        ("albert", {"inner_group_num": 2}), ("mpnet", {"relative_attention_num_buckets": 64}),
-        ("modernbert", {"rope_scaling": {"rope_type": "yarn", "factor": 2.0}, "is_decoder": True}),
-        ("nomic", {
-            "num_experts": 8, "moe_every_n_layers": 2, "prenorm": True, "parallel_block": True, "use_rms_norm": True,
-            "causal": True, "qkv_proj_bias": True, "mlp_fc1_bias": True, "mlp_fc2_bias": True,
-            "rotary_emb_interleaved": True, "rotary_emb_fraction": 0.5, "rotary_emb_scale_base": 512,
-            "rotary_scaling_factor": 0.5, "rotary_head_dim": True, "register_tokens": 4, "head_dim": 8,
-            "rope_scaling": {"rope_type": "linear", "factor": 2.0},
-        }),
-        ("nomic's", {"num_heads_kv": 1, "rotary_other": 3, "mlp_other": 1, "hidden_size": 48}),
-        ("nomic moe", {
-            "moe_normalize_expert_weights": 1, "expert_choice_router": 1, "num_shared_experts": 1, "num_experts": 1,
-            "moe_top_k": 6, "moe_x": 1, "activation_function": "swiglu", "moe_resid_pdrop": 0.1,
-        }),
-        ("nomic moe", {"moe_top_k": None, "activation_function": "gelu_new"}),
-        ("gte", {"head_dim": 8}),
-        ("new", {
-            "rope_scaling": {"type": "ntk", "factor": 2.0, "mixed_b": 0.6}, "layer_norm_type": "rms_norm",
-            "position_embedding_type": "absolute", "pack_qkv": False, "logn_attention_scale": True,
-            "logn_attention_clip1": True,
-        }),
-        ("new", {"rope_scaling": {"rope_type": "yarn", "factor": 2.0}}),
-        ("deberta-v3", {
-            "relative_attention": False, "attention_head_size": 12, "pooler_hidden_size": 12,
-            "pos_att_type": "c2p|p2p", "norm_rel_ebd": "batch_norm",
-        }),
-        *((name, {"pruned_heads": {"0": [1]}}) for name in FROZEN),
-    )
-    for key, value in changes.items()
-] + [
+    *((family, {key: value}) for family, changes in _ALIKE for key, value in changes.items()),
     ("bert", {"feed_forward_type": None, "position_embedding_type": "alibi"}),
     ("gte", {"rope_scaling": {"type": "ntk", "factor": 2.0}, "rope_parameters": {"rope_theta": 3.0}}),
-]  # fmt: skip
+]
 
 
 @together(("family", "changes"), LOOK_ALIKES)

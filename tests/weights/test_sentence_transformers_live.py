@@ -441,7 +441,8 @@ def make(folder: Path, *, tied: bool = True, dtype: str = "float32") -> Path:
     (folder / "config.json").unlink()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     torch.manual_seed(4)
-    facts = _SIZES | _GROUPED | {"hidden_size": 32, "max_position_embeddings": 512, "tie_word_embeddings": tied}
+    facts: dict[str, Any] = _SIZES | _GROUPED
+    facts |= {"hidden_size": 32, "max_position_embeddings": 512, "tie_word_embeddings": tied}
     facts |= {"vocab_size": len(tokenizer), "pad_token_id": None, "bos_token_id": 0, "eos_token_id": 1}
     model = transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**facts)).eval()
     _shake(model)

@@ -11,6 +11,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -193,12 +194,12 @@ _FIELDS: dict[str, tuple[int, str, int, str]] = {
     "another checksum": (16, "<L", 1, "does not match its checksum"),
 }
 HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
-    **{name: (lambda value=value: _with(value), said) for name, (value, said) in _BESIDE.items()},
-    **{name: (lambda value=value: archive(PROTOCOL + value), said) for name, (value, said) in _PICKLES.items()},
-    **{name: (lambda value=value: archive(state(text("w"), value)), said) for name, (value, said) in _TENSORS.items()},
-    **{name: (lambda field=field: _directory_field(*field), said) for name, (*field, said) in _FIELDS.items()},
+    **{name: (partial(_with, value), said) for name, (value, said) in _BESIDE.items()},
+    **{name: (partial(archive, PROTOCOL + value), said) for name, (value, said) in _PICKLES.items()},
+    **{name: (partial(archive, state(text("w"), value)), said) for name, (value, said) in _TENSORS.items()},
+    **{name: (partial(_directory_field, at, form, value), said) for name, (at, form, value, said) in _FIELDS.items()},
     **{
-        f"{module}.{name}": (lambda module=module, name=name: _run(module, name), f"names '{module}.{name}'")
+        f"{module}.{name}": (partial(_run, module, name), f"names '{module}.{name}'")
         for module, name in (
             ("os", "system"),
             ("builtins", "eval"),
@@ -261,7 +262,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
         "expected at most 100 times",
     ),
     **{
-        name: (lambda to=to: archive().replace(b"archive/data/0", to), said)
+        name: (partial(archive().replace, b"archive/data/0", to), said)
         for name, to, said in (
             ("member upwards", b"archive/../xy0", "expected a plain relative path"),
             ("absolute member", b"/rchive/data/0", "expected a plain relative path"),

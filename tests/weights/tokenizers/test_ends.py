@@ -226,7 +226,7 @@ def test_a_model_gets_segments_where_the_files_or_the_class_say_so(
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     name = declared if declared in VOCABULARIES else "BertTokenizer"
-    settings = {} if names is None else {"model_input_names": names}
+    settings: dict[str, Any] = {} if names is None else {"model_input_names": names}
     found = opened(save_ends(tmp_path, name, "two segments", declared, **settings), type_vocab_size=types)
     found.encode("the")
     assert not caplog.records

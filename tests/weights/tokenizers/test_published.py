@@ -198,27 +198,24 @@ def test_a_model_that_is_not_like_gemmas_is_refused(settings: dict[str, Any], sa
         opened(put(tmp_path, {"tokenizer.model": content}))
 
 
-MODELS: dict[str, Callable[[Path], Path]] = {
-    name: functools.partial(make, **settings)
-    for name, (make, settings) in {
-        "EuroBERT": (eurobert, {}),
-        "EuroBERT, other settings": (eurobert, {"after": [], "add_eos_token": True}),
-        "EuroBERT as Llama": (eurobert, {"tokenizer_class": "LlamaTokenizer", "add_bos_token": False}),
-        "NeoBERT": (neobert, {}),
-        "Qwen3-Embedding": (qwen3, {"add_eos_token": False}),
-        "Qwen3-Embedding, first files": (qwen3, {"after": [], "add_eos_token": True}),
-        "EmbeddingGemma": (gemma, {"add_eos_token": False}),
-        "EmbeddingGemma as a generic class": (gemma, {"tokenizer_class": "PreTrainedTokenizerFast"}),
-        "EmbeddingGemma, tokenizer.model": (gemma_model, GEMMA_SETTINGS),
-        "EmbeddingGemma, tokenizer.model without <eos>": (gemma_model, GEMMA_SETTINGS | {"add_eos_token": False}),
-        "jina-embeddings-v3": (xlm_roberta, {"model_type": None}),
-        "jina-embeddings-v3-hf": (xlm_roberta, {"model_type": "jina_embeddings_v3"}),
-        "nomic-embed-text-v2-moe": (xlm_roberta, {"model_type": "nomic_bert"}),
-        "jina-embeddings-v2-base-code": (jina_code, {}),
-        "LaBSE": (bert, {"lower": False}),
-        "ModernBERT": (modernbert, {}),
-        "mmBERT": (gemma, {"tokenizer_class": "GemmaTokenizerFast"}),
-    }.items()
+MODELS: dict[str, tuple[Callable[..., Path], dict[str, Any]]] = {
+    "EuroBERT": (eurobert, {}),
+    "EuroBERT, other settings": (eurobert, {"after": [], "add_eos_token": True}),
+    "EuroBERT as Llama": (eurobert, {"tokenizer_class": "LlamaTokenizer", "add_bos_token": False}),
+    "NeoBERT": (neobert, {}),
+    "Qwen3-Embedding": (qwen3, {"add_eos_token": False}),
+    "Qwen3-Embedding, first files": (qwen3, {"after": [], "add_eos_token": True}),
+    "EmbeddingGemma": (gemma, {"add_eos_token": False}),
+    "EmbeddingGemma as a generic class": (gemma, {"tokenizer_class": "PreTrainedTokenizerFast"}),
+    "EmbeddingGemma, tokenizer.model": (gemma_model, GEMMA_SETTINGS),
+    "EmbeddingGemma, tokenizer.model without <eos>": (gemma_model, GEMMA_SETTINGS | {"add_eos_token": False}),
+    "jina-embeddings-v3": (xlm_roberta, {"model_type": None}),
+    "jina-embeddings-v3-hf": (xlm_roberta, {"model_type": "jina_embeddings_v3"}),
+    "nomic-embed-text-v2-moe": (xlm_roberta, {"model_type": "nomic_bert"}),
+    "jina-embeddings-v2-base-code": (jina_code, {}),
+    "LaBSE": (bert, {"lower": False}),
+    "ModernBERT": (modernbert, {}),
+    "mmBERT": (gemma, {"tokenizer_class": "GemmaTokenizerFast"}),
 }
 _TEXTS = (
     *("the cat sat on the mat in Paris", "", " ", "the " * 60, "x" * 300, "a  b   c\n\n\nd\t e", "\r\n \r\n"),
@@ -234,7 +231,8 @@ PAIRS = (None, "the dog \U0001f642 caf\u00e9", "store " * 40)
 @pytest.mark.parametrize("name", MODELS)
 def test_inputs_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers", minversion="5.0")
-    folder = MODELS[name](tmp_path / "model")
+    make, settings = MODELS[name]
+    folder = make(tmp_path / "model", **settings)
     theirs = transformers.AutoTokenizer.from_pretrained(folder)
     inputs = theirs.init_kwargs.get("model_input_names")
     segments = "token_type_ids" in inputs if inputs else type(theirs).__name__ != "GemmaTokenizer"
