@@ -92,12 +92,8 @@ def test_a_kind_is_the_prompt_that_the_model_has_for_it(
     assert not caplog.text
     assert near(mlxbert.embed(tiny, OTHERS, kind="query"), mlxbert.embed(tiny, OTHERS))
     assert "`kind='query'` changes nothing" in caplog.text
-    wrong: list[dict[str, Any]] = [
-        {"kind": "passage"},
-        {"kind": "query", "prompt": "a"},
-        {"kind": "query", "prompt_name": "query"},
-    ]
-    for options in wrong:
+    wrong: list[dict[str, Any]] = [{"kind": "passage"}, {"kind": "query", "prompt": "a"}]
+    for options in [*wrong, {"kind": "query", "prompt_name": "query"}]:
         with pytest.raises(mlxbert.ArgumentError, match="kind"):
             mlxbert.embed(unit, OTHERS, **options)
 
@@ -128,10 +124,7 @@ def test_queries_and_texts_get_their_prompts(
     "options,said",
     [
         ({"query_prompt": "a", "query_prompt_name": "query"}, "the `query_prompt` 'a' and the `query_prompt_name` 'qu"),
-        (
-            {"query_prompt_name": "doc"},
-            "`query_prompt_name` is 'doc', but the model has only the prompts 'query', 'pass",
-        ),
+        ({"query_prompt_name": "doc"}, "`query_prompt_name` is 'doc', but the model has only the prompts 'query'"),
     ],
 )
 def test_prompts_that_contradict_each_other_are_named(unit: mlxbert.Model, options: dict[str, Any], said: str) -> None:
