@@ -215,11 +215,11 @@ def test_a_pass_is_repeated_until_it_took_long_enough() -> None:
 def test_torch_is_measured_without_the_blas_of_mlxbert_and_the_peak_is_that_of_the_process() -> None:
     heavy = {"mlx.core", "mlxbert.cpu.blas", "mlxbert.machine.device"}
     code = "import sys; from mlxbert.doctor.worker import peak_memory, process_memory; "
-    code += f"print(peak_memory(), process_memory()['resident'], {heavy} & {{*sys.modules}})"
+    code += f"print(process_memory()['resident'], peak_memory(), {heavy} & {{*sys.modules}})"
     held = bytearray(2**29)
     held[:: 2**12] = b"x" * (2**29 // 2**12)  # a child of a large process would begin with its peak
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
-    peak, now, loaded = run.stdout.split()
+    now, peak, loaded = run.stdout.split()
     assert 2**20 < int(now) <= int(peak) < 2**28 and loaded == "set()"
 
 
