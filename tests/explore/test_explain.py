@@ -35,7 +35,7 @@ def assert_adds_up(found: mlxbert.Explanation, inputs: int = 1) -> None:
 
 
 def test_shares_of_gradients_add_up_to_the_difference_of_the_scores(builtin: mlxbert.Model) -> None:
-    found = mlxbert.explain(builtin, MASKED)
+    found = mlxbert.explain(builtin, MASKED, steps=20)
     assert found.target == "japan" and found.method == "gradients"
     assert_adds_up(found)
     assert max(found.words, key=lambda word: word.score).token == "Tokyo"

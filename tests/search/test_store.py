@@ -419,7 +419,7 @@ def test_only_what_lies_under_paths(store: IndexStore) -> None:
     put(store, "/docs/1999", document("a word"))
     put(store, "/docs/2001", document("another word"))
     assert texts(store, "word", make_filter((), [f"/docs/{number}" for number in range(2000)])) == ["a word"]
-    assert texts(store, "word", make_filter([f"path!=*{number}" for number in range(1800, 2000)])) == ["another word"]
+    assert texts(store, "word", make_filter([f"path!=*{number}" for number in range(1900, 2000)])) == ["another word"]
     for where, too_many in (([f"path={'*a' * 30_000}"], []), ((), ["a"] * 10_000)):
         with pytest.raises(ArgumentError):
             make_filter(where, too_many)
