@@ -265,7 +265,7 @@ def masked_sentences() -> list[str]:
     generator, found = random.Random(17), []
     articles = json.loads((Path(DATA or "") / "squad/dev-v1.1.json").read_text(encoding="utf-8"))["data"]
     paragraphs = [paragraph["context"].split() for article in articles for paragraph in article["paragraphs"]]
-    for words in generator.sample([words for words in paragraphs if len(words) <= 200], 200 if ALL else 16):
+    for words in generator.sample([words for words in paragraphs if len(words) <= 200], 200 if ALL else 8):
         places = generator.sample(range(len(words)), generator.choice((1, 1, 2, 3)))
         found.append(" ".join("[MASK]" if place in places else word for place, word in enumerate(words)))
     return found
