@@ -287,7 +287,7 @@ def test_a_block_that_repeats_what_is_far_behind_takes_seconds(tmp_path: Path) -
     module = "mlxbert.export.tensorflow.reader"
     code = f"from pathlib import Path\nfrom {module} import read_headers\nread_headers(Path.cwd())"
     ran = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])},
+        [sys.executable, "-c", code], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
         capture_output=True, text=True, timeout=SECONDS, check=False,
     )  # fmt: skip
     assert "list of restart points" in ran.stderr
