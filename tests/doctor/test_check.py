@@ -37,14 +37,14 @@ from mlxbert.doctor.commands import doctor as machine
 from mlxbert.errors import MlxbertError
 from mlxbert.goldens import golden_outputs
 from mlxbert.machine.device import dtype_name, mx
-from mlxbert.nn import dropout, gpu, gpu_attention, ops
+from mlxbert.nn import dropout, gpu_attention, ops
 from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.nn.backend import Backend, PositionedQK
-from mlxbert.train.loop import optimizer_steps
 from mlxbert.train.loop.optimizer_steps import CpuStep, DeviceStep
 from mlxbert.weights.families.mpnet import MPNET
 from mlxbert.weights.families.registry import FAMILIES
 from mlxbert.weights.formats.config_json import ConfigJson
+from tests.helpers.graphs import forget_compiled
 from tests.helpers.measured import measured
 from tests.helpers.program import call, terminal
 
@@ -607,16 +607,13 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
     """Counts, on a device that seems to be CUDA."""
     make_cheap(monkeypatch)  # in half precision half a minute more
     monkeypatch.setattr(module, "_vector_error", lambda dtype: 0.0)  # loads a model, for a GPU
-    functions: list[Any] = [gpu._fused, gpu._fused_rotation, optimizer_steps._compiled]
-    for function in functions:
-        function.cache_clear()
+    forget_compiled()
     mx.disable_compile()
     try:
         yield Made(monkeypatch)
     finally:
         mx.enable_compile()
-        for function in functions:
-            function.cache_clear()
+        forget_compiled()
 
 
 @pytest.mark.slow

@@ -170,7 +170,8 @@ def test_a_copy_replaces_nothing(tmp_path: Path, kind: str, prefix: str) -> None
     put(source, "/docs/a", document("a"))
     index = f"lance:{target}" if kind == "lance" else str(target)
     if kind in ("sqlite", "lance"):
-        put(open_store(index, ABOUT), "/docs/b", document("b"))
+        other = open_store(index, ABOUT)  # stays open: closing it removes a file
+        put(other, "/docs/b", document("b"))
     elif kind == "device":
         target = Path(os.devnull)
     elif kind == "fifo":

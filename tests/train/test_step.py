@@ -28,11 +28,10 @@ from mlxbert.errors import DivergedError
 from mlxbert.goldens import golden_outputs
 from mlxbert.machine import device
 from mlxbert.machine.device import mx, nn, scalar
-from mlxbert.nn import gpu
 from mlxbert.nn.heads import Network
 from mlxbert.tasks.runner import _BatchOrder
 from mlxbert.text.batch import padded_length
-from mlxbert.train.loop import compiled_functions, data_order, optimizer_steps
+from mlxbert.train.loop import compiled_functions, data_order
 from mlxbert.train.loop.adamw import AdamW
 from mlxbert.train.loop.compiled_functions import Compiled, joined, split
 from mlxbert.train.loop.events import Evaluated, Saved, Step
@@ -46,7 +45,7 @@ from tests.helpers import token_folders
 from tests.helpers.cases import fast, together
 from tests.helpers.cells import cells
 from tests.helpers.gliner_models import FROZEN
-from tests.helpers.graphs import Fused, Graph, wrong
+from tests.helpers.graphs import Fused, Graph, forget_compiled, wrong
 from tests.helpers.sparse_folder import save_splade
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
 from tests.helpers.static_folders import model2vec
@@ -86,8 +85,7 @@ def a_gpu(patch: pytest.MonkeyPatch, *, loop: bool = True, compiles: bool = Fals
             yield
         finally:
             mx.enable_compile()
-            for made in (gpu._fused, gpu._fused_rotation, optimizer_steps._compiled):
-                made.cache_clear()  # perhaps made while nothing was compiled
+            forget_compiled()
 
 
 def both(patch: pytest.MonkeyPatch, made: Callable[[], Any], *, compiles: bool = False) -> list[Any]:
