@@ -613,7 +613,7 @@ def test_rows_of_parquet(tmp_path: Path) -> None:
     assert firsts([one]) == ["the text of a row"] and one.place == "row 1"
     assert dict(one.fields) == {"day": "2026-01-02", "x": None}
     assert [(place, kind) for place, kind, _ in problems] == [("", "guessed"), ("row 2", "left out")]
-    pq.write_table(pa.table({"text": ["a dog"], "image": [b"\x89PNG"], "n": [3]}), path)  # bytes are no text
+    pq.write_table(pa.table({"text": ["a dog"], "image": [b"\x89PNG"], "n": [3]}), path)  # bytes are left out
     ((one,), _) = records(path, path.read_bytes())
     assert (one.text, dict(one.fields)) == ("a dog\n\nn: 3", {"n": 3})
 
