@@ -447,7 +447,7 @@ def test_every_text_with_half_of_a_surrogate_pair_gets_an_answer(tmp_path: Path)
     ]  # fmt: skip
     sent = [{"method": "tools/call", "params": {"name": name, "arguments": given}} for name, given in calls]
     with start(str(write_notes(tmp_path) / "notes"), str(tmp_path / "data")) as running:
-        garbage = b'garbage\n\xff\xfe\n[]\n{"\\ud800\n'  # is no message, and ends nothing
+        garbage = b'garbage\n\xff\xfe\n[]\n{"\\ud800\n'  # lines that end nothing
         running.stdin.write(garbage + lines(INITIALIZE, *sent, {"method": "\ud800"}))
         running.stdin.flush()
         answers = {line["id"]: line for line in (json.loads(running.stdout.readline()) for _ in range(10))}

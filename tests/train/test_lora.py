@@ -78,7 +78,7 @@ def test_it_learns_and_opens_alone_and_with_its_base(base: Path, adapter: Path, 
         assert mlxbert.evaluate("classify", model, data=_records()).score > 0.9
     record = json.loads((adapter / "training.json").read_text(encoding="utf-8"))
     assert record["runs"][0]["score"] == pytest.approx(record["metrics"]["accuracy"])
-    events = list(_run(adapter, tmp_path / "out", lora=None, lr=1e-9, epochs=1))  # goes on with all weights
+    events = list(_run(adapter, tmp_path / "out", lora=None, lr=1e-9, epochs=1))  # continues with all weights
     assert next(event for event in events if isinstance(event, Finished)).score > 0.9
     assert (tmp_path / "out/model.safetensors").is_file()
 

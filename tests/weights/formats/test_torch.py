@@ -115,7 +115,7 @@ def _again(function: bytes, arguments: bytes) -> bytes:
 _REFERENCE = "a reference to something"
 _V2 = named("torch._utils", "_rebuild_tensor_v2")
 _ORDERED = named("collections", "OrderedDict")
-# Values beside a valid tensor.
+# Values next to a valid tensor.
 _BESIDE: dict[str, tuple[bytes, str]] = {
     "INST": (b"(" + text(COMMAND) + b"ios\nsystem\n", "the instruction INST"),
     "OBJ": (b"(" + named("torch", "FloatStorage") + b"o", "the instruction OBJ"),
@@ -325,7 +325,7 @@ def _outcome(path: Path) -> dict[str, object]:
 def read_all(seconds: int, room: int) -> None:
     """Reads every file in the current folder, and prints the outcomes as JSON.
 
-    In at most so many seconds of processor time for all files together, and so many bytes more than at the start.
+    Within this processor time for all files together, and this much memory above that at the start.
     """
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     if sys.platform == "linux":
