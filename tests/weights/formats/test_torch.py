@@ -323,10 +323,7 @@ def _outcome(path: Path) -> dict[str, object]:
 
 
 def read_all(seconds: int, room: int) -> None:
-    """Reads every file in the current folder, and prints the outcomes as JSON.
-
-    Within this processor time for all files together, and this much memory above that at the start.
-    """
+    """Reads every file in the current folder, within CPU seconds and bytes of memory; prints the outcomes as JSON."""
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     if sys.platform == "linux":
         taken = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
