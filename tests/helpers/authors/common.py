@@ -28,14 +28,19 @@ def mix(q: Any, k: Any, v: Any, mask: Any, bias: Any = None, *, weighed: bool = 
 
 
 def run(
-    layers: Any, x: Any, *inputs: Any, hidden: bool, attentions: bool, last: Callable[[Any], Any] = lambda x: x
+    layers: Any,
+    x: Any,
+    *inputs: Any,
+    hidden: bool | None,
+    attentions: bool | None,
+    last: Callable[[Any], Any] = lambda x: x,
 ) -> dict[str, Any]:
     """Returns the fields of an encoder's output in transformers; `last` computes the last hidden states."""
     states, maps = [], []
     for layer in layers:
-        states += [x] * hidden
+        states.append(x)
         x, weights = layer(x, *inputs, weighed=attentions)
-        maps += [weights] * attentions
+        maps.append(weights)
     x = last(x)
     found = {"hidden_states": (*states, x) if hidden else None, "attentions": (*maps,) if attentions else None}
     return {"last_hidden_state": x, **found}
