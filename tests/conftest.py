@@ -112,15 +112,19 @@ def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: objec
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselects two thirds of the cases of sampled tests; the rest covers every family, head and dtype."""
+    """Deselects two thirds of the cases of sampled tests, and the slow cases of weekly ones.
+
+    The rest of the sampled cases covers every family, head and dtype.
+    """
     if ALL:
         return
     cases: dict[str, list[str]] = {}
     always: dict[str, tuple[str, ...]] = {}
     deselected = []
     for item in items:
-        marker = item.get_closest_marker("sampled")
-        if marker:
+        if item.get_closest_marker("weekly") and item.get_closest_marker("slow"):
+            deselected.append(item)
+        elif marker := item.get_closest_marker("sampled"):
             name, _, case = item.nodeid.removesuffix("]").partition("[")
             number, always[name] = len(cases.setdefault(name, [])), marker.args
             cases[name].append(case)

@@ -67,6 +67,7 @@ def test_a_line_takes_little_memory_however_long_it_is(tmp_path: Path) -> None:
     assert embed("longer.txt.gz") - small < 200 * 2**20
 
 
+@pytest.mark.weekly
 def test_an_index_of_a_large_table_takes_little_more_memory(tmp_path: Path) -> None:
     model = tiny_model(tmp_path / "model")
     peaks = []

@@ -24,8 +24,10 @@ RUN = ("console", "sh", "python")
 PAGES = [page for page in DOCS if any(language in RUN and not installs(text) for language, text in blocks(page))]
 
 
-@pytest.mark.sampled("README.md")
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [
+    page if page in ("README.md", "docs/tutorial.md") else pytest.param(page, marks=pytest.mark.weekly)
+    for page in PAGES
+])  # fmt: skip
 def test_the_examples_of_a_page_work_one_after_the_other(page: str, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")  # which a reader has in the clone
     printed, replies = None, []

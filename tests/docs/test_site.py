@@ -152,6 +152,7 @@ def test_a_name_or_an_option_without_an_entry_is_a_problem(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.parametrize(("page", "text"), [
     (None, ""),
     ("other.md", "# Other\n\n## Part\n\n[x](index.md#nowhere)\n"),
@@ -229,6 +230,7 @@ def test_every_character_stands_for_itself(text: str, roff: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 def test_man_shows_the_pages_without_a_warning(manual: dict[str, str], tmp_path: Path) -> None:
     man, groff = shutil.which("man"), shutil.which("groff")
     if man is None or groff is None or b"--warnings" not in subprocess.run([man, "--help"], capture_output=True).stdout:

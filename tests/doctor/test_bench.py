@@ -223,6 +223,7 @@ def test_torch_is_measured_without_the_blas_of_mlxbert_and_the_peak_is_that_of_t
     assert 2**20 < int(now) <= int(peak) < 2**28 and loaded == "set()"
 
 
+@pytest.mark.weekly
 @pytest.mark.slow
 @pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["float16", "float32"])

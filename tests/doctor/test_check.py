@@ -261,6 +261,7 @@ def test_attention_2_percent_off_is_a_fault_in_each_dtype(
     assert checks and all(misses(one, dtype, 1.02) and not misses(one, dtype) for one in checks)
 
 
+@pytest.mark.weekly
 @pytest.mark.slow
 def test_any_result_that_is_2_percent_off_is_a_fault() -> None:
     checks = [(one, dtype) for operation in module.operations() for dtype in operation.dtypes
@@ -371,6 +372,7 @@ def test_training_and_the_built_in_model_follow_from_what_they_use(
         assert faults(trained) == {trained, "built-in model"}
 
 
+@pytest.mark.weekly
 @pytest.mark.slow
 def test_planted_faults_of_an_operation_and_of_a_family_are_both_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(x: mx.array) -> mx.array:

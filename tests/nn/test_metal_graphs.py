@@ -196,6 +196,7 @@ def loaded(family: str, head: str, dtype: str, tmp_path: Path, monkeypatch: pyte
     return made
 
 
+@pytest.mark.weekly
 @needs("train")
 @pytest.mark.sampled("nomic-moe-ForMaskedLM-float32")
 @pytest.mark.parametrize(("family", "head", "dtype"), CELLS)

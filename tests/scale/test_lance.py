@@ -414,6 +414,7 @@ def check_whole(store: IndexStore) -> None:
         assert len({chunk.text.partition(" line")[0] for one in listed for chunk in one.chunks}) == 1
 
 
+@pytest.mark.weekly
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "steps"), [("folder", 12), ("bucket", 4)])
 def test_writers_at_once(place: str, kind: str, steps: int, request: pytest.FixtureRequest) -> None:

@@ -153,7 +153,7 @@ def finish(path: Path | str, folder: Path, model: Path, expected: Contents, stat
         check_same(found, expected)
 
 
-@pytest.mark.parametrize("prefix", ["", pytest.param("lance:", marks=NEEDS_LANCE)])
+@pytest.mark.parametrize("prefix", ["", pytest.param("lance:", marks=[NEEDS_LANCE, pytest.mark.weekly])])
 @pytest.mark.parametrize("kind", ["build", "update"])
 def test_kills(place: Path, model: Path, kind: str, prefix: str) -> None:
     kind += "-lance" * bool(prefix)

@@ -18,7 +18,7 @@ from tests.helpers.indexes import build, write_files
 from tests.helpers.serving import listening, serving
 from tests.helpers.task_models import save_discriminator, save_models
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.weekly]
 
 MASKED = "Tokyo is the largest [MASK] in [MASK]."
 CONTEXT = "the cat sat on the mat in paris , a city . a dog went to the store ."

@@ -80,6 +80,7 @@ def test_answers_are_the_best_of_all_spans_of_all_windows(model: mlxbert.Model, 
     assert list(written["spans"][0]) == ["answer", "start", "end", "score"]
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize("counts", [(5500,), pytest.param((20_000, 60_000), marks=pytest.mark.slow)])
 def test_a_long_text_is_answered_block_by_block_in_no_more_memory(model: mlxbert.Model, counts: Any) -> None:
     peaks = []

@@ -175,6 +175,7 @@ def test_a_text_of_5000_words(how: Any, table: mlxbert.Model) -> None:
     assert_places(result)
 
 
+@pytest.mark.weekly
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_text(table: mlxbert.Model) -> None:
     """Entities are the result, and do grow: these texts have none, but the last word."""

@@ -380,7 +380,7 @@ def test_a_signal_saves_and_says_how_to_go_on(by: signal.Signals, base: Path, tm
 @pytest.mark.skipif(not Path("/dev/shm").is_dir() or os.geteuid() != 0, reason="mounts a small disk, which takes root")
 @pytest.mark.parametrize(("task", "size", "left"), [
     ("classify", 2**21, [200_000]),
-    ("pretrain", 2**22, [20_000, 300_000]),  # too little for the corpus, and for the state
+    pytest.param("pretrain", 2**22, [20_000, 300_000], marks=pytest.mark.weekly),  # no room for the corpus, or a state
 ])  # fmt: skip
 def test_a_full_disk(task: str, size: int, left: list[int], base: Path, tmp_path: Path) -> None:
     command, disk = command_of(task, base, tmp_path), tmp_path / "disk"

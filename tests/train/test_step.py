@@ -156,6 +156,7 @@ def test_updates_are_those_of_a_cpu(options: dict[str, Any], compiles: bool, mon
 CLASSIFIERS = {family: head for family, head in golden_outputs.golden_models() if "Sequence" in head}
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize("family", fast(CLASSIFIERS, "modernbert"))
 def test_every_family_is_traced(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = golden_outputs.write_model(family, CLASSIFIERS[family], tmp_path)
@@ -493,6 +494,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 ARRAYS = 28  # Metal binds 31, of which shape and strides take up to 3
 
 
+@pytest.mark.weekly
 @pytest.mark.slow
 @pytest.mark.skipif(COMPILER is None, reason="MLX compiles for a CPU with g++")
 @pytest.mark.parametrize(("model", "dtype"), cells(MOST, DTYPES))

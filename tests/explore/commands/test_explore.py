@@ -409,6 +409,7 @@ def test_a_page_has_the_weights(tmp_path: Path) -> None:
     assert np.abs(levels[1:] - result.weights.reshape(6, 24, 24)).max() < 0.005
 
 
+@pytest.mark.weekly
 @pytest.mark.slow
 def test_a_page_of_512_tokens_of_a_large_model_has_less_than_3_mb(tmp_path: Path) -> None:
     result = weighed(512, 12, 12)
