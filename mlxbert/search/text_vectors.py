@@ -211,10 +211,10 @@ class _DenseAndTokensTask(TokenVectorsTask):
 
     def read(self, arrays: Any, parts: Sequence[tuple[PreparedItem[str], int]]) -> Sequence[Any]:
         vectors, tokens = arrays
-        return [*zip(check_finite(np.array(vectors), "vectors"), super().read(tokens, parts), strict=True)]
+        return [*zip(np.array(vectors), super().read(tokens, parts), strict=True)]
 
     def result(self, job: PreparedItem[str], outputs: Sequence[Any]) -> TokenVectors:
-        ((vector, tokens),) = outputs
+        vector, tokens = (check_finite(values, "vectors") for values in outputs[0])
         return _DenseAndTokens(job.item, tokens, len(job.encodings[0]), job.truncated, vector=vector)
 
 

@@ -351,6 +351,7 @@ def read(path: Path) -> tuple[list[dict[str, Any]], "np.ndarray[Any, Any]", dict
         float32 = json.loads(about["options"])["output_dtype"] == "float32"
         assert str(table["embedding"].type.value_type) == ("float" if float32 else "int8")
         assert table.column_names == columns
+        assert table["embedding"].type.list_size > 0 and table["embedding"].null_count == 0  # NaN or 0 of a failure
         found = table.to_pylist()
     width = max((len(row["embedding"]) for row in found if row.get("embedding")), default=24)
     filled = [row.get("embedding") or [np.nan] * width for row in found]
@@ -416,4 +417,5 @@ def test_options_decide_the_vectors_and_are_written_down(
     assert np.array_equal(vectors[[0, 2]], mlxbert.embed(unit, ["the cat", "a dog"], **options))
     assert ending == ".npy" or "error" in found[1]
     assert ending != ".npy" or (vectors.dtype == np.int8, (vectors[1] == 0).all()) == (whole_numbers, whole_numbers)
+    assert ending != ".parquet" or (vectors[1] == 0).all() == whole_numbers == (not np.isnan(vectors[1]).any())
     assert not about or json.loads(about["options"]) == OPTIONS | options

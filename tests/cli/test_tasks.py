@@ -525,6 +525,9 @@ def test_a_word_after_the_labels_is_noted_to_be_a_text(folders: dict[str, Path])
     nli = str(folders["nli"])
     assert "--labels cat,city" in call("classify", "Paris", "--labels", "cat", "city", "--model", nli).err
     assert "--labels" not in call("classify", "Paris", "--labels", "cat,city", "--model", nli).err
+    for wrong in (["--labels", "a,a"], ["--labels", "a", "--hypothesis", "none"]):  # before a model is looked for
+        call("classify", "the cat", *wrong, "--model", f"{nli}/missing").fails(2, wrong[-1][:1])
+    call("fill-mask", "a [MASK]", "--targets", "a,,b", "--model", f"{nli}/missing").fails(2, "--targets is 'a,,b'")
 
 
 NAMES = {"paris": "B-LOC", "city": "I-LOC", "tokyo": "B-LOC", "man": "B-PER"}

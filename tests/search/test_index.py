@@ -41,6 +41,7 @@ from tests.helpers.cases import together
 from tests.helpers.classifiers import NLI, STARS, save_classifier, save_saturated
 from tests.helpers.indexes import LONG_AGO, build, check_same, contents, passage, write
 from tests.helpers.object_storage import NEEDS_LANCE
+from tests.helpers.tiny import save, with_nan
 
 
 @pytest.fixture
@@ -779,6 +780,17 @@ def test_texts_that_cannot_be_embedded(index: Index, folder: Path, monkeypatch: 
     index.splitter = usual
     assert counts(run(index)) == {"FileIndexed": 1, "FileFailed": 1}  # the one that had the text of the other
     index.check()
+
+
+@pytest.mark.parametrize("made", [save, token_folders.bge_m3])
+def test_a_text_without_numbers_costs_only_its_file(made: Any, tmp_path: Path, folder: Path) -> None:
+    model = mlxbert.load(with_nan(made(tmp_path / "model"), "tokyo"), task="embed", dtype="float32")
+    write(folder / "mad.txt", "a dog in tokyo")
+    with build(tmp_path / "mad.db", folder, model) as index:
+        ((path, reason),) = index.stats().failed
+        assert Path(path).name == "mad.txt" and "not finite" in reason
+        assert [Path(str(hit.path)).name for hit in index.search("the cat sat", top_k=1)] == ["a.md"]
+        index.check()
 
 
 def test_index_of_paths(tmp_path: Path, folder: Path, model: mlxbert.Model, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -274,6 +274,16 @@ def test_an_answer_without_a_length_comes_in_chunks_and_one_to_head_has_no_body(
     assert b"transfer-encoding" not in old.written
 
 
+def test_each_packet_boundary_gives_the_same_answers() -> None:
+    trailed = post(b"5\r\nhello\r\n0\r\nHost: evil\r\nA: b\r\n\r\n", chunked=True)
+    sent = post(CHUNKS, OFFER, chunked=True) + post(b"x") + trailed
+    whole = [(status, headers[b"x-names"], body) for status, headers, body in answers(exchange([sent]))]
+    assert [status for status, *_ in whole] == [200] * 3
+    for place in range(1, len(sent), 7):
+        found = answers(exchange([sent[:place], sent[place:]]))
+        assert [(status, headers[b"x-names"], body) for status, headers, body in found] == whole, place
+
+
 def test_trailers_are_not_headers() -> None:
     trailed = b"5\r\nhello\r\n0\r\nHost: evil\r\nAuthorization: Bearer x\r\nX-Sum: 1\r\n\r\n"
     pieces = [post(trailed[:5], chunked=True), trailed[5:], post(b"a", path=b"/2")]

@@ -248,6 +248,8 @@ def test_options_that_cannot_be_used_are_refused(
         mlxbert.embed_stream(unit, TEXTS, **options)
     with pytest.raises(mlxbert.ArgumentError, match=r"prompt_name.*'query'"):  # a model without prompts
         mlxbert.embed(tiny, "a", prompt_name="query")
+    with pytest.raises(mlxbert.ArgumentError, match=r"`texts` is 'the cat'.*iterable"):  # not its letters
+        mlxbert.embed_stream(tiny, "the cat")
 
 
 def test_the_longest_prompt_leaves_room_for_a_token(unit: mlxbert.Model) -> None:

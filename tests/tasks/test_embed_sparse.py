@@ -113,6 +113,9 @@ def test_a_model_says_which_vectors_it_makes(model: mlxbert.Model, tmp_path: Pat
     bare = mlxbert.load(save(tmp_path / "bare", tensors_of(random_network(tiny_config(), ()))), device="cpu")
     with pytest.raises(mlxbert.MissingHeadError, match="masked-LM head"):
         mlxbert.embed_sparse(bare, "the cat")
+    for use in (lambda: mlxbert.fill_mask(bare, "[MASK]"), lambda: mlxbert.load(bare.folder, task="fill-mask")):
+        with pytest.raises(mlxbert.CheckpointError, match="no masked-LM head"):
+            use()
 
 
 def _dense(vector: SparseEmbedding) -> np.ndarray[Any, Any]:

@@ -14,6 +14,7 @@ import mlxbert
 from mlxbert.errors import ArgumentError, CheckpointError, ConfigError, InputError, MissingHeadError, TokenizerError
 from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
+from mlxbert.tasks.catalogue import CATALOGUE
 from mlxbert.text.usage import Usage
 from mlxbert.weights.chat_template import read_prompt
 from mlxbert.weights.model_folder import ModelFolder
@@ -109,6 +110,9 @@ def test_an_instruction_takes_the_place_of_the_models_own(model: mlxbert.Model, 
     assert score(model, prompt="Find pets") != score(model)
     own = "Given a web search query, retrieve relevant passages that answer the query"
     assert score(model, prompt=own) == score(model)
+    entry = CATALOGUE["rerank"]  # as a server asks
+    task: Any = entry.make(model, entry.read_options({"prompt": "Find pets"}))
+    assert task.compute([task.prepare((QUERY, TEXT))])[0].score == score(model, prompt="Find pets")
     other = published.RERANKER_TEMPLATE.replace(own, "Find pets")
     assert score(load(language_model(tmp_path / "other", other))) == score(model, prompt="Find pets")
     for wrong in (5, "pets " * 300):

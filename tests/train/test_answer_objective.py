@@ -207,6 +207,11 @@ def test_training_goes_on_with_the_head_that_a_model_has(trained: tuple[Path, li
     assert finished.score > 0.8 and finished.evaluation.labels == ()
     config = json.loads((tmp_path / "on" / "config.json").read_text(encoding="utf-8"))
     assert config["no_answer_threshold"] == 1
+    hard = [{"question": "cat in ?", "context": context, "answers": answer} for context, answer in HARD]
+    hard += records(30, seed=5)
+    *_, last = mlxbert.finetune("answer", train=hard, valid=hard, model=folder, output=tmp_path / "hard", epochs=1)
+    again = mlxbert.evaluate("answer", mlxbert.load(tmp_path / "hard"), data=hard)
+    assert again.metrics == pytest.approx(last.evaluation.metrics)  # the folder gives the scores of the training
 
 
 def test_questions_about_a_context_are_all_in_one_part(base: Path, tmp_path: Path) -> None:

@@ -177,6 +177,13 @@ def test_texts_that_find_their_positive_score_one_and_identical_pairs_do_not_cou
     scores = vector_scores([example(f"q{n}", f"p{n}", f"n{n}") for n in range(3)], vectors)
     names = "ndcg@10", "map", "mrr@10", "recall@10", "recall@100", "triplet_accuracy"
     assert scores.means() == dict.fromkeys(names, 1)
+    mixed = np.random.default_rng(0).normal(size=(9, 6)).astype(np.float32)  # q0 p0 n0 q1 p1 n1 q2 p2 n2
+    found = vector_scores([example(f"q{n}", f"p{n}", f"n{n}") for n in range(3)], mixed, "dot").means()
+    products = mixed[::3] @ np.delete(mixed, [0, 3, 6], axis=0).T  # columns are p0 n0 p1 n1 p2 n2
+    places = np.array([1 + (row > row[2 * n]).sum() for n, row in enumerate(products)])
+    nearer = np.mean([row[2 * n] > row[2 * n + 1] for n, row in enumerate(products)])
+    assert 0 < nearer < 1 and found["triplet_accuracy"] == pytest.approx(nearer)
+    assert found["mrr@10"] == pytest.approx((1 / places).mean()) != 1
     with pytest.raises(mlxbert.InputError):
         vector_scores([example(text, text) for text in ("a", "b")], np.eye(4, dtype=np.float32))
 

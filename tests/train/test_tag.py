@@ -408,7 +408,10 @@ def test_long_sentences_and_many_types_are_evaluated_completely() -> None:
     rows = []
     for example in examples:
         for group in objective._groups:
-            logits = np.full((len(example.words), 4, len(group)), -9.0)
+            logits = np.full((len(example.words) + 2, 4, len(group) + 1), -9.0)
+            logits[len(example.words) :] = logits[:, :, len(group) :] = 9  # of padding, which counts for nothing
+            for width in range(1, 4):
+                logits[len(example.words) - width :, width] = 9  # ends in padding
             for first, last, kind in example.target:
                 if kind in group:
                     logits[first, last - first, group.index(kind)] = 9

@@ -164,6 +164,7 @@ def test_both_dialects_of_deberta_say_the_same(tmp_path: Path) -> None:
     values = config_of("deberta-v3", tmp_path)
     for kinds in (["c2p", "p2c"], ["p2c", "c2p"], "c2p|p2c", "P2C | C2P"):
         assert parse(values | {"pos_att_type": kinds}) == parse(values)
+    assert parse(values | {"pos_att_type": []}) == parse(values | {"pos_att_type": ""}) != parse(values)
 
 
 @pytest.mark.parametrize("factor", [1.0, 8.0])

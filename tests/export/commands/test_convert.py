@@ -5,11 +5,16 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from mlxbert import convert
+from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError
+from mlxbert.export.compare.reports import Difference
+from mlxbert.export.views import conversion
 from mlxbert.weights.save import parse_size
 from tests.helpers.program import (
     WITHOUT_PRIVILEGES,
@@ -62,6 +67,19 @@ def test_people_see_what_was_done(a: Path, tmp_path: Path) -> None:
     assert done.status == 0, done.err
     for piece in ("from", "files", "changed", "weights: in 1 ", "outputs against the source", str(tmp_path / "b")):
         assert piece in shown, piece
+
+
+def test_people_see_what_was_left_out_and_that_the_result_differs(a: Path, tmp_path: Path) -> None:
+    found = convert(a, tmp_path / "b")
+    tensor = Difference("tensor", "x", 0, 1, "x: 0 in A; 1 in B")
+    wrong = replace(found.difference, agree=False, differences=(tensor,), notes=("a note",))
+    left_out = ("bert/x/kernel/adam_m", "bert/x/lamb_v", "optimizer.exp_avg_sq", "good_steps", "adamant.weight")
+    screen = console.stdout()
+    with screen.capture() as captured:
+        screen.print(*conversion(replace(found, left_out=left_out, difference=wrong)))
+    shown = captured.get()
+    assert "1 tensor: adamant.weight" in shown and "4 of an optimizer: bert/x/kernel/adam_m" in shown
+    assert "does not agree" in shown and "x: 0 in A; 1 in B" in shown and "a note" in shown
 
 
 @pytest.mark.usefixtures("measurement")
