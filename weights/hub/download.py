@@ -45,11 +45,8 @@ if TYPE_CHECKING:  # the formats of weights import MLX, which a download does no
 
 _LOG = logging.getLogger("mlxbert")
 _UNFINISHED = ".mlxbert-"  # the beginning of the names of folders that a killed process may leave in the cache
-_ERRNO_OF_A_LIE = (
-    None,
-    errno.ENOENT,
-    errno.ENAMETOOLONG,
-)  # `errno` of an error that a lie causes: about a size or an ETag
+# The `errno` of an error that a lie causes: about a size or an ETag.
+_ERRNO_OF_A_LIE = (None, errno.ENOENT, errno.ENAMETOOLONG)
 
 
 def describe(hub: Any, name: str, revision: str | None) -> tuple[Any, dict[str, AnnouncedFile]]:
